@@ -32,9 +32,9 @@ else:
         },
     )
 
-    def __getattr__(name: str) -> Any:  # noqa: ANN401 - a public name may be anything
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - a public name may have any type
         if name == "__version__":
-            from importlib.metadata import version  # noqa: PLC0415 - it takes as long as loading a small model
+            from importlib.metadata import version  # noqa: PLC0415 - importing it takes as long as loading a small model
 
             return version(__name__)
         return _import_name(name)

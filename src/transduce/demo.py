@@ -1,8 +1,8 @@
-"""The demonstration: parallel text made on the spot, a small model trained on it, and a test on what it never saw.
+"""The demonstration: generated parallel text, a small model trained on it, and a test on unseen inputs.
 
-The text is endless and exact, made without a network: numbers, years and dates, in English and German words. Little of
-it is translated word by word. "Forty-three thousand" is one German word that names the three before the forty, a
-century is counted in hundreds, and "on" turns "der" into "dem" and every ordinal into a dative.
+The text is unlimited and exact, and generated without a network: numbers, years and dates, in English and German words.
+Little of it is translated word by word. "Forty-three thousand" is one German word that names the three before the
+forty, a century is counted in hundreds, and "on" turns "der" into "dem" and every ordinal into a dative.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ def sentence_pairs(num: int, seed: int, exclude: frozenset[str] = frozenset()) -
     bits = PCG64(seed)
 
     def draw(bound: int) -> int:
-        # Raw bits are the one stream that NumPy promises to keep; at 64 bits the remainder is as good as uniform.
+        # Raw bits are the one stream that NumPy promises to keep; at 64 bits the remainder is practically uniform.
         return int(bits.random_raw()) % bound
 
     kinds = (
@@ -70,7 +70,7 @@ def sentence_pairs(num: int, seed: int, exclude: frozenset[str] = frozenset()) -
 def unseen_pairs() -> list[Pair]:
     """The 1,000 pairs of the test set, always the same.
 
-    Numbers below a hundred are not among them: nobody can translate "twelve" without having seen it.
+    Numbers below a hundred are excluded: "twelve" cannot be translated without having seen it.
     """
     forms: tuple[Form, ...] = ("cardinal", "ordinal")
     basic = frozenset(_small_number(number, "en", form) for number in range(100) for form in forms)
@@ -89,7 +89,7 @@ def check_unseen_pairs() -> None:
     if digest != UNSEEN_DIGEST:
         raise TransduceError(
             f"the unseen pairs have the digest {digest[:12]}, not {UNSEEN_DIGEST[:12]}: num2words or Babel spells "
-            "something differently; install the versions that constraints.txt names to compare results"
+            "differently; to compare results, install the versions in constraints.txt"
         )
 
 
@@ -145,7 +145,7 @@ def _german_date(day: date, *, on: bool, with_weekday: bool, with_year: bool) ->
 
 
 def _english(number: int, form: Form) -> str:
-    """A number below a million in English words, without the comma that num2words puts behind thousands."""
+    """A number below a million in English words, without the comma that num2words puts after thousands."""
     if number <= 1000:
         return _small_number(number, "en", form)
     thousands, rest = divmod(number, 1000)
@@ -164,7 +164,7 @@ def _german(number: int, form: Form) -> str:
     start = f"{start[:-1] if start.endswith('eins') else start}tausend"
     if rest == 0:
         return f"{start}ste" if form == "ordinal" else start
-    # The hundredth is "hundertste" when it stands alone, and counts its one hundred behind thousands.
+    # The hundredth is "hundertste" when it stands alone, and counts its one hundred after thousands.
     one = "ein" if rest == 100 and form == "ordinal" else ""
     return f"{start}{one}{_small_number(rest, 'de', form)}"
 
@@ -244,14 +244,14 @@ def demonstrate(
 
     Args:
         output: folder of the run; the text lies in it as data/text.tsv.
-        reporter: is told how training goes.
-        updates: how long to train; as long as it takes to learn the task unless given.
-        restart: begin anew where a demonstration was before.
+        reporter: receives the progress of training.
+        updates: number of updates; the default suffices to learn the task.
+        restart: delete an earlier demonstration and start over.
 
     Raises:
         MissingExtraError: the packages that make the data are not installed.
-        OutputError: `output` cannot be written, or has another text in the place of this one.
-        RunError: `output` holds something else than a demonstration.
+        OutputError: `output` cannot be written, or contains a different text under the name of this one.
+        RunError: `output` contains something other than a demonstration.
     """
     check_unseen_pairs()
     unseen = unseen_pairs()
@@ -264,7 +264,7 @@ def demonstrate(
     _write_pairs(text, training_pairs(NUM_TRAINING_PAIRS, seed=1))
     result = train(config, reporter, restart=restart)
     bundle = result.folder / "best"
-    reporter.report(f"translating {len(unseen):,} inputs that were never seen in training")
+    reporter.report(f"translating {len(unseen):,} unseen inputs")
     sources, references = zip(*unseen, strict=True)
     translations = Translator.load(bundle).translate(sources, beam=1)
     tested = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
@@ -288,7 +288,7 @@ def _config(text: Path, output: Path, updates: int | None) -> RunConfig:
 def _check_holds_no_other_run(folder: RunFolder, *, restart: bool) -> None:
     """Check that the run in the folder, if there is one, is a demonstration; `restart` would delete it."""
     saved = folder.load_config()
-    if saved is None:  # none, or damaged: then it goes on if its checkpoints are those of a demonstration
+    if saved is None:  # missing or damaged: the run is resumed if its checkpoints are those of a demonstration
         is_other = restart and folder.config_file.exists()
     else:
         values = flatten(saved.model_dump())
@@ -296,10 +296,7 @@ def _check_holds_no_other_run(folder: RunFolder, *, restart: bool) -> None:
         is_text = (saved.data.pairs or "").endswith("text.tsv")  # as earlier versions named it, too
         is_other = not is_text or any(values[key] != SETTINGS[key] for key in kept)
     if is_other:
-        raise RunError(
-            f"{folder.path}: its config.toml is that of no demonstration, and a demonstration neither goes on nor "
-            f"starts over there: choose another output"
-        )
+        raise RunError(f"{folder.path}: its config.toml is not that of a demonstration: choose another output")
 
 
 def _write_pairs(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
@@ -308,7 +305,7 @@ def _write_pairs(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
     if path.is_file() and path.read_bytes() == content:
         return
     if path.exists():
-        raise OutputError(f"{path}: is not the text of this demonstration: remove it, or choose another output")
+        raise OutputError(f"{path}: differs from the text of this demonstration: remove it, or choose another output")
     try:
         with remove_if_left_empty(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,35 +3,35 @@
 A message names the value that was found, the rule it breaks and what to do about it.
 
     TransduceError               exit code 1: something failed
-    ├── UserError                exit code 2: something to be corrected by whoever gave the command
+    ├── UserError                exit code 2: usage error; the message says what to fix
     │   ├── ConfigError          a setting: unknown key, wrong type, forbidden combination
-    │   ├── CorpusError          text that was given: encoding, number of lines, missing column
-    │   ├── BundleError          a model folder that is damaged, truncated or foreign
-    │   ├── OutputError          a place to write to that holds something else, or cannot be written
-    │   ├── RunError             a run folder that cannot be used as asked
+    │   ├── CorpusError          an input text: encoding, number of lines, missing column
+    │   ├── BundleError          a model folder that is damaged, truncated or of another format
+    │   ├── OutputError          an output path that holds other files, or cannot be written
+    │   ├── RunError             a run folder that cannot be used in the requested way
     │   ├── BusyError            a folder that another process is writing to
     │   ├── TooLong, UnknownPair, Unsatisfiable, NotAuthorized, ParameterError, WrongMediaType, BodyTooLarge,
-    │   │   BodyTooSlow           a request to the server, which says what is wrong with it
+    │   │   BodyTooSlow           an invalid request to the server
     │   └── MissingExtraError    an optional package that is not installed
     ├── ParityError              another program does not compute the same as a model
     ├── WriteError               a file or folder that could not be written, as on a full disk
-    ├── TrainingError            training that cannot go on
+    ├── TrainingError            training that cannot continue
     ├── NotANumberError          a probability of a model that is NaN
-    ├── EndedElsewhere           another rank of the run has ended, and says why
-    ├── Refusal                  the server refuses a request for now: nothing is wrong with it
+    ├── EndedElsewhere           another rank of the run has ended and reports the cause
+    ├── Refusal                  the server refuses a valid request for now
     │   └── QueueFull, RateExceeded, BodiesFull, Draining, DeadlineExceeded
     └── Interrupted              exit code 130: Ctrl-C or SIGTERM, after the state was saved
 """
 
 
 class TransduceError(Exception):
-    """The root: catching it catches everything that Transduce raises on purpose."""
+    """Base class of all errors that Transduce raises on purpose."""
 
     exit_code = 1
 
 
 class UserError(TransduceError, ValueError):
-    """Something given by the user breaks a rule; the message says which and what to do."""
+    """An input from the user breaks a rule; the message says which, and what to do."""
 
     exit_code = 2
 
@@ -45,19 +45,21 @@ class CorpusError(UserError):
 
 
 class BundleError(UserError):
-    """A model folder is damaged, truncated or foreign; the message says file, expectation, finding."""
+    """A model folder is damaged, truncated or of another format; the message names the file, what was expected and what
+    was found.
+    """
 
 
 class OutputError(UserError):
-    """A place to write to holds something that is not replaced unasked, or cannot be written; nothing was changed."""
+    """An output path holds files that are not replaced without `--force`, or cannot be written; nothing was changed."""
 
 
 class RunError(UserError):
-    """A run folder cannot be used as asked."""
+    """A run folder cannot be used in the requested way."""
 
 
 class BusyError(UserError):
-    """Another process is writing to a folder; the message names both."""
+    """Another process is writing to a folder; the message names the process and the folder."""
 
 
 class MissingExtraError(UserError):
@@ -74,29 +76,31 @@ class ParityError(TransduceError):
 
 
 class WriteError(TransduceError):
-    """A file or folder could not be written, as on a full disk; what was there before is still there."""
+    """A file or folder could not be written, as on a full disk; previous contents are unchanged."""
 
 
 class TrainingError(TransduceError):
-    """Training cannot go on: what it computes is no number, memory or disk do not hold it, or another rank was lost."""
+    """Training cannot continue: non-finite values, out of memory or disk space, or a lost rank."""
 
 
 class NotANumberError(TransduceError):
     """A probability of a model is NaN."""
 
     def __init__(self) -> None:
-        super().__init__("the model's probabilities are not numbers (NaN): its weights are damaged, or diverged")
+        super().__init__(
+            "the model's probabilities are NaN: its weights are damaged, or training diverged; use another checkpoint"
+        )
 
 
-class EndedElsewhere(TransduceError):  # noqa: N818 - the error is another rank's
-    """Another rank of the same training run has ended first and says why; this rank says nothing."""
+class EndedElsewhere(TransduceError):  # noqa: N818 - the error belongs to another rank
+    """Another rank of the same training run has ended first and reports the cause; this rank reports nothing."""
 
 
-class Refusal(TransduceError):  # noqa: N818 - nothing is wrong but the moment
-    """A server refuses a request that it would accept at another time; nothing needs to be corrected."""
+class Refusal(TransduceError):  # noqa: N818 - the request is valid
+    """A server refuses a valid request because of its present load or state; the client may retry later."""
 
 
-class Interrupted(TransduceError):  # noqa: N818 - a request that was granted is no error
+class Interrupted(TransduceError):  # noqa: N818 - a granted request to stop is not an error
     """Training was asked to stop (Ctrl-C or SIGTERM); its state is on disk."""
 
     exit_code = 130
@@ -109,7 +113,7 @@ class _RetryLater(Refusal):
 
 
 class QueueFull(_RetryLater):
-    """Too much is waiting; `retry_after` is in seconds."""
+    """The queue is full; `retry_after` is in seconds."""
 
 
 class Draining(Refusal):
@@ -117,7 +121,7 @@ class Draining(Refusal):
 
 
 class DeadlineExceeded(Refusal):
-    """The request was admitted, and could not be answered in its time."""
+    """The request was accepted, but not answered before its deadline."""
 
 
 class RateExceeded(_RetryLater):
@@ -125,17 +129,17 @@ class RateExceeded(_RetryLater):
 
 
 class BodiesFull(Refusal):
-    """The bodies of all requests together have more bytes than there is room for."""
+    """The bodies of all current requests together exceed the memory limit."""
 
     retry_after = 1
 
 
 class TooLong(UserError):  # noqa: N818 - the request is wrong, not the service
-    """A request has more characters, texts or terms than it may have."""
+    """A request has more characters, texts or terms than allowed."""
 
 
 class UnknownPair(UserError):  # noqa: N818 - the request is wrong, not the service
-    """No loaded model translates from the one language to the other."""
+    """No loaded model translates between the two languages."""
 
 
 class Unsatisfiable(UserError):  # noqa: N818 - the request is wrong, not the service
@@ -143,13 +147,13 @@ class Unsatisfiable(UserError):  # noqa: N818 - the request is wrong, not the se
 
 
 class NotAuthorized(UserError):  # noqa: N818 - the request is wrong, not the service
-    """An API key is needed, and none was given (`is_missing`), or one that is not known."""
+    """An API key is required, and none (`is_missing`) or an unknown one was given."""
 
     def __init__(self, *, is_missing: bool) -> None:
         super().__init__(
-            "this service needs an API key: ask whoever runs it for one"
+            "this service requires an API key: request one from its operator"
             if is_missing
-            else "this API key is not known here: ask whoever runs the service for another"
+            else "unknown API key: request a valid one from the operator of the service"
         )
         self.is_missing = is_missing
 
@@ -159,19 +163,21 @@ class ParameterError(UserError):
 
 
 class WrongMediaType(UserError):  # noqa: N818 - the request is wrong, not the service
-    """A body is neither JSON nor a form."""
+    """A request body is neither JSON nor a form."""
 
 
 class BodyTooLarge(UserError):  # noqa: N818 - the request is wrong, not the service
-    """A body has more bytes than it may have."""
+    """A request body exceeds the size limit."""
 
 
 class BodyTooSlow(UserError):  # noqa: N818 - the request is wrong, not the service
-    """A body did not arrive in time."""
+    """A request body did not arrive in time."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says that memory is full; torch's are known by their text, as torch may not be loaded."""
+    """Whether `error` means that memory is full; torch's errors are recognised by their text, as torch may not be
+    loaded.
+    """
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(words in str(error) for words in _REFUSED_MEMORY)
     )
@@ -183,7 +189,7 @@ _REFUSED_MEMORY = (
     "can't allocate memory",  # torch, on a CPU
     "not enough memory",  # torch, on Windows
     "bad_alloc",  # C++
-    # oneDNN, which says no more than that.
+    # oneDNN, which gives no further details
     "could not create a memory",
     "could not create a primitive",
     "could not execute a primitive",

@@ -1,4 +1,4 @@
-"""Scores of a corpus or of a model on a test set, computed by sacreBLEU and equal to those of its own command."""
+"""Scores of a corpus or of a model on a test set, computed by sacreBLEU and equal to those of its command."""
 
 import json
 import math
@@ -22,7 +22,7 @@ TOKENIZATIONS = ("13a", "none", "intl", "char", "zh")
 
 
 METRICS: dict[str, tuple[str, Callable[[str], Metric]]] = {
-    # force: without it, sacreBLEU complains on standard error about text that looks tokenised. No score depends on it.
+    # force: without it, sacreBLEU warns on standard error about text that looks tokenised. It does not affect scores.
     "bleu": ("BLEU", lambda tokenization: BLEU(force=True, tokenize=tokenization)),
     "chrf": ("chrF", lambda _: CHRF()),
     "ter": ("TER", lambda _: TER()),
@@ -30,10 +30,10 @@ METRICS: dict[str, tuple[str, Callable[[str], Metric]]] = {
 """Name of each metric, and function that makes its scorer with one of `TOKENIZATIONS`, which only BLEU uses."""
 
 NUM_RESAMPLES = 1000
-"""Test sets drawn with replacement for a confidence interval, as sacreBLEU does unless told otherwise."""
+"""Test sets drawn with replacement for a confidence interval, sacreBLEU's default."""
 
 RESAMPLED_LINES = 3_000_000
-"""Maximum number of lines in all resamples, which are in memory at once: about 80 bytes a line."""
+"""Maximum number of lines in all resamples, which are in memory at once: about 80 bytes per line."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Score:
 
     @property
     def interval(self) -> str:
-        """The interval as in " (95% 33.12 to 36.01)"; "" where none was computed."""
+        """The interval as in " (95% 33.12 to 36.01)"; "" if none was computed."""
         return "" if self.low is None else f" (95% {self.low:.2f} to {self.high:.2f})"
 
 
@@ -71,7 +71,7 @@ def corpus_scores(
     the test set, the fewer the resamples beyond 3,000 lines.
 
     Raises:
-        CorpusError: there is no line, or hypotheses and references differ in number.
+        CorpusError: there are no lines, or hypotheses and references differ in number.
         ConfigError: an unknown metric or tokenisation.
     """
     check_tokenization(tokenization)
@@ -80,7 +80,7 @@ def corpus_scores(
             f"{len(hypotheses)} hypotheses and {len(references)} references: there must be one reference for each"
         )
     if not hypotheses:
-        raise CorpusError("there are no hypotheses: a score needs at least one line")
+        raise CorpusError("no hypotheses: a score needs at least one line")
     # Without white space at the ends of lines, as the command reads them.
     stripped = [line.rstrip() for line in hypotheses], [line.rstrip() for line in references]
     num_resamples = min(NUM_RESAMPLES, max(100, RESAMPLED_LINES // len(hypotheses))) if confidence else 1
@@ -122,8 +122,8 @@ def _score(
 def _count_in_plain_floats(scorer: Metric) -> None:
     """Let the scorer compute every score as one of Python's floats.
 
-    The scores of resampled lines are numpy's, but Python's 0.0 where nothing is right, and sacreBLEU 2.6 fails at the
-    mean of both, as for most intervals of a model that has learned little.
+    The scores of resampled lines are numpy's, but Python's 0.0 where nothing is right, and sacreBLEU 2.6 fails to
+    average both types, which occurs for poorly trained models.
     """
     compute = scorer._compute_score_from_stats  # noqa: SLF001 - there is no public way
     scorer._compute_score_from_stats = lambda stats: compute([float(count) for count in stats])  # type: ignore[method-assign]  # noqa: SLF001
@@ -170,7 +170,7 @@ def evaluate_translator(
     corpus.check()
     sources, references = zip(*corpus, strict=True)
     if not any(map(str.strip, references)):
-        raise CorpusError(f"{reference}: nothing but blank lines, and no score says anything about those")
+        raise CorpusError(f"{reference}: the reference is blank; there is nothing to score")
     started = time.perf_counter()
     translations = translator.translate(sources, beam=beam)
     seconds = time.perf_counter() - started

@@ -209,7 +209,7 @@ DAMAGES = {
     ),
     "tokenizer missing": (lambda folder: (folder / "tokenizer.model").unlink(), ["tokenizer.model", "is missing"]),
     "description missing": (lambda folder: (folder / "bundle.json").unlink(), ["bundle.json", "looked for"]),
-    "wrong size": (_cut, ["weights.safetensors", "bytes, bundle.json says"]),
+    "wrong size": (_cut, ["weights.safetensors", "bytes, but bundle.json says"]),
     "flipped byte in the weights": (_flip("weights.safetensors"), ["weights.safetensors", "has the SHA-256"]),
     "flipped byte in the tokenizer": (_flip("tokenizer.model"), ["tokenizer.model", "has the SHA-256"]),
     "no JSON": (_write(b'{"format": '), ["bundle.json", "is not JSON"]),
@@ -316,7 +316,7 @@ def _replace_vocabulary(folder: Path) -> None:
         (lambda folder: _edit(folder, lambda content: content["files"].pop("vocabulary.json")), "to which .* may come"),
         (
             lambda folder: _edit(folder, lambda content: content["files"].update(x={"bytes": 0, "sha256": "0" * 64})),
-            "its files are",
+            "it lists the files",
         ),
     ],
 )
@@ -380,7 +380,7 @@ def test_what_is_no_bundle_is_said(tmp_path: Path, look: Callable[[Path], object
         "nowhere": "there is no such folder",
         "file": "is a file",
         "hugging": "Hugging Face",
-        "empty": "is no bundle: looked for .*bundle.json",
+        "empty": "is not a bundle: looked for .*bundle.json",
     }.items():
         with pytest.raises(BundleError, match=rf"{name}: .*{words}"):
             look(tmp_path / name)

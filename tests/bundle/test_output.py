@@ -144,7 +144,7 @@ def test_anything_else_is_replaced_only_if_forced(tmp_path: Path, *, through: bo
     if through:
         path = tmp_path / "link"
         path.symlink_to(real)
-    with pytest.raises(OutputError, match=r"is no page, and is not replaced unasked: .* --force"):
+    with pytest.raises(OutputError, match=r"is not a page: .* --force"):
         write(path)
     assert real.read_text(encoding="utf-8") == "mine"
     write(path, force=True)
@@ -167,7 +167,7 @@ def test_a_disk_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "disk"  # only root makes real ones
     path.write_bytes(OLD)
     monkeypatch.setattr(Path, "is_block_device", lambda one: one == path)
-    with pytest.raises(OutputError, match="is a disk"):
+    with pytest.raises(OutputError, match="is a block device"):
         write(path, force=True)
     assert path.read_bytes() == OLD
 
@@ -182,7 +182,11 @@ def test_links_that_name_each_other_are_refused(tmp_path: Path) -> None:
 
 def test_a_file_above_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match=r"cannot be written \(Not a directory\): see to it .* or choose another"):
+    with pytest.raises(
+        OutputError,
+        match=r"cannot be written \(Not a directory\): make it writable, or choose "
+        r"another",
+    ):
         check_writable(tmp_path / "file" / "below" / "it")
 
 
@@ -229,15 +233,15 @@ def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (lambda: OSError(errno.ENOSPC, "No space left on device"), "No space left on device; make room there"),
-        (lambda: SafetensorError("I/O error: full (os error 28)"), "No space left on device; make room there"),
-        (lambda: OSError(errno.EROFS, "Read-only"), "Read-only file system; see to it that it can be written"),
-        (lambda: SafetensorError("unknown"), "unknown; see to it that it can be written"),
+        (lambda: OSError(errno.ENOSPC, "No space left on device"), "No space left on device; free some space"),
+        (lambda: SafetensorError("I/O error: full (os error 28)"), "No space left on device; free some space"),
+        (lambda: OSError(errno.EROFS, "Read-only"), "Read-only file system; make it writable"),
+        (lambda: SafetensorError("unknown"), "unknown; make it writable"),
     ],
 )
 def test_a_failure_says_file_reason_and_remedy(error: Callable[[], Exception], words: str) -> None:
     assert str(make_write_error(Path("page"), error())).startswith(
-        f"page: could not be written, and nothing there was changed: {words}"
+        f"page: could not be written; nothing was changed: {words}"
     )
 
 
@@ -279,7 +283,7 @@ def test_an_exception_leaves_everything_as_it_was(tmp_path: Path, failure: type[
 
 
 def test_a_failure_to_write_says_so(tmp_path: Path) -> None:
-    expected = re.escape(f"{tmp_path / 'folder'}: could not be written, and nothing there was changed: ")
+    expected = re.escape(f"{tmp_path / 'folder'}: could not be written; nothing was changed: ")
     with (
         pytest.raises(TransduceError, match=expected + r".*No space left"),
         replace_folder(tmp_path / "folder", "marker"),
@@ -410,7 +414,7 @@ def test_a_failed_rename_brings_the_old_one_back(tmp_path: Path, monkeypatch: py
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fail_for_the_new)
-    with pytest.raises(TransduceError, match="nothing there was changed"):
+    with pytest.raises(TransduceError, match="nothing was changed"):
         _write(tmp_path / "folder", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
     assert (tmp_path / "folder" / "marker").read_text() == "old"
@@ -418,7 +422,7 @@ def test_a_failed_rename_brings_the_old_one_back(tmp_path: Path, monkeypatch: py
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
-    with pytest.raises(OutputError, match="holds other files and no marker"):
+    with pytest.raises(OutputError, match="contains other files and no marker"):
         _write(tmp_path, "new")
     assert _contents(tmp_path) == {"thesis.txt"}
 
@@ -444,7 +448,7 @@ def test_what_comes_to_be_there_meanwhile_is_not_replaced(tmp_path: Path) -> Non
 
 def test_a_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("text", encoding="utf-8")
-    with pytest.raises(OutputError, match="is no folder"):
+    with pytest.raises(OutputError, match="is not a folder"):
         _write(tmp_path / "folder", "new")
     assert (tmp_path / "folder").read_text() == "text"
 

@@ -14,7 +14,7 @@ import pytest
 
 REMEDY = re.compile(
     r"\b(give|set|choose|check|convert|use|must|did you mean|needs|start over|delete|correct|rename|pipe|looks like|"
-    r"ask for|is what it is|get or make|only bundles|at least|at line|is a TOML file|update it|is no preset)\b"
+    r"ask for|is what it is|get or make|only bundles|at least|at line|is a TOML file|update it|is neither a preset)\b"
 )
 TEXT = "train --source train.source --target train.target --output out"
 
@@ -86,9 +86,9 @@ MISTAKES = {
     "unequal numbers of lines": of_source("three", b"a\nb\nc\n", "three has 3 lines and two has 2"),
     "not UTF-8": of_source("latin", "ba\ndö\n".encode("latin-1"), "line 2", "0xf6 is not UTF-8"),
     "UTF-16": of_source("wide", "ba\ndo\n".encode("utf-16"), "line 1", "UTF-16", "iconv"),
-    "cut off": of_source("text.gz", gzip.compress(b"ba\ndo\n" * 99)[:-9], "damaged or cut off"),
-    "gzip by another name": of_source("text", gzip.compress(b"ba\ndo\n"), "let its name end in .gz"),
-    "not gzip": of_source("text.gz", b"ba\ndo\n", "damaged or cut off after line 0"),
+    "cut off": of_source("text.gz", gzip.compress(b"ba\ndo\n" * 99)[:-9], "damaged or truncated"),
+    "gzip by another name": of_source("text", gzip.compress(b"ba\ndo\n"), "rename it to end in .gz"),
+    "not gzip": of_source("text.gz", b"ba\ndo\n", "damaged or truncated after line 0"),
     "too few columns": of_pairs("a.tsv", b"ba\tab\ndo\n", "line 2", "1 of the 2 columns", "'do'"),
     "a column that is no number": of_pairs("a.tsv", b"", '"x"', settings=' --set data.columns=["1","x"]'),
     "three columns": Mistake(f"{TEXT} --set data.columns=[1,2,3]", ("--set: data.columns = [1, 2, 3]", "shorter")),
@@ -98,8 +98,8 @@ MISTAKES = {
     "an unknown form": of_pairs("a.csv", b"ba,ab\n", ".tsv, .json, .jsonl"),
     "a side alone": Mistake("train --source train.source", ("source is given without", "target: give both")),
     "both forms": Mistake(f"{TEXT} --pairs a.tsv", ("pairs and", "source are both given")),
-    "no text": Mistake("train", ("nothing to train on", "data.source")),
-    "no text in the recipe": of_recipe("", "nothing to train on"),
+    "no text": Mistake("train", ("no training text", "data.source")),
+    "no text in the recipe": of_recipe("", "no training text"),
     "nothing on standard input": Mistake("train --pairs - --output out", ("standard input", "empty")),
     "validation of unequal lengths": Mistake(
         f"{TEXT} --validation-source two --validation-target valid.target",
@@ -113,7 +113,7 @@ MISTAKES = {
         "train --source train.source --target train.source --set text.vocabulary=280",
         ("none of the 300 pairs", "copy 300"),
     ),
-    "nothing but blank lines": Mistake("train --source blank --target blank", ("blank",), {"blank": b"\n \n"}),
+    "the reference is blank": Mistake("train --source blank --target blank", ("blank",), {"blank": b"\n \n"}),
     # Settings
     "a missing recipe": Mistake("train nope.toml", ("nope.toml", "there is no such file")),
     "a folder for a recipe": Mistake("train folder", ("folder", "is a folder"), {"folder/a": b""}),
@@ -146,7 +146,7 @@ MISTAKES = {
     "a file for a run": Mistake(
         f"{TEXT} --output file".replace(" --output out", ""), ("file: is a file",), {"file": b""}
     ),
-    "another's folder": Mistake(TEXT, ("out: is not empty (it holds mine)",), {"out/mine": b""}),
+    "another's folder": Mistake(TEXT, ("out: is not empty (it contains mine)",), {"out/mine": b""}),
     "a folder below a file": Mistake(f"{TEXT}/run", ("out: is a file",), {"out": b""}),
     "a run with other settings": Mistake(
         "train run/config.toml --output run --set model.d_ff=64", ("model.d_ff: was 32, now 64", "--restart")
@@ -184,17 +184,17 @@ MISTAKES = {
     "an evaluation without beam": Mistake(
         "evaluate model --source valid.source --reference valid.target --beam 0", ("beam = 0",)
     ),
-    "an average of no run": Mistake("average model --output out", ("model: is no run",)),
+    "an average of no run": Mistake("average model --output out", ("model: is not a run",)),
     "an average of a damaged checkpoint": Mistake(
         "average run --last 2 --output out",
         ("000000080/weights.safetensors", "SHA-256"),
         damage=lambda folder: flip(folder / "run" / "checkpoints" / "000000080" / "weights.safetensors"),
     ),
-    "an average into a file": Mistake("average run --last 1 --output a", ("a: is no folder",), {"a": b""}),
+    "an average into a file": Mistake("average run --last 1 --output a", ("a: is not a folder",), {"a": b""}),
     "an average into another's folder": Mistake(
         "average run --last 1 --output out", ("out: holds other files",), {"out/mine": b""}
     ),
-    "neither preset nor path": Mistake("info bse", ("bse: is no preset", "base")),
+    "neither preset nor path": Mistake("info bse", ("bse: is neither a preset", "base")),
     "a vocabulary for a bundle": Mistake("info model --vocabulary 8", ("--vocabulary 8", "model")),
     "information about nonsense": Mistake("info a.bin", ("a.bin", "UTF-8"), {"a.bin": b"\xff\x00"}),
 }
@@ -243,7 +243,7 @@ def test_a_full_disk_leaves_no_half_of_a_checkpoint(process: Any, transduce: Any
     cache = ["--set", f"data.cache={workspace / 'other' / '.cache'}"]
     answer = process("train", "tiny.toml", *cache, preexec_fn=lambda: no_file_above(10_000))
     assert (answer.exit_code, answer.output) == (1, b"")
-    assert "checkpoints/000000002: could not be written, and nothing there was changed" in answer.messages
+    assert "checkpoints/000000002: could not be written; nothing was changed" in answer.messages
     assert "Traceback" not in answer.messages
     run = workspace / "runs" / "tiny"
     assert {path.name for path in run.iterdir()} == {"config.toml", "metrics.jsonl", "checkpoints"}

@@ -61,7 +61,7 @@ def test_blank_references_have_no_score(transduce: Any, test_set: Path, run_fold
     (test_set / "blank").write_text("\n" * 30, encoding="utf-8")
     answer = transduce("evaluate", run_folder, "--source", "test.source", "--reference", "blank")
     assert (answer.exit_code, answer.output) == (2, b"")
-    assert "blank: nothing but blank lines" in answer.messages
+    assert "blank: the reference is blank" in answer.messages
 
 
 def test_the_beam_can_be_chosen(transduce: Any, test_set: Path, run_folder: Path) -> None:
@@ -138,7 +138,7 @@ def test_perplexity_stands_on_standard_error(scored: Any) -> None:
 
 
 def test_blank_lines_have_no_perplexity(scored: Any) -> None:
-    assert scored([("", ""), ("", "")]).messages.endswith("s: nothing but blank lines, which have no perplexity\n")
+    assert scored([("", ""), ("", "")]).messages.endswith("s: no perplexity: all lines are blank\n")
 
 
 def test_compressed_text_is_text(transduce: Any, scored: Any, run_folder: Path, workspace: Path) -> None:
@@ -152,7 +152,7 @@ def test_what_is_longer_than_the_model_reads_at_a_time_is_named(scored: Any, run
     answer = scored([("ba", "ab " * 100), ("ba " * 100, "ab")])
     assert (answer.exit_code, len(answer.lines)) == (0, 2)
     limit = Bundle.open(run_folder / "best").description.search.max_pieces
-    assert answer.messages.startswith(f"line 2 is longer than the {limit} pieces that the model reads at a time")
+    assert answer.messages.startswith(f"line 2 is longer than the {limit} pieces that the model reads at once")
 
 
 def test_unequal_numbers_of_lines_are_named_before_anything_is_printed(
@@ -340,7 +340,7 @@ def test_the_head_of_the_calibration_is_taken_unless_another_is_given(
     shutil.copytree(run_folder / "best", workspace / "model")
     update_calibration(Bundle.open(workspace / "model"), alignment=RecordedHead(layer=0, head=1, offset=1))
     answer = transduce("align", "model", *TO_ALIGN)
-    assert answer.messages.startswith("aligned by --head 1.2+1, which the bundle's calibration names\n10 pairs in ")
+    assert answer.messages.startswith("aligned by --head 1.2+1, named by the bundle's calibration\n10 pairs in ")
     assert answer.output == transduce("align", run_folder, *TO_ALIGN, "--head", "1.2+1").output
     other = ["--choose-on-source", "train.source", "--choose-on-target", "train.target"]
     for options in (["--head", "1"], ["--gold", gold], other):
@@ -368,8 +368,8 @@ def test_line_n_in_is_line_n_out(transduce: Any, run_folder: Path, workspace: Pa
     ("options", "named"),
     [
         (["--head", "first"], "head = 'first': must be LAYER.HEAD"),
-        (["--head", "7.1"], "head = '7.1': must be one that the decoder has: layers 1 to 1"),
-        (["--head", "1", "--gold", "two"], "--head 1 leaves nothing to choose"),
+        (["--head", "7.1"], "head = '7.1': no such head: the decoder has layers 1 to 1"),
+        (["--head", "1", "--gold", "two"], "--head 1: cannot be combined with options that choose a head"),
         (["--choose-on-source", "train.source"], "--choose-on-source and --choose-on-target"),
         (["--choose-on-target", "train.source"], "--choose-on-source and --choose-on-target"),
         (

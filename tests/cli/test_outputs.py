@@ -205,7 +205,7 @@ def test_nothing_is_replaced_unasked(
 
 @pytest.mark.parametrize(
     ("command", "words"),
-    [("train", "holds a run with other settings"), ("demo", "its config.toml is that of no demonstration")],
+    [("train", "contains a run with other settings"), ("demo", "its config.toml is not that of a demonstration")],
 )
 def test_a_run_of_other_settings_is_not_replaced(good: Path, transduce: Callable, command: str, words: str) -> None:
     before = inventory(good)
@@ -285,7 +285,7 @@ def test_a_file_of_the_user_in_a_model_is_not_lost(good: Path, transduce: Callab
     before = inventory(good)
     answer = WRITERS[command].call(transduce, good / "out", "--force")
     assert answer.exit_code == 2
-    assert "notes.txt: is not of a model, and would be lost" in answer.messages
+    assert "notes.txt: is not a bundle file and would be lost" in answer.messages
     assert inventory(good) == before
 
 
@@ -356,7 +356,7 @@ def test_a_full_disk_leaves_what_was_there(
     assert answer.exit_code == 1, answer.messages
     named = place.parent if command == "calibrate" else place
     assert str(named) in answer.messages
-    assert "could not be written, and nothing there was changed: No space left on device; make room" in answer.messages
+    assert "could not be written; nothing was changed: No space left on device; free some space" in answer.messages
     assert inventory(good) == before
 
 
@@ -409,5 +409,5 @@ def test_a_real_disk_that_is_full_and_then_read_only(good: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert answer.stdout.splitlines() == ["1 True"] * 5 + ["2 True"] * 5, answer.stderr
-    assert answer.stderr.count("No space left on device; make room there") == 5
+    assert answer.stderr.count("No space left on device; free some space") == 5
     assert answer.stderr.count("cannot be written (Read-only file system)") == 5

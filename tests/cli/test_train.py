@@ -86,10 +86,10 @@ def test_more_updates_go_on_and_restart_begins_anew(transduce: Any, workspace: P
     assert transduce("train", "tiny.toml", *constant).exit_code == 0
     more = transduce("train", "tiny.toml", *constant, "--set", "training.updates=8")
     assert (more.exit_code, bundle(workspace / "runs" / "tiny")["training"]["update"]) == (0, 8)
-    assert "going on after update 6" in more.messages
+    assert "resuming after update 6" in more.messages
     anew = transduce("train", "tiny.toml", "--restart", "--set", "training.updates=2")
     assert (anew.exit_code, bundle(workspace / "runs" / "tiny")["training"]["update"]) == (0, 2)
-    assert "going on" not in anew.messages
+    assert "resuming" not in anew.messages
     assert names(workspace / "runs" / "tiny") == FILES
     assert names(workspace / "runs" / "tiny" / "checkpoints") == {"000000002"}
 
@@ -209,13 +209,13 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
         running.send_signal(signal.SIGINT)
         output, messages = running.communicate()
     assert (running.returncode, output) == (130, b"")
-    assert messages.decode().rstrip().endswith("the same command goes on from there")
+    assert messages.decode().rstrip().endswith("the same command resumes from there")
     assert b"Traceback" not in messages
     saved = max(int(name) for name in names(workspace / "runs" / "tiny" / "checkpoints"))
     enough = [*long[:-1], f"training.updates={saved + 2}"]
     again = transduce(*enough)
     assert again.exit_code == 0
-    assert f"going on after update {saved:,}" in again.messages
+    assert f"resuming after update {saved:,}" in again.messages
 
 
 @pytest.mark.exhaustive
@@ -237,7 +237,7 @@ def test_ctrl_c_during_preparation_leaves_nothing(
         assert running.returncode == 130
         assert running.stderr is not None
         messages = running.stderr.read().decode().splitlines()
-        assert messages[0].startswith("standard input cannot be counted beforehand: preset low-resource")
+        assert messages[0].startswith("the size of standard input is unknown; using preset low-resource")
         assert messages[1:] == ["transduce: interrupted"]
     assert {**contents(workspace), KNOWN: None} == {**before, KNOWN: None}
 
@@ -387,7 +387,7 @@ def test_a_run_that_is_no_demonstration_stays(transduce: Any, workspace: Path, c
     for restart in ([], ["--restart"]):
         answer = transduce("demo", "--output", "runs/tiny", *restart)
         assert (answer.exit_code, answer.output) == (2, b"")
-        assert "runs/tiny: its config.toml is that of no demonstration" in answer.messages
+        assert "runs/tiny: its config.toml is not that of a demonstration" in answer.messages
         assert "--restart" not in answer.messages
     (workspace / "runs" / "tiny" / "config.toml").write_text("damaged", encoding="utf-8")
     assert transduce("demo", "--output", "runs/tiny", "--restart").exit_code == 2
@@ -405,7 +405,7 @@ def test_a_full_disk_leaves_no_folders_behind(
     monkeypatch.setattr("os.fsync", fail)
     answer = transduce("demo", "--output", "new/demo", "--updates", "2")
     assert answer.exit_code == 1
-    assert "new/demo/data/text.tsv: could not be written, and nothing there was changed" in answer.messages
+    assert "new/demo/data/text.tsv: could not be written; nothing was changed" in answer.messages
     assert contents(workspace) == before
 
 
@@ -415,7 +415,7 @@ def test_another_text_in_its_place_stays(transduce: Any, workspace: Path, conten
     before = contents(workspace)
     answer = transduce("demo", "--output", "demo", "--updates", "2")
     assert answer.exit_code == 2
-    assert "demo/data/text.tsv: is not the text of this demonstration: remove it, or choose" in answer.messages
+    assert "demo/data/text.tsv: differs from the text of this demonstration: remove it, or choose" in answer.messages
     assert contents(workspace) == before
 
 

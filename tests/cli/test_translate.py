@@ -62,7 +62,9 @@ def test_line_n_in_is_line_n_out(process: Any, run_folder: Path) -> None:
     assert len(set(answer.lines)) > 100
     long = lines.index(STRANGE[-1]) + 1
     reported = [line for line in answer.messages.split("\n") if "longer than" in line]
-    assert any(line.startswith(f"line {long} is longer than the model reads at a time: read in ") for line in reported)
+    assert any(
+        line.startswith(f"line {long} is longer than the model reads at once; translated in ") for line in reported
+    )
     assert len(answer.lines[long - 1].split(" ")) > 500
     assert answer.messages.split("\n")[-2].startswith("500 lines in ")
     assert "\x1b" not in answer.messages
@@ -249,7 +251,7 @@ def test_samples_are_drawn_again_with_the_same_seed(transduce: Any, run_folder: 
 def test_the_guard_reports(transduce: Any, run_folder: Path) -> None:
     answer = transduce("translate", run_folder, "--guard", standard_input=b"ba do 17\nfi\n")
     assert len(answer.lines) == 2
-    assert re.search(r"guard: \d lines tried once more, \d replaced; repetition \d -> \d", answer.messages)
+    assert re.search(r"guard: \d lines retried, \d replaced; repetition \d -> \d", answer.messages)
 
 
 def test_an_ensemble_of_the_same_twice_is_the_same(transduce: Any, run_folder: Path) -> None:
@@ -267,7 +269,7 @@ def test_an_ensemble_of_the_same_twice_is_the_same(transduce: Any, run_folder: P
         (["--temperature", "0"], "temperature = 0.0: must be greater than 0"),
         (["--length-penalty", "11"], "length_penalty = 11.0: must be less than or equal to 10"),
         (["--glossary", "missing.tsv"], "missing.tsv"),
-        (["--mbr"], "minimum-Bayes-risk chooses among samples"),
+        (["--mbr"], "minimum Bayes risk ranks samples"),
         (["--precision", "float8"], "float8"),
         (["--ensemble", "nowhere"], "nowhere"),
     ],
@@ -339,10 +341,10 @@ def test_a_document_keeps_what_cannot_be_translated(transduce: Any, run_folder: 
     first, second, blank, third = answer.lines
     assert (answer.exit_code, second, blank) == (0, f"- {LONG}", "")
     assert first.split().count("ukuk") == third.split().count("ukuk") == 1
-    problem = "no translation meets the constraints, or it is too long for constraints"
-    assert answer.messages.startswith(f"sentence 2: {problem}; it stays as it is\n")
+    problem = "no translation meets the constraints, or the text is too long for constraints"
+    assert answer.messages.startswith(f"sentence 2: {problem}; it is left untranslated\n")
     plain = transduce("translate", run_folder, "--document", standard_input=text.encode())
-    assert plain.messages.startswith("sentence 2 is longer than the model reads at a time: read in ")
+    assert plain.messages.startswith("sentence 2 is longer than the model reads at once; translated in ")
 
 
 @pytest.mark.exhaustive
@@ -356,12 +358,12 @@ def test_a_long_line_says_how_its_spans_were_kept(transduce: Any, run_folder: Pa
     assert answer.lines[1] == "- {y}"
     assert "do fi XYZ." not in answer.lines[0]  # it was translated
     said = answer.messages.split("\n")
-    assert said[0].startswith("line 1 is longer than the model reads at a time: read in ")
+    assert said[0].startswith("line 1 is longer than the model reads at once; translated in ")
     assert not any(line.startswith("line 2") for line in said)  # there is nothing to translate
     # So long that there is no room for the terms.
     short = transduce(*given, "--max-length", "2", standard_input=b"ba ku do fi\n")
     assert "XYZ" in short.lines[0]
-    assert re.match("line 1: no translation (keeps|of a sentence as a whole keeps) what it must; ", short.messages)
+    assert re.match("line 1: no translation (|of a whole sentence )keeps all protected spans;  ", short.messages)
 
 
 def test_no_translation_is_longer_than_asked(transduce: Any, run_folder: Path) -> None:

@@ -104,13 +104,13 @@ def test_the_longest_translation_of_a_source() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_length": 1}, "max_length = 1 leaves no room beside `</s>`: allow at least 2, or 0 for no limit"),
+        ({"max_length": 1}, "max_length = 1 leaves room for `</s>` only: set at least 2, or 0 for no limit"),
         ({"max_length": -1}, "max_length = -1: must be greater than or equal to 0"),
         ({"max_length": 5, "min_length": 6}, "min_length = 6 is above max_length = 5: change one of them"),
-        ({"min_length": 308}, "min_length = 308: must be at most 307, what the longest"),
-        ({"max_length": 400, "min_length": 308}, "min_length = 308: must be at most 307, what the longest"),
+        ({"min_length": 308}, "min_length = 308: must be at most 307, the maximum length"),
+        ({"max_length": 400, "min_length": 308}, "min_length = 308: must be at most 307, the maximum length"),
         ({"beam": "many"}, "beam = many: must be"),
-        ({"beans": 3}, "beans is no setting of the search; it has beam, "),
+        ({"beans": 3}, "beans is not a search setting; these exist: beam, "),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> None:

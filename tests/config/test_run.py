@@ -69,20 +69,24 @@ def test_every_setting_has_a_key_and_every_key_a_setting() -> None:
     ],
 )
 def test_an_unknown_key_is_answered_with_the_nearest(key: str, nearest: str) -> None:
-    with pytest.raises(ConfigError, match=f"^here: there is no setting '{key}'; did you mean '{nearest}'"):
+    with pytest.raises(ConfigError, match=f"^here: unknown setting '{key}'; did you mean '{nearest}'"):
         check_key(key, "here")
 
 
 def test_a_key_like_no_other_is_answered_with_the_list() -> None:
     with pytest.raises(ConfigError, match="`transduce config schema` lists all"):
         check_key("qqqqqq", "here")
-    with pytest.raises(ConfigError, match=r"there is no setting 'training.lr'; \[training\] has .*learning_rate, .*"):
+    with pytest.raises(ConfigError, match=r"unknown setting 'training.lr'; \[training\] has .*learning_rate, .*"):
         check_key("training.lr", "here")
 
 
 @pytest.mark.parametrize("text", ["model = 3", "[[model]]\nd_model = 3", "model = []"])
 def test_a_section_is_no_value(recipe: Callable[[str], Path], text: str) -> None:
-    with pytest.raises(ConfigError, match=r"recipe.toml: 'model' is a section; give a setting of it, as in model\.\w"):
+    with pytest.raises(
+        ConfigError,
+        match=r"recipe.toml: 'model' is a section; give one of its settings, as in "
+        r"model\.\w",
+    ):
         load_run_config(recipe(text))
 
 
@@ -94,7 +98,7 @@ def test_a_value_is_no_section(recipe: Callable[[str], Path], text: str) -> None
 
 @pytest.mark.parametrize("text", ["[trianing]", "[trianing]\nupdates = 3", "[output.x]\ny = 3", "[preset]"])
 def test_a_section_that_does_not_exist(recipe: Callable[[str], Path], text: str) -> None:
-    with pytest.raises(ConfigError, match=r"recipe.toml: (there is no setting 'trianing|(output|preset) = \{)"):
+    with pytest.raises(ConfigError, match=r"recipe.toml: (unknown setting 'trianing|(output|preset) = \{)"):
         load_run_config(recipe(text))
 
 
@@ -269,7 +273,7 @@ WRONG = {
     "training.updates=0": "--set: training.updates = 0: must be greater than or equal to 1",
     "training.updates=3000000000": "--set: training.updates = 3000000000: must be at most 2147483647",
     "training.updates=-3000000000": "--set: training.updates = -3000000000: must be greater than or equal to 1",
-    "output=a\0b": "--set: output = 'a\\x00b': must be without the character NUL, which no name can have",
+    "output=a\0b": "--set: output = 'a\\x00b': must be without the NUL character, which file names cannot contain",
     "data.pairs=t\udce9.tsv": "--set: data.pairs = 't\\udce9.tsv': must be UTF-8: rename the file or folder",
     "search.length_penalty=1e308": "--set: search.length_penalty = 1e+308: must be less than or equal to 10",
     "model.dropout=1": "--set: model.dropout = 1: must be less than 1",
@@ -291,8 +295,8 @@ WRONG = {
     'data.corpora=["a.tsv"]': "--set: data.corpora = ['a.tsv']: must be a table",
     'data.corpora=[{pairs="a"}, {pairs="b", weight=0}]': "--set: data.corpora, number 2: weight = 0: must be greater "
     "than 0",
-    'data.corpora=[{pairs="a", wieght=2}]': "--set: data.corpora, number 1: wieght = 2: must be left out, as there is "
-    "no such setting",
+    'data.corpora=[{pairs="a", wieght=2}]': "--set: data.corpora, number 1: wieght = 2: must be left out: unknown "
+    "setting",
     'data.corpora=[{pairs="a", columns=[1]}]': "--set: data.corpora, number 1: columns = [1]: must be longer",
     'data.corpora=[{pairs="a"}, {source="b"}]': "data.corpora, number 2: source is given without target: give both",
 }
@@ -426,7 +430,7 @@ def test_a_setting_that_does_not_exist_names_where_it_stands_and_the_nearest(rec
     path = recipe("[model]\nd_modle = 3")
     with pytest.raises(ConfigError) as caught:
         load_run_config(path)
-    assert str(caught.value) == f"{path}: there is no setting 'model.d_modle'; did you mean 'model.d_model'?"
+    assert str(caught.value) == f"{path}: unknown setting 'model.d_modle'; did you mean 'model.d_model'?"
 
 
 def test_the_papers_schedule_takes_back_the_peak_of_a_preset(load: Load) -> None:

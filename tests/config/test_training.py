@@ -13,8 +13,8 @@ STABLE = {"schedule": "warmup_stable_decay", "learning_rate": 1e-3}
     ("given", "message"),
     [
         ({"learning_rate": 0.1}, 'learning_rate = 0.1 has no effect with schedule = "paper"'),
-        ({"schedule": "linear"}, 'schedule = "linear" needs a learning_rate'),
-        ({"schedule": "inverse_square_root"}, 'schedule = "inverse_square_root" needs a learning_rate'),
+        ({"schedule": "linear"}, 'schedule = "linear" needs a peak learning_rate'),
+        ({"schedule": "inverse_square_root"}, 'schedule = "inverse_square_root" needs a peak learning_rate'),
         ({"schedule": "cosine"}, "Input should be 'paper'"),
         ({"adam_beta1": 1.0}, "less than 1"),
         ({"adam_epsilon": 0.0}, "greater than 0"),

@@ -191,7 +191,7 @@ def test_a_header_is_left_out_and_that_is_said(preparation: Any, make_corpus: Ca
     named = preparation(pairs="named.tsv")
     assert preparation.texts(named) == preparation.texts(bare)
     assert named.validation == bare.validation
-    assert preparation.said[0].startswith("named.tsv: its first row, 'source' and 'target', names the columns and is")
+    assert preparation.said[0].startswith("named.tsv: its first row, 'source' and 'target', is a header and is")
     with (preparation.folder / "named.tsv").open("rb") as preparation.standard_input:
         piped = preparation(pairs="-")
     assert preparation.texts(piped) == preparation.texts(bare)

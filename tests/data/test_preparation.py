@@ -81,9 +81,7 @@ def test_held_out_pairs_share_no_sentence_with_training(
     assert prepared.cleaning["held_out"] == 16
     assert 16 + alike + prepared.cleaning["kept"] == len(corpus)
     assert alike
-    assert f"{alike} more share a sentence with a pair that is held out, and are left out of training." in (
-        preparation.said
-    )
+    assert f"{alike} more share a sentence with a held-out pair, and are left out of training." in (preparation.said)
 
 
 def test_what_training_would_leave_out_is_not_held_out(
@@ -98,10 +96,10 @@ def test_what_training_would_leave_out_is_not_held_out(
     assert 0 < len(prepared.validation) <= 18
     assert set(prepared.validation) <= set(made)
     (said,) = (text for text in preparation.said if "are left out" in text)
-    assert "of those held out break the limits under [text]" in said
+    assert "of those held out exceed the limits under [text]" in said
 
     write_corpus(in_one_word)
-    with pytest.raises(CorpusError, match="that were held out for validation keeps the limits"):
+    with pytest.raises(CorpusError, match="that were held out for validation is within the limits"):
         preparation()
     write_corpus(copies)
     with pytest.raises(CorpusError, match="none of the 60 pairs of training text can be held out"):
@@ -305,7 +303,7 @@ def test_a_cache_that_may_not_be_written_is_a_setting(make_corpus: Callable[...,
         if user == 0:  # who may write everywhere
             os.seteuid(65534)
         try:
-            with pytest.raises(ConfigError, match=rf"^data\.cache: .*{cache} \(Permission denied\): see to it"):
+            with pytest.raises(ConfigError, match=rf"^data\.cache: .*{cache} \(Permission denied\): make it writable"):
                 prepare(data, TextConfig(vocabulary=320), folder / cache, report=lambda _: None)
         finally:
             os.seteuid(user)
@@ -313,7 +311,7 @@ def test_a_cache_that_may_not_be_written_is_a_setting(make_corpus: Callable[...,
 
 def test_one_pair_cannot_do_both(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
     make_corpus(1)
-    with pytest.raises(CorpusError, match="one pair cannot be trained on and validated with"):
+    with pytest.raises(CorpusError, match="a single pair cannot be used for both training and validation"):
         preparation()
 
 

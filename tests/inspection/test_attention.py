@@ -269,7 +269,7 @@ def test_additive_scores_are_no_products(
 ) -> None:
     translator = make_translator(make_model("additive"))
     head = Head(attention="decoder", layer=0, head=0)
-    with pytest.raises(UserError, match="attention scores are no products"):
+    with pytest.raises(UserError, match="dot-product attention only"):
         inspect_text(translator, InspectionRequest(text=SENTENCE, arithmetic=[head]))
     assert inspect_text(translator, InspectionRequest(text=SENTENCE, include=["arithmetic"]))["arithmetic"] == []
 

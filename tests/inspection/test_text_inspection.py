@@ -324,11 +324,11 @@ def test_confidence_is_that_of_the_calibration(make_model: MakeModel, make_trans
         ({"text": "moon " * 60}, "this model reads 40 at a time"),
         ({"prefix": [310]}, "prefix: .310. must be ids of this model's tokens, from 0 to 308"),
         ({"prefix": [-1]}, "prefix: .-1. must be ids"),
-        ({"prefix": [1, 33]}, "prefix: .1, 33. goes on behind 1"),
+        ({"prefix": [1, 33]}, "prefix: .1, 33. has tokens after 1"),
         ({"heads_off": [Head(attention="encoder", layer=2, head=0)]}, r"head encoder.3.1 \(from 1\): this model has 2"),
         ({"arithmetic": [Head(attention="decoder", layer=0, head=4)]}, "head decoder.1.5"),
         ({"without_each": [Head(attention="decoder", layer=0, head=5)]}, "head decoder.1.6"),
-        ({"reference": "zzzz " * 100}, "reference: has .* tokens, </s> included, and at most 128 can be looked at"),
+        ({"reference": "zzzz " * 100}, "reference: has .* tokens, </s> included, but at most 128 can be inspected"),
     ],
 )
 def test_what_cannot_be_looked_into_is_said(
@@ -343,13 +343,13 @@ def test_long_sides_are_refused(
     make_model: MakeModel, make_translator: MakeTranslator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translator = make_translator(make_model(), max_pieces=200, min_length=8)
-    with pytest.raises(UserError, match=r"text: has 131 tokens, </s> included, and at most 128 can be looked at"):
+    with pytest.raises(UserError, match=r"text: has 131 tokens, </s> included, but at most 128 can be inspected"):
         inspect_text(translator, InspectionRequest(text="moon " * 130))
     learned = make_translator(make_model("learned"), max_pieces=200)
-    with pytest.raises(UserError, match=r"reference: has \d+ tokens, </s> included, and at most 60 "):
+    with pytest.raises(UserError, match=r"reference: has \d+ tokens, </s> included, but at most 60 "):
         inspect_text(learned, InspectionRequest(text=SENTENCE, reference="moon " * 70))
     monkeypatch.setattr("transduce.inspection.searches.MOST_TOKENS", 6)
-    with pytest.raises(UserError, match=r"translation: has \d tokens, </s> included, and at most 6 can be looked at"):
+    with pytest.raises(UserError, match=r"translation: has \d tokens, </s> included, but at most 6 can be inspected"):
         inspect_text(translator, InspectionRequest(text=SENTENCE, beam=1))
 
 
@@ -357,7 +357,10 @@ def test_only_one_native_model_is_looked_into(make_model: MakeModel, tokenizer: 
     model = make_model()
     foreign = NetworkEngine(ModelNetwork(model), tokenizer.end_id, tokenizer.vocabulary)
     ensemble = PyTorchEngine(model, tokenizer.end_id, ensemble=[make_model(seed=1)])
-    for engine, words in ((foreign, "NetworkEngine does not show"), (ensemble, "an ensemble of 2 models")):
+    for engine, words in (
+        (foreign, "NetworkEngine does not support inspection"),
+        (ensemble, "an ensemble of 2 models"),
+    ):
         with pytest.raises(ConfigError, match=words):
             inspect_text(Translator(engine, tokenizer, SearchConfig()), InspectionRequest(text=SENTENCE))
 

@@ -164,7 +164,7 @@ def test_an_export_that_is_not_the_same_leaves_nothing(
     bundle: Bundle, tmp_path: Path, contents: Callable, target: str, name: str, precision: str
 ) -> None:
     before = contents(tmp_path)
-    with pytest.raises(ParityError, match=r"decoder.layers.0.feed_forward.outer.weight: numbers are not"):
+    with pytest.raises(ParityError, match=r"decoder.layers.0.feed_forward.outer.weight: values differ"):
         export_bundle(bundle, target, tmp_path / name, precision=precision, num_sentences=2)
     assert contents(tmp_path) == before
 
@@ -206,7 +206,7 @@ def test_what_is_no_export_is_not_replaced(
 def test_of_a_folder_that_was_never_an_export_no_proof_is_missed(bundle: Bundle, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").touch()
-    with pytest.raises(OutputError, match=r"out: holds thesis\.tex, is no export and not replaced"):
+    with pytest.raises(OutputError, match=r"out: contains thesis\.tex and is not an export"):
         export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
 
 
@@ -215,7 +215,7 @@ def test_not_even_a_bundle_that_was_imported_with_a_proof(bundle: Bundle, tmp_pa
     imported = shutil.copytree(bundle.folder, tmp_path / "imported")
     (tmp_path / "out" / "parity.json").rename(imported / "parity.json")
     before = contents(imported)
-    with pytest.raises(OutputError, match="is a folder, and no export"):
+    with pytest.raises(OutputError, match="contains a model that is not an export"):
         export_bundle(bundle, "ctranslate2", imported, num_sentences=2)
     assert contents(imported) == before
 
@@ -235,7 +235,7 @@ def test_all_that_the_format_cannot_express_is_said_at_once(make_bundle: Callabl
         ({"target": "pdf"}, r"format = 'pdf': must be one of ctranslate2, "),
         ({"precision": "int2"}, r"precision = 'int2': ctranslate2 has float32, float16"),
         ({"reference": Path("a")}, r"reference = 'a'"),
-        ({"target": "argos"}, r"a file for argos is called NAME\.argosmodel"),
+        ({"target": "argos"}, r"must end in \.argosmodel"),
     ],
 )
 def test_wrong_options_are_refused(bundle: Bundle, tmp_path: Path, options: dict[str, Any], words: str) -> None:
@@ -331,7 +331,7 @@ def test_an_older_bundle_is_replaced_only_by_what_is_proven(
         return replace(found, tensors=tensors)
 
     monkeypatch.setattr(CTranslate2Format, "read", wrong)
-    with pytest.raises(OutputError, match="holds a model, which is not replaced unasked"):
+    with pytest.raises(OutputError, match="contains a model: .*--force"):
         import_model(exported, tmp_path / "imported")
     with pytest.raises(ParityError, match="does not compute the same"):
         import_model(exported, tmp_path / "imported", force=True)
@@ -427,7 +427,7 @@ def test_what_is_wrong_is_said(bundle: Bundle, tmp_path: Path) -> None:
         load_translator(bundle.folder, "marian")
     with pytest.raises(ConfigError, match=r"--ensemble: the engine ctranslate2 computes with one model"):
         load_translator(bundle.folder, "ctranslate2", ensemble=[bundle.folder])
-    with pytest.raises(ConfigError, match=r"device = 'cuda': the engine onnx computes on the cpu"):
+    with pytest.raises(ConfigError, match=r"device = 'cuda': the engine onnx supports only cpu"):
         load_translator(bundle.folder, "onnx", device="cuda")
     with pytest.raises(BundleError, match="no such folder"):
         load_translator(tmp_path / "missing", "ctranslate2")

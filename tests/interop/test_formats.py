@@ -189,7 +189,7 @@ def test_all_formats_are_there() -> None:
 )
 def test_what_nobody_knows_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(BundleError, match="is no model that can be imported; these can: "):
+    with pytest.raises(BundleError, match="is not a model that can be imported; supported are: "):
         find_import_format(tmp_path)
 
 

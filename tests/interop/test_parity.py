@@ -131,7 +131,7 @@ def test_one_number_changed_by_one_percent_fails(decoder: ForcedDecoder, written
     values = decoder.model.decoder.layers[0].feed_forward.inner.weight.detach()
     path = written / "model.bin"
     path.write_bytes(altered_by_one_percent(path.read_bytes(), values))
-    with pytest.raises(ParityError, match=r"decoder.layers.0.feed_forward.inner.weight: numbers are not") as error:
+    with pytest.raises(ParityError, match=r"decoder.layers.0.feed_forward.inner.weight: values differ") as error:
         prove_export(decoder, FORMAT, written, PROBE, claim())
     assert "worst is sentence" in str(error.value)
     assert error.value.exit_code == 1
@@ -159,7 +159,7 @@ def test_the_worst_sentence_is_named_with_both_scores(decoder: ForcedDecoder, wr
         prove(decoder, Altered(runtime, scores=moved), PROBE, claim())
     message = str(error.value)
     assert "Altered 1.0 does not compute the same" in message
-    assert "the largest difference is 0.002 nats a token, allowed are 0.0001 in float32" in message
+    assert "the largest difference is 0.002 nats per token; allowed are 0.0001 in float32" in message
     found = [float(word) for word in message.replace(";", "").split() if word.lstrip("-").replace(".", "").isdigit()]
     assert "worst is sentence 3, 'stone bird tree wind'" in message
     *_, whole_ours, whole_theirs, ours, theirs = found
@@ -182,7 +182,7 @@ def test_scores_that_are_none_are_refused(decoder: ForcedDecoder, written: Path,
 
 def test_other_ids_of_a_text_are_refused(decoder: ForcedDecoder, written: Path) -> None:
     runtime = Altered(FORMAT.load(written, decoder.tokenizer), encode=lambda ids: [*ids[:3], [5, *ids[3]]])
-    with pytest.raises(ParityError, match="gives other ids: 'fish fish door'"):
+    with pytest.raises(ParityError, match="gives different ids for 'fish fish door'"):
         prove(decoder, runtime, PROBE, claim())
 
 
@@ -288,5 +288,5 @@ def test_a_position_that_no_sentence_of_the_probe_reaches_is_compared_too(
     path.write_bytes(
         content[:place] + bytes(4 * table.size(1) - 4) + struct.pack("<f", 9.0) + content[place + 4 * table.size(1) :]
     )
-    with pytest.raises(ParityError, match="its positions are learned, must be sinusoidal"):
+    with pytest.raises(ParityError, match="its positions were exported as learned, expected sinusoidal"):
         prove_export(decoder, FORMAT, written, PROBE, claim())

@@ -134,7 +134,7 @@ def test_a_bucket_fills_up_steadily() -> None:
     rate = RequestRate(60, lambda: now)
     for _ in range(60):
         rate.count("a")
-    with pytest.raises(RateExceeded, match="60 requests a minute") as raised:
+    with pytest.raises(RateExceeded, match="60 requests per minute") as raised:
         rate.count("a")
     assert raised.value.retry_after == 1
     rate.count("b")
@@ -170,7 +170,7 @@ def test_each_dialect_says_when_to_ask_again(make_running: Callable[..., Any], b
         answer = httpx.get(server.url + path)
         assert answer.status_code == 429
         assert 0 < int(answer.headers["Retry-After"]) <= 60
-        assert "1 requests a minute" in answer.json()[name]
+        assert "1 requests per minute" in answer.json()[name]
     assert httpx.get(f"{server.url}/readyz").status_code == 200
 
 

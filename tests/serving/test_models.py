@@ -78,7 +78,11 @@ def test_languages_can_be_given_to_a_model_that_does_not_say_them(
     make_bundle: Callable[..., Path], bundle: Path, tmp_path: Path
 ) -> None:
     silent = make_bundle(tmp_path / "silent", source="", target="")
-    with pytest.raises(ConfigError, match=r"silent: does not say .* give --source-language and --target-language"):
+    with pytest.raises(
+        ConfigError,
+        match=r"silent: has no recorded languages.* give --source-language and "
+        r"--target-language",
+    ):
         LoadedModel.load(silent, ModelSettings(device="cpu", source_language="sw"))
     given = ModelSettings(device="cpu", source_language="sw", target_language="en")
     for path, expected in ((silent, ("sw", "en")), (bundle, ("en", "de"))):

@@ -213,7 +213,7 @@ def test_an_error_that_nobody_expected(server: Any, lines: Any, monkeypatch: pyt
     ):
         answer = httpx.post(server.url + path, json=asked)
         assert answer.status_code == 500
-        assert answer.json()[name] == "the service has failed at this request; its log says at which place"
+        assert answer.json()[name] == "internal error; the log of the service shows where it occurred"
         error, request = lines(2)
         assert (error["level"], error["error"], request["level"]) == ("error", "ZeroDivisionError", "warning")
         assert error["places"][-1].endswith(" fail")

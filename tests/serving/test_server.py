@@ -67,7 +67,7 @@ def test_what_was_accepted_is_done_before_it_ends(serve: Serve) -> None:
     output, messages = process.communicate(timeout=30)
     assert (process.returncode, output) == (0, b"")
     lines = [json.loads(line) for line in messages.decode().splitlines()]
-    assert "taking nothing more, and finishing what was accepted" in [line["message"] for line in lines]
+    assert "draining: finishing accepted requests" in [line["message"] for line in lines]
 
 
 @pytest.mark.exhaustive

@@ -26,12 +26,12 @@ def test_a_file_has_a_term_a_line(write: Write) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("car\tAuto\ncar Auto\n", "line 2: must be a source term, one tab and a target term, but is 'car Auto'"),
+        ("car\tAuto\ncar Auto\n", "line 2: must be a source term, one tab and a target term, not 'car Auto'"),
         ("car\tAuto\tnoun\n", r"a\.tsv, line 1: must be"),
         ("\ncar\t \n", r"a\.tsv, line 2: must be"),
         ("\tAuto\n", r"a\.tsv, line 1: must be"),
-        ("car\tAuto\n\ncar\tWagen\n", "line 3: 'car' must be translated as 'Wagen' here, but as 'Auto' in line 1"),
-        ("\n \n", r"a\.tsv: has no term"),
+        ("car\tAuto\n\ncar\tWagen\n", "line 3: 'car' has the translation 'Wagen' here, but 'Auto' in line 1"),
+        ("\n \n", r"a\.tsv: contains no terms"),
         (b"caf\xe9\tx\n", r"a\.tsv, line 1, byte 4 of the line: the byte 0xe9 is not UTF-8"),
     ],
 )
@@ -42,7 +42,7 @@ def test_what_is_no_glossary(write: Write, content: bytes | str, message: str) -
 
 @pytest.mark.parametrize("terms", [{"": "a"}, {"a": ""}, {" ": "a"}, {"a": "\t"}])
 def test_blank_terms_are_refused(terms: dict[str, str]) -> None:
-    with pytest.raises(UserError, match="must both show something"):
+    with pytest.raises(UserError, match="must not be blank"):
         Glossary(terms)
 
 

@@ -69,7 +69,7 @@ def test_files_joined_after_compression_are_read_to_the_end(lines_of: Lines, end
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.999])
 def test_a_compressed_file_that_is_cut_off_is_an_error(lines_of: Lines, ending: str, share: float) -> None:
     content = COMPRESS[ending](TEXT.encode())
-    with pytest.raises(CorpusError, match=rf"a\{ending}: damaged or cut off after line \d+"):
+    with pytest.raises(CorpusError, match=rf"a\{ending}: damaged or truncated after line \d+"):
         lines_of(f"a{ending}", content[: int(len(content) * share)])
 
 
@@ -82,7 +82,7 @@ def test_a_damaged_compressed_file_is_an_error(lines_of: Lines, ending: str) -> 
     content[middle : middle + 40] = bytes(byte ^ 0x5A for byte in content[middle : middle + 40])
     with pytest.raises(CorpusError, match=rf"a\{ending}(: damaged|, line \d+, byte)"):
         lines_of(f"a{ending}", bytes(content))
-    with pytest.raises(CorpusError, match="damaged or cut off after line 0"):
+    with pytest.raises(CorpusError, match="damaged or truncated after line 0"):
         lines_of(f"a{ending}", b"plain text\n")
 
 
@@ -117,7 +117,7 @@ def test_a_wrong_byte_is_named_by_file_line_and_place(lines_of: Lines) -> None:
     [
         ("Wörter\n".encode("utf-16"), "UTF-16.*iconv -f utf-16"),
         (b"\xfe\xff" + "Wörter\n".encode("utf-16-be"), "UTF-16"),
-        (gzip.compress(b"text", mtime=0), r"looks like gzip: let its name end in \.gz"),
+        (gzip.compress(b"text", mtime=0), r"looks like gzip: rename it to end in \.gz"),
         (lzma.compress(b"text"), r"\.xz"),
         (zstandard.compress(b"text"), r"\.zst"),
     ],

@@ -87,7 +87,7 @@ def test_the_bundle_claims_no_moving_average(make_config: Callable[..., RunConfi
 
 
 def test_too_few_checkpoints(copier: Any, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"holds 3 checkpoints, 4 were asked for.*keep_checkpoints"):
+    with pytest.raises(RunError, match=r"holds 3 checkpoints, but --last is 4.*keep_checkpoints"):
         average_run(copier.result.folder, 4, tmp_path / "average")
     with pytest.raises(UserError, match="--last 0"):
         average_run(copier.result.folder, 0, tmp_path / "average")
@@ -99,7 +99,7 @@ def test_too_few_checkpoints(copier: Any, tmp_path: Path) -> None:
 
 
 def test_something_else_than_a_run(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is no run"):
+    with pytest.raises(RunError, match="is not a run"):
         average_run(tmp_path, 1, tmp_path / "average")
 
 

@@ -173,10 +173,10 @@ def test_a_full_and_a_read_only_disk(make_config: MakeConfig, tmp_path: Path) ->
     )
     assert answer.returncode == 0, answer.stderr
     read_only, full, checkpoints, again, untouched = answer.stdout.splitlines()
-    refusal = f"RunError 2: {disk / 'run'}: cannot be written (Read-only file system), and a run needs that: choose"
+    refusal = f"RunError 2: {disk / 'run'}: cannot be written (Read-only file system): make it writable, or choose"
     assert read_only.startswith(refusal)
     assert full.startswith(f"TrainingError 1: {disk / 'run'}: training stopped, because")
     assert "No space left on device" in full
-    assert "the same command goes on" in full
+    assert "the same command resumes" in full
     assert (checkpoints, again.count(refusal), untouched) == ("[8]", 2, "True")
     assert find_differences(RunFolder(copy), RunFolder(train(make_config("unbroken")).folder)) == []

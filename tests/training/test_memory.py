@@ -304,7 +304,7 @@ def test_what_did_not_fit_is_not_what_is_needed(found_alone: dict[str, Any]) -> 
 
 
 def test_a_pair_that_does_not_fit_ends_the_run(found_alone: dict[str, Any]) -> None:
-    words = "a pair of up to 900 tokens a side: lower text.max_pieces"
+    words = "a pair of up to 900 tokens per side: lower text.max_pieces"
     assert words in found_alone["of one pair"]
 
 
@@ -362,7 +362,7 @@ def test_what_a_run_will_take_is_said_before_its_first_update(
     told = Order()
     train(make_config(training__updates=2), told)
     before = told.said[: told.said.index("an update")]
-    assert "for 2 updates, validations not counted" in before[-1]
+    assert "for 2 updates, excluding validation" in before[-1]
     if sys.platform == "linux":
         found = re.match(r"training needs ([0-9.]+) GB", before[-1])
         assert found is not None
@@ -402,7 +402,7 @@ def test_a_run_stays_with_the_parts_it_began_with(
     assert {line["batch_tokens"] for line in whole} == {400}
     (part,) = {line["batch_tokens"] for line in lines}
     assert part < 400
-    assert f"batches of 400 tokens a side do not fit into memory: each is computed in parts of {part}," in said
+    assert f"batches of 400 tokens per side do not fit into memory: each is computed in parts of {part}," in said
     # The same pairs in every update.
     assert [line["num_target_tokens"] for line in lines] == [line["num_target_tokens"] for line in whole]
     assert [line["epochs"] for line in lines] == [line["epochs"] for line in whole]

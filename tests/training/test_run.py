@@ -141,7 +141,7 @@ def test_its_own_configuration_is_that_of_the_run(tune: Callable[..., RunConfig]
             [r"model\.norm_order = 'pre', the bundle's is 'post'", r"model\.num_encoder_layers = 2"],
         ),
         ({"text__vocabulary": 300}, [r"text\.vocabulary = 300, the bundle's is \d+"]),
-        ({"text__tokenizer": __file__}, [r"text\.tokenizer = .*another than the bundle's"]),
+        ({"text__tokenizer": __file__}, [r"text\.tokenizer = .*which differs from the bundle's"]),
     ],
 )
 def test_settings_that_contradict_the_bundle_are_refused(
@@ -226,7 +226,7 @@ def test_once_there_is_a_checkpoint_the_bundle_is_not_needed(
         shutil.copytree(train(make_config("other", training__updates=1)).folder / "last", start)
     told = watcher()
     found = outcome_of(train(config, told).folder)
-    assert any(text.startswith(f"training.start_from = '{start}': is not there any more") for text in told.said)
+    assert any(text.startswith(f"training.start_from = '{start}': is missing") for text in told.said)
     different = {name for name in found if found[name] != expected[name]}
     assert different <= {"best", "last"}  # which say where the tokenizer was found
     with pytest.raises(RunError, match=r"model\.dropout: was 0\.0, now 0\.25"):
@@ -328,7 +328,7 @@ def test_processes_that_are_interrupted_and_killed(
         sitting.process.send_signal(number)
         code, output, messages = sitting.end()
         assert (code, output) == (130, ""), messages
-        assert "the same command goes on from there" in messages
+        assert "the same command resumes from there" in messages
         assert "Traceback" not in messages
         update = int((folder / "metrics.jsonl").read_text(encoding="utf-8").split('"update": ')[-1].split(",")[0])
         assert (folder / "checkpoints" / f"{update:09d}").is_dir()
@@ -457,7 +457,7 @@ def test_several_corpora(make_config: MakeConfig, corpus: Path, tmp_path: Path, 
     assert data["num_pairs"] == a["cleaning"]["kept"] + b["cleaning"]["kept"] == data["cleaning"]["kept"]
     said = [sentence for sentence in told.said if sentence.startswith("    b.tsv: ")]
     assert said == [
-        f"    b.tsv: {b['cleaning']['kept']:,} pairs (left out: blank 1, duplicate 10), each 0.5 times an epoch"
+        f"    b.tsv: {b['cleaning']['kept']:,} pairs (left out: blank 1, duplicate 10), each 0.5 times per epoch"
     ]
     with pytest.raises(RunError, match=r"data\.corpora: was .*'weight': 0\.5.* now .*'weight': 2\.0"):
         train(config(2.0, 4))
@@ -482,10 +482,10 @@ def test_mistakes_are_found_before_anything_is_written(make_config: MakeConfig, 
     ("changes", "error"),
     [
         ({"text__algorithm": "unigram", "text__bpe_dropout": 0.1}, "bpe_dropout"),
-        ({"search__beam": 100_000_000}, "^search.beam = 100,000,000: so many hypotheses"),
+        ({"search__beam": 100_000_000}, "^search.beam = 100,000,000: this many hypotheses"),
         (
             {"model__positions": "learned", "model__max_positions": 80, "search__min_length": 81},
-            "writes no more tokens",
+            "cannot write more tokens",
         ),
     ],
 )

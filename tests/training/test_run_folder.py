@@ -71,12 +71,12 @@ def test_a_damaged_configuration_does_not_cost_the_run(
     whole = file.read_text(encoding="utf-8")
     file.write_text(harm(whole), encoding="utf-8")
     before = files(used)
-    with pytest.raises(RunError, match=r"config\.toml: is damaged, and no checkpoint was made with the settings asked"):
+    with pytest.raises(RunError, match=r"config\.toml: is damaged, and no checkpoint was made with the given settings"):
         train(make_config(training__updates=2, model__d_ff=64))
     assert files(used) == before
     told = watcher()
     assert train(make_config(training__updates=2), told).updates == 2
-    assert [text for text in told.said if text.startswith(f"{file}: is damaged, and is written anew")]
+    assert [text for text in told.said if text.startswith(f"{file}: is damaged, and is rewritten")]
     assert file.read_text(encoding="utf-8") == whole
 
 
@@ -193,7 +193,7 @@ def test_a_configuration_made_in_python_goes_on(make_config: MakeConfig, used: P
 @pytest.mark.parametrize("name", ["link", "link/run"])
 def test_a_link_to_nothing_is_refused(make_config: MakeConfig, tmp_path: Path, name: str) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "missing")
-    with pytest.raises(RunError, match=r"link: is a link to .*missing, where there is no folder: make one"):
+    with pytest.raises(RunError, match=r"link: is a link to .*missing, which is not a folder: create it"):
         train(make_config(name))
     assert not (tmp_path / "missing").exists()
 
@@ -204,7 +204,7 @@ def test_foreign_files_are_left_alone(make_config: MakeConfig, restart: bool) ->
     folder = Path(config.output)
     (folder / "best").mkdir(parents=True)
     (folder / "best" / "thesis.txt").write_text("irreplaceable", encoding="utf-8")
-    with pytest.raises(RunError, match=r"not empty \(it holds best\) and is not a run"):
+    with pytest.raises(RunError, match=r"not empty \(it contains best\) and is not a run"):
         train(config, restart=restart)
     assert files(folder) == {"best/thesis.txt": b"irreplaceable"}
 
@@ -217,7 +217,7 @@ def test_a_project_that_has_a_config_file_too_is_no_run(make_config: MakeConfig,
     (folder / "checkpoints" / "resnet.pt").write_bytes(b"days of work")
     (folder / "config.toml").write_text('title = "my site"', encoding="utf-8")
     before = files(folder)
-    with pytest.raises(RunError, match=r"not empty \(it holds checkpoints\) and is not a run"):
+    with pytest.raises(RunError, match=r"not empty \(it contains checkpoints\) and is not a run"):
         train(config, restart=restart)
     assert files(folder) == before
 
@@ -330,7 +330,9 @@ def test_files_of_somebodys_own_in_a_model_are_kept(make_config: MakeConfig, use
         (used / place / "notes.txt").write_text("mine", encoding="utf-8")
     told = watcher()
     train(make_config(training__updates=4, training__validate_every=4), told)
-    assert any("last: holds notes.txt, which is of no model; all of it is kept as" in text for text in told.said)
+    assert any(
+        "last: contains notes.txt, which is not a bundle file; the folder was moved to" in text for text in told.said
+    )
     assert (used / "last.kept-1" / "notes.txt").read_text(encoding="utf-8") == "mine"
     assert not (used / "last" / "notes.txt").exists()
     train(make_config(training__updates=1, training__seed=2), restart=True)

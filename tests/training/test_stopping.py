@@ -37,7 +37,7 @@ def test_a_run_that_got_no_better_says_since_when(best_by: Literal["chrf", "loss
     training = TrainingConfig(patience=2, best_by=best_by, updates=1000)
     assert explain_early_stop(training, validations(5, 4, 6, 6, 5)) == (
         f"stopped after update 50: 2 validations in a row without a better {name}; best was update 30; raise "
-        f"training.patience to go on"
+        "training.patience to continue"
     )
 
 
@@ -191,7 +191,7 @@ def test_too_many_in_a_row_name_the_batch(
     trainer.resume()
     with torch.no_grad():
         trainer.model.source_embedding.weight[:] = HUGE
-    with pytest.raises(TrainingError, match=r"update 19 is the last of 10 in a row that had to be skipped") as diverged:
+    with pytest.raises(TrainingError, match=r"update 19 is the last of 10 consecutive skipped updates") as diverged:
         trainer.run(StopRequest())
     message, *pairs = str(diverged.value).split("\n")
     place = trainer.state.place
@@ -220,7 +220,7 @@ def test_weights_that_are_no_numbers_are_not_saved(
     with torch.no_grad():
         next(iter(trainer.model.parameters()))[0, 0] = value
     assert not is_finite(trainer.model)
-    with pytest.raises(TrainingError, match="weights are no longer numbers after update 16"):
+    with pytest.raises(TrainingError, match="weights are not finite after update 16"):
         trainer.run(StopRequest())
     assert list_checkpoints(trainer.folder.checkpoints) == [15]
 

@@ -116,7 +116,7 @@ def test_patience_ends_a_run_that_gains_nothing(make_config: MakeConfig, watcher
     assert not again.updates
     why = (
         "stopped after update 8: 3 validations in a row without a better BLEU; best was update 2; raise "
-        "training.patience to go on"
+        "training.patience to continue"
     )
     assert told.said[-1] == again.said[-1] == why
     assert why in (result.folder / "report.html").read_text(encoding="utf-8")
@@ -300,7 +300,7 @@ COOCCURRENCE = {"training__initial_embeddings": "cooccurrence"}
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [(GUIDED, "learning which tokens translate each other"), (COOCCURRENCE, "counting which tokens come together")],
+    [(GUIDED, "learning a word alignment"), (COOCCURRENCE, "computing co-occurrence embeddings")],
 )
 def test_what_a_model_is_told_at_the_start_changes_what_it_learns(
     make_config: MakeConfig, metrics_of: MetricsOf, watcher: Any, changes: dict[str, Any], words: str

@@ -202,7 +202,7 @@ def test_once_the_rate_has_fallen_a_longer_run_is_another(make_config: Callable[
     assert train(make_config(training__updates=8, **settings)).updates == 8
     told = watcher()
     assert train(make_config(training__updates=16, **settings), told).updates == 8
-    assert any("longer training is a new run" in sentence for sentence in told.said)
+    assert any("for longer training start a new run" in sentence for sentence in told.said)
 
 
 CPU = torch.device("cpu")

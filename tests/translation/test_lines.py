@@ -263,7 +263,7 @@ def test_the_engine_says_what_it_has_before_there_is_a_line(
 
 def test_settings_of_the_search_are_options(translator: Translator) -> None:
     assert LineTranslator(translator, TranslationOptions(beam=2)).translator.search.beam == 2
-    with pytest.raises(ConfigError, match="beans is no setting"):
+    with pytest.raises(ConfigError, match="beans is not a search setting"):
         translator.with_search({"beans": 2})
 
 

@@ -243,7 +243,7 @@ def test_what_cannot_be_loaded(run_folder: Path, tmp_path: Path) -> None:
 
 
 def test_one_text_is_no_list_of_texts(echo: Translator) -> None:
-    with pytest.raises(UserError, match=r"'A dog' is one text: give a list of texts"):
+    with pytest.raises(UserError, match=r"'A dog' is a single text: give a list of texts"):
         echo.translate("A dog")
 
 
@@ -255,7 +255,7 @@ def test_settings_of_the_search_can_be_changed(translator: Translator) -> None:
     for settings, message in (
         ({"beam": "many"}, "beam = many: must be"),
         ({"length_penalty": -1.0}, "length_penalty = -1.0: must be greater than or equal to 0"),
-        ({"beans": 3}, "beans is no setting of the search"),
+        ({"beans": 3}, "beans is not a search setting"),
     ):
         with pytest.raises(ConfigError, match=message):
             translator.with_search(settings)
@@ -456,7 +456,7 @@ def test_what_cannot_be_kept_is_refused_by_name(echo: Translator) -> None:
     for constraints, message in (
         (TextConstraints(required=("sun moon",), forbidden=("moon",)), "require 'sun moon': contains 'moon', which is"),
         (TextConstraints(prefix="sun moon", forbidden=("moon",)), "prefix 'sun moon': contains 'moon', which is forb"),
-        (TextConstraints(prefix="sun " * 40), r"prefix 'sun sun .*…': has \d+ tokens, and must have at most 20"),
+        (TextConstraints(prefix="sun " * 40), r"prefix 'sun sun .*…': has \d+ tokens, but may have at most 20"),
     ):
         with pytest.raises(ConfigError, match=message):
             echo.check(constraints=constraints)

@@ -1,5 +1,5 @@
 """A trained model as one self-contained folder, and the checkpoints of a run: safetensors and JSON, each file recorded
-with its size and SHA-256, each folder written beside its place and then renamed into it.
+with its size and SHA-256, each folder written under a temporary name and then renamed.
 """
 
 from typing import TYPE_CHECKING

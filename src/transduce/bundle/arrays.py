@@ -1,9 +1,9 @@
 """The weights of a bundle as NumPy arrays, for the compiled kernels, which need no PyTorch; and matrices in int8.
 
-Only files are read that are as usual. Of all others PyTorch says what is wrong, or knows how to read them.
+Only files with the usual tensors are read; all others are left to PyTorch, which reads them or reports the error.
 
 In a bundle with the precision int8, each matrix `NAME.weight` [outputs, inputs] is stored as integers from -127 to 127,
-and `NAME.weight_scale` [outputs] has what each row is to be multiplied by. All else is float32.
+and `NAME.weight_scale` [outputs] has the scale of each row. All other tensors are float32.
 """
 
 from collections.abc import Mapping
@@ -23,9 +23,8 @@ Shape = tuple[int, ...]
 
 
 def list_shapes(config: TransformerConfig) -> dict[str, Shape]:
-    """Names and shapes of the tensors of a network, each shared one under the first of its names.
-
-    The network has dot products as attention scores, and layer normalisation; others have more tensors.
+    """Names and shapes of the tensors of a network, a shared one under the first of its names. The network has dot
+    products as attention scores, and layer normalisation; others have more tensors.
     """
     d_model, width = config.d_model, config.num_heads * config.d_v
     table = (config.vocabulary, d_model)
@@ -65,17 +64,17 @@ def _list_norm(name: str, d_model: int) -> dict[str, Shape]:
 
 
 SCALE_SUFFIX = "_scale"
-"""What is added to the name of a matrix in int8 for the name of its scales."""
+"""Suffix of the name of an int8 matrix that gives the name of its scales."""
 
 
 def has_usual_weights(path: Path, config: TransformerConfig) -> bool:
     """Whether a file has exactly the tensors of `list_shapes`, in float32 or with all matrices in int8.
 
-    False, too, if it cannot be read.
+    Also false if it cannot be read.
     """
     try:
         with safe_open(path, framework="numpy") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
             found = {name: (one.get_dtype(), tuple(one.get_shape())) for name, one in slices.items()}
     except (OSError, SafetensorError):
         return False
@@ -89,11 +88,11 @@ def has_usual_weights(path: Path, config: TransformerConfig) -> bool:
 def read_arrays(path: Path) -> dict[str, npt.NDArray[np.float32]]:
     """The tensors of a file with usual weights, as float32.
 
-    They are copies, not the mapped file itself: a model goes on translating whatever happens to its folder.
+    They are copies, not a mapping of the file, so that a model keeps working when its folder changes.
     """
     arrays: dict[str, npt.NDArray[Any]] = load_file(path)
     scales = {name: arrays.pop(name + SCALE_SUFFIX) for name in list(arrays) if name + SCALE_SUFFIX in arrays}
-    with np.errstate(invalid="ignore"):  # infinite scales of damaged weights: the search says what is wrong
+    with np.errstate(invalid="ignore"):  # infinite scales of damaged weights: reported by the search
         return arrays | {name: arrays[name] * of_rows[:, None] for name, of_rows in scales.items()}
 
 
@@ -113,7 +112,7 @@ def find_precision(path: Path) -> str:
 def quantize_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
     """The arrays with every matrix in int8, as `kernels.native.packing` rounds it, and with its scales.
 
-    Rounding what `read_arrays` makes of the result gives the same integers again.
+    Quantising the result of `read_arrays` again gives the same integers.
     """
     rounded = dict(arrays)
     for name, array in arrays.items():

@@ -1,6 +1,6 @@
 """Bundles: a trained model as one folder with weights, tokenizer, description and model card.
 
-Opening a bundle loads no PyTorch, unless its weights are unusual; the network itself does.
+Opening a bundle does not load PyTorch, unless its weights are unusual; only using the network does.
 """
 
 import re
@@ -52,7 +52,7 @@ _TOKENIZERS = ({SOURCE_MODEL}, {SOURCE_MODEL, TARGET_MODEL, VOCABULARY})
 
 @dataclass(frozen=True)
 class Bundle:
-    """The only form in which a trained model travels: raw text in, raw text out."""
+    """A complete trained model, from raw text to raw text."""
 
     folder: Path
     description: BundleDescription
@@ -81,7 +81,8 @@ class Bundle:
         """Open the bundle in `folder` and check all of its files; nothing on disk is changed.
 
         Raises:
-            BundleError: the folder is missing, foreign or damaged; says which file, what was expected and found.
+            BundleError: the folder is missing, damaged or of another format; names the file, what was expected and what
+                was found.
         """
         folder = resolve_folder(folder)
         if not (folder / DESCRIPTION).is_file():
@@ -89,8 +90,8 @@ class Bundle:
         bundle = cls(folder, read_description(folder / DESCRIPTION, BundleDescription))
         if WEIGHTS not in bundle.description.files or bundle._tokenizer_files not in _TOKENIZERS:
             raise BundleError(
-                f"{folder / DESCRIPTION}: its files are {sorted(bundle.description.files)}, "
-                f"must be {sorted([WEIGHTS, SOURCE_MODEL])}, to which {TARGET_MODEL} and {VOCABULARY} may come"
+                f"{folder / DESCRIPTION}: it lists the files {sorted(bundle.description.files)}, but must list "
+                f"{sorted([WEIGHTS, SOURCE_MODEL])}, optionally with {TARGET_MODEL} and {VOCABULARY}"
             )
         check_files(folder, bundle.description, DESCRIPTION)
         bundle._check_weights()
@@ -101,7 +102,7 @@ class Bundle:
         path, said = self.folder / WEIGHTS, self.description.precision
         if (found := find_precision(path)) != said:
             raise BundleError(
-                f"{path}: its matrices are in {found}, {DESCRIPTION} says {said}: the folder was changed; use an "
+                f"{path}: its matrices are in {found}, but {DESCRIPTION} says {said}: the folder was changed; use an "
                 f"undamaged copy"
             )
         if self._has_usual_weights:
@@ -115,7 +116,8 @@ class Bundle:
         return has_usual_weights(self.folder / WEIGHTS, self.model_config)
 
     def load_arrays(self) -> "dict[str, npt.NDArray[np.float32]] | None":
-        """The weights as `list_shapes` names them; None if only PyTorch can read them, or the network has others.
+        """The weights as `list_shapes` names them; None if only PyTorch can read them, or the network has other
+        tensors.
 
         Raises:
             BundleError: the weights were changed since the bundle was opened.
@@ -156,14 +158,14 @@ def save_bundle(
     description: BundleDescription,
     verify: Callable[[Path], None] = lambda _: None,
 ) -> None:
-    """Write the model to `folder`, in place of an older bundle there.
+    """Write the model to `folder`, replacing an older bundle there.
 
-    A crash leaves the older bundle or the new one. `description.files` is filled in here. `verify` is given the folder
-    with the complete bundle before that takes its place, which it does unless there is an exception.
+    A crash leaves the older bundle or the new one. `description.files` is filled in here. `verify` is called with the
+    folder of the complete bundle before it is renamed to `folder`; if it raises, nothing is replaced.
 
     Raises:
-        BundleError: model, tokenizer and description do not belong together.
-        OutputError: `folder` holds something else than a bundle.
+        BundleError: model, tokenizer and description do not match.
+        OutputError: `folder` contains other files.
         WriteError: writing failed; what was in `folder` is still there.
     """
     from transduce.bundle import weights  # noqa: PLC0415 - loads PyTorch
@@ -172,7 +174,7 @@ def save_bundle(
     if differing := [name for name, value in own.items() if getattr(description.model, name) != value]:
         raise BundleError(
             f"{folder}: the model to save and its description differ in {', '.join(differing)}: "
-            f"give the description the model's own config"
+            f"use the model's config in the description"
         )
     expected = weights.make_empty_tensors(model.config)
     weights.check_tensors(weights.model_tensors(model), expected, "the model to save")
@@ -190,10 +192,10 @@ def write_bundle(
     *,
     precision: Literal["float32", "int8"] = "float32",
 ) -> None:
-    """Write the files of a bundle into an empty folder; see `save_bundle`, which replaces one at once.
+    """Write the files of a bundle into an empty folder; see `save_bundle`, which replaces a bundle atomically.
 
-    In int8, matrices take a quarter of the bytes; see `bundle.arrays`. A bundle with weights that were read from int8
-    is one in float32 unless said otherwise.
+    In int8, matrices take a quarter of the bytes; see `bundle.arrays`. Weights that were read from int8 are written in
+    float32 unless `precision` says otherwise.
     """
     from transduce.bundle.weights import model_tensors, write_tensors  # noqa: PLC0415 - loads PyTorch
 
@@ -229,7 +231,7 @@ def foreign_files(folder: Path) -> list[str]:
 def check_new_bundle(folder: Path, *, force: bool) -> None:
     """Check that a bundle may be written to `folder`, which is not that of a run; nothing is changed.
 
-    With `force`, a bundle that is there may be replaced; a folder with anything else in it never is.
+    With `force`, an existing bundle may be replaced; a folder containing other files is never replaced.
 
     Raises:
         OutputError: `folder` exists and is not replaced, or cannot be written.
@@ -238,7 +240,7 @@ def check_new_bundle(folder: Path, *, force: bool) -> None:
     check_replaceable(folder, DESCRIPTION)
     if is_bundle(folder):
         if not force:
-            raise OutputError(f"{folder}: holds a model, which is not replaced unasked: {FORCE_ADVICE}")
+            raise OutputError(f"{folder}: contains a model: {FORCE_ADVICE}")
         check_no_foreign_files(folder)
     check_writable(folder)
 
@@ -251,7 +253,7 @@ def check_no_foreign_files(folder: Path) -> None:
     """
     if foreign := foreign_files(folder):
         raise OutputError(
-            f"{folder / foreign[0]}: is not of a model, and would be lost: move it, or choose another name"
+            f"{folder / foreign[0]}: is not a bundle file and would be lost: move it, or choose another name"
         )
 
 
@@ -259,7 +261,7 @@ def find_bundle(path: Path) -> Path:
     """Find the bundle at `path`: the folder itself, or `best` or else `last` in the folder of a run.
 
     Raises:
-        BundleError: there is none; says where it was looked for.
+        BundleError: there is none; names the paths that were searched.
     """
     places = [resolve_folder(place) for place in (path, path / "best", path / "last")]
     for place in places:
@@ -274,35 +276,35 @@ def _make_missing_bundle_error(path: Path, places: list[Path]) -> BundleError:
     if not path.is_dir():
         return BundleError(f"{path}: is a file; give the folder of a bundle or of a run")
     if (path / "config.toml").is_file():
-        return BundleError(f"{path}: this run has no model yet; its first validation makes one: train further")
+        return BundleError(f"{path}: this run has no model before its first validation: train further")
     looked_for = ", ".join(str(place / DESCRIPTION) for place in places)
     if (path / "config.json").is_file():
         return BundleError(
-            f"{path}: has a config.json, as a Hugging Face model does, and no {DESCRIPTION} (looked for {looked_for}); "
-            f"use transduce import to make a bundle of it, if it is a Marian model"
+            f"{path}: has a config.json of Hugging Face, but no {DESCRIPTION} (looked for {looked_for}); convert a "
+            "Marian model with transduce import"
         )
-    return BundleError(f"{path}: is no bundle: looked for {looked_for}; give the folder of a bundle or of a run")
+    return BundleError(f"{path}: is not a bundle: looked for {looked_for}; give the folder of a bundle or of a run")
 
 
 def _check_vocabulary(tokenizer: Tokenizer, config: TransformerConfig, path: Path) -> None:
     if tokenizer.vocabulary != config.vocabulary:
         raise BundleError(
-            f"{path}: the tokenizer has {tokenizer.vocabulary} token ids, its model {config.vocabulary}: "
-            f"they do not belong together"
+            f"{path}: the tokenizer has {tokenizer.vocabulary} token ids, its model {config.vocabulary}: they do not "
+            "match"
         )
 
 
 def apply_start_from(config: "RunConfig") -> "tuple[RunConfig, Bundle | None]":
     """Apply `training.start_from` (fine-tuning): take network and tokenizer from the bundle that it names.
 
-    Languages and settings of the search are the bundle's, too, where `config` has none.
+    Languages and search settings that `config` does not set are also the bundle's.
 
     Returns:
         The changed configuration and the bundle; None if `training.start_from` is not set.
 
     Raises:
         BundleError: there is none, or it is damaged.
-        ConfigError: it lies in the folder of the run itself; or `config` gives a setting of the network other than the
+        ConfigError: it is in the folder of the run itself; or `config` gives a setting of the network other than the
             bundle's, `model.dropout` excepted, another size of vocabulary, or another tokenizer.
     """
     path = config.training.start_from
@@ -310,7 +312,7 @@ def apply_start_from(config: "RunConfig") -> "tuple[RunConfig, Bundle | None]":
         return config, None
     bundle = Bundle.open(find_bundle(Path(path)))
     if bundle.folder.resolve().is_relative_to(Path(config.output).resolve()):
-        raise ConfigError(f"training.start_from = {path!r} lies in the run's own folder: choose another output")
+        raise ConfigError(f"training.start_from = {path!r} is in the run's own folder: choose another output")
     return _adopt_model(config, bundle), bundle
 
 
@@ -326,14 +328,14 @@ def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
     tokenizer, vocabulary = config.text.tokenizer, config.text.vocabulary
     if tokenizer is not None:
         if not _is_tokenizer_of(bundle, Path(tokenizer)):
-            problems.append(f"  text.tokenizer = {tokenizer!r}, another than the bundle's")
+            problems.append(f"  text.tokenizer = {tokenizer!r}, which differs from the bundle's")
     elif "vocabulary" in config.text.model_fields_set and vocabulary not in {"fitted", bundle.model_config.vocabulary}:
         problems.append(f"  text.vocabulary = {vocabulary!r}, the bundle's is {bundle.model_config.vocabulary}")
     if problems:
         lines = "\n".join(problems)
         raise ConfigError(
             f"training.start_from = {config.training.start_from!r}: network and tokenizer are those of "
-            f"{bundle.folder}; these settings contradict it, leave them out:\n{lines}"
+            f"{bundle.folder}; these settings contradict it; leave them out:\n{lines}"
         )
     model = bundle.model_config.model_copy(update=dropout)
     text = config.text.model_copy(update={"tokenizer": tokenizer or str(bundle.tokenizer_path)})
@@ -344,7 +346,7 @@ def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
 def inherit_search_settings(config: "RunConfig", search: SearchConfig, languages: Languages) -> "RunConfig":
     """Take languages and settings of the search where `config` does not set them.
 
-    `search.max_pieces` is not taken, because the text decides it.
+    `search.max_pieces` is not taken, as it depends on the text.
     """
     given = {name: getattr(config.search, name) for name in config.search.model_fields_set | {"max_pieces"}}
     known = {

@@ -13,7 +13,7 @@ from transduce.errors import BundleError
 from transduce.text import TARGET_MODEL
 
 FileName = Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)*$")]
-"""A plain name: nothing that leads out of the folder."""
+"""A plain file name, which cannot lead out of the folder."""
 
 
 class FileRecord(Record):
@@ -33,7 +33,7 @@ class FolderDescription(Record):
     """The kind of folder."""
 
     format_version: int
-    """Raised by one whenever older programs could not read the folder any more."""
+    """Increased by one with every change that older programs cannot read."""
 
     files: dict[FileName, FileRecord] = Field(default_factory=dict)
     """The other files; filled in when they are written."""
@@ -60,17 +60,17 @@ def check_files(folder: Path, description: FolderDescription, description_name: 
         try:
             size = path.stat().st_size
             if size != record.bytes:
-                _refuse_file(path, f"has {size} bytes, {description_name} says {record.bytes}")
+                _refuse_file(path, f"has {size} bytes, but {description_name} says {record.bytes}")
             if (digest := _compute_sha256(path)) != record.sha256:
-                _refuse_file(path, f"has the SHA-256 {digest}, {description_name} says {record.sha256}")
+                _refuse_file(path, f"has the SHA-256 {digest}, but {description_name} says {record.sha256}")
         except FileNotFoundError:
-            _refuse_file(path, f"is missing, {description_name} names it")
+            _refuse_file(path, f"is missing, but {description_name} lists it")
         except OSError as error:
             raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def serialize_description(description: FolderDescription) -> bytes:
-    """`description` as JSON that a person can read, too."""
+    """`description` as indented JSON."""
     return (description.model_dump_json(indent=2) + "\n").encode()
 
 
@@ -78,13 +78,13 @@ def read_description(path: Path, kind: type[AnyDescription]) -> AnyDescription:
     """The description at `path`, which must be of this kind and no newer than this program.
 
     Raises:
-        BundleError: it is missing, is no JSON, is of another format or version, or has unknown or wrong settings.
+        BundleError: it is missing, is not JSON, is of another format or version, or has unknown or wrong settings.
     """
     try:
         text = path.read_bytes()
         content = json.loads(text)
     except FileNotFoundError:
-        raise BundleError(f"{path}: is missing; give a folder that Transduce has saved") from None
+        raise BundleError(f"{path}: is missing; give a folder written by Transduce") from None
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -101,13 +101,13 @@ def _check_format(path: Path, content: object, kind: type[FolderDescription]) ->
     found = content if isinstance(content, dict) else {}
     if found.get("format") != known["format"]:
         raise BundleError(
-            f"{path}: its format is {found.get('format')!r}, must be {known['format']!r}; "
-            f"give a folder that Transduce has saved"
+            f"{path}: its format is {found.get('format')!r}, but must be {known['format']!r}; give a folder written by "
+            "Transduce"
         )
     version = found.get("format_version")
     if type(version) is int and version > known["format_version"]:
         raise BundleError(
-            f"{path}: has format version {version}, this Transduce reads versions up to {known['format_version']}: "
+            f"{path}: has format version {version}, but this Transduce reads versions up to {known['format_version']}: "
             f"update it"
         )
 
@@ -133,14 +133,14 @@ class Languages(Record):
     """The languages of a model; codes as in "en", empty where unknown."""
 
     source: str = ""
-    """Language of the text that goes in."""
+    """Source language."""
 
     target: str = ""
-    """Language of the text that comes out."""
+    """Target language."""
 
 
 class RecordedScore(Record):
-    """A figure of quality, with what is needed to compute it again."""
+    """A quality score, with the information needed to reproduce it."""
 
     metric: str
     """Name of the metric, as in "BLEU"."""
@@ -158,7 +158,7 @@ class RecordedScore(Record):
     """sacreBLEU's signature: tokenisation, smoothing, version."""
 
     data: str = ""
-    """The text that was translated, as in "validation"."""
+    """The translated text, as in "validation"."""
 
 
 BUNDLE_VERSION: Final = 3
@@ -181,7 +181,7 @@ class BundleDescription(FolderDescription):
     """Version of the folder's layout."""
 
     library_version: str = Field(default_factory=_read_version)
-    """The Transduce that saved it."""
+    """Version of Transduce that wrote it."""
 
     precision: Literal["float32", "int8"] = "float32"
     """Type of the stored matrices."""
@@ -190,22 +190,22 @@ class BundleDescription(FolderDescription):
     """The network."""
 
     search: SearchConfig = Field(default_factory=SearchConfig)
-    """How it translates unless told otherwise."""
+    """Default search settings."""
 
     languages: Languages = Field(default_factory=Languages)
-    """From which language to which."""
+    """Source and target language."""
 
     data: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each text the model was trained or measured with, by name."""
 
     scores: list[RecordedScore] = Field(default_factory=list)
-    """Its figures, measured and not estimated."""
+    """Measured scores."""
 
     training: dict[str, JsonValue] = Field(default_factory=dict)
-    """How far training had come: update, epoch and what else the run wants to keep."""
+    """Progress of training: update, epoch and other records of the run."""
 
 
-def render_card(folder: Path, **values: Any) -> str:  # noqa: ANN401 - whatever the template uses
+def render_card(folder: Path, **values: Any) -> str:  # noqa: ANN401 - the values used by the template
     """The model card from the template `card.md.jinja` in `folder`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - only writing a model needs it
 
@@ -223,7 +223,7 @@ def render_card(folder: Path, **values: Any) -> str:  # noqa: ANN401 - whatever 
 def model_card(description: BundleDescription, num_parameters: int) -> str:
     """The README.md of a bundle, with the front matter that the Hugging Face Hub reads.
 
-    A figure that is not in `description` is said to be missing or is left out; none is estimated.
+    A score that is not in `description` is marked as missing or left out.
     """
     source, target = description.languages.source, description.languages.target
     training = dict(description.training)
@@ -245,7 +245,7 @@ def model_card(description: BundleDescription, num_parameters: int) -> str:
 
 
 def format_fact(value: object) -> str:
-    """A fact of any shape in one line, as in "1,200" or "held out 206, kept 59,794"."""
+    """A JSON value in one line, as in "1,200" or "held out 206, kept 59,794"."""
     match value:
         case Mapping():
             return ", ".join(f"{str(name).replace('_', ' ')} {_format_inner(inner)}" for name, inner in value.items())

@@ -1,13 +1,13 @@
-"""Writing files and folders, so that nobody loses what another command, program or person has made.
+"""Writing files and folders without destroying files made by other commands, programs or people.
 
-1. A file that was not written by the same kind of command stays, unless `--force` is given.
-2. A folder that holds anything but a model or an export stays even then: it would be removed as a whole.
-3. Devices and pipes are written to and never replaced; a disk is not even written to.
-4. A symbolic link stays: its target is written, by the same rule.
-5. A path that cannot be written is found before anything is computed, and a failure leaves what was there.
+1. A file not written by the same kind of command is replaced only with `--force`.
+2. A folder that contains files other than a model or an export is never replaced, even with `--force`.
+3. Devices and pipes are written to, never replaced; block devices are not written to.
+4. A symbolic link is kept, and its target is written by the same rules.
+5. Paths are checked for writing before the computation, and a failure leaves previous contents unchanged.
 
 Empty files and folders may be replaced. Each command checks before it computes, and again before it replaces. Files and
-folders are written whole or not at all: beside their place, and renamed into it.
+folders are written completely or not at all: under a temporary name, then renamed.
 """
 
 import errno
@@ -29,15 +29,15 @@ from safetensors import SafetensorError
 from transduce.errors import BusyError, OutputError, WriteError
 
 UNFINISHED_PATTERN = r"\.transduce-tmp-[0-9a-f]{12}"
-"""The ending of the name of an unfinished file, as a regular expression."""
+"""The suffix of the name of an unfinished file, as a regular expression."""
 
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
     """A temporary file beside `path`, which replaces `path` when the block succeeds and is removed otherwise.
 
-    A symbolic link stays, and its target is replaced. The new file has the permissions of the old one. A device or a
-    pipe is never replaced: the block is given `path` itself. The temporary name is
+    A symbolic link is kept, and its target is replaced. The new file has the permissions of the old one. A device or a
+    pipe is never replaced: the block receives `path` itself. The temporary name is
     `<name>.transduce-tmp-<12 hexadecimal digits>`.
 
     Raises:
@@ -47,7 +47,7 @@ def replace_file(path: Path) -> Iterator[Path]:
         yield path
         return
     place = path.resolve()
-    # Cut, as the longest name that a file may have leaves no room for more.
+    # Shortened, as a name of the maximum length leaves no room for a suffix.
     beside = place.with_name(f"{place.name[:50]}.transduce-tmp-{uuid4().hex[:12]}")
     beside.touch(exist_ok=False)
     try:
@@ -85,36 +85,36 @@ def flush_to_disk(path: Path) -> None:
 
 
 _SIGNED = "process "
-"""The beginning of a lock file, before the number of the process."""
+"""The beginning of a lock file, before the process id."""
 
 
 @contextmanager
 def lock_folder(folder: Path, lock: Path, timeout: float = 0) -> Iterator[None]:
-    """Lock a folder, so that no other process is in such a block for it.
+    """Lock a folder: at most one process at a time is in such a block for it.
 
     Args:
         folder: the locked folder, for the message.
-        lock: the lock file, which is made for the block, names its process, and is removed again. One that a killed
-            process left does not lock.
+        lock: the lock file, which is made for the block, names its process, and is removed again. A lock file left by a
+            killed process does not lock.
         timeout: seconds to wait for another process to leave such a block.
 
     Raises:
         BusyError: another process is in such a block.
-        OutputError: a file of somebody's own has the name of the lock.
-        OSError: `lock` cannot be written, or its file system knows no locks.
+        OutputError: another file has the name of the lock.
+        OSError: `lock` cannot be written, or its file system does not support locks.
     """
-    from filelock import FileLock, Timeout  # noqa: PLC0415 - takes long to load, and readers need none
+    from filelock import FileLock, Timeout  # noqa: PLC0415 - slow to load, and readers need no locks
 
     if (content := _read_lock(lock)) and not content.startswith(_SIGNED):
         raise OutputError(
-            f"{lock}: is in the place of a lock, which would remove it: move it, or choose another folder"
+            f"{lock}: has the name of a lock file and would be removed: move it, or choose another folder"
         )
     holder = FileLock(lock, timeout=timeout, on_acquired=_write_holder)
     try:
         holder.acquire()
     except Timeout:
         owner = _read_lock(lock) or "another process"
-        raise BusyError(f"{folder}: is in use by {owner}; wait until that ends, or choose another folder") from None
+        raise BusyError(f"{folder}: is in use by {owner}; wait until it ends, or choose another folder") from None
     try:
         yield
     finally:
@@ -126,13 +126,13 @@ def lock_folder(folder: Path, lock: Path, timeout: float = 0) -> Iterator[None]:
 
 
 def _write_holder(descriptor: int) -> None:
-    with suppress(OSError):  # a full disk: nobody will know the name, but the lock holds
+    with suppress(OSError):  # on a full disk the lock holds, without the name of its process
         os.truncate(descriptor, 0)
         os.write(descriptor, f"{_SIGNED}{os.getpid()} on {socket.gethostname()}".encode())
 
 
 def _read_lock(lock: Path) -> str:
-    with suppress(OSError):  # it is not there, or Windows lets nobody read it while it is held
+    with suppress(OSError):  # it does not exist, or Windows denies reading it while it is held
         return lock.read_text(encoding="utf-8", errors="replace")
     return ""
 
@@ -147,27 +147,27 @@ def check_output_file(path: Path, is_own: Callable[[Path], bool], kind: str, *, 
 
     Args:
         path: where it is to be written.
-        is_own: whether the file at a path was written by this kind of command; only ever asked about a regular file.
+        is_own: whether the file at a path was written by this kind of command; called for regular files only.
         kind: what this command writes, for the message, as in "page of transduce inspect".
         force: replace any file.
 
     Raises:
-        OutputError: something else is there, or `path` cannot be written.
+        OutputError: another file exists there, or `path` cannot be written.
         WriteError: its disk is full.
     """
     try:
         if path.is_block_device():
-            raise OutputError(f"{path}: is a disk; nothing is written to it: give the name of a file")
+            raise OutputError(f"{path}: is a block device, which is never written to: give the name of a file")
         if path.is_dir():
-            raise OutputError(f"{path}: is a folder; it is not replaced: give the name of a file")
+            raise OutputError(f"{path}: is a folder, which is not replaced: give the name of a file")
         if _is_standard_output(path):
             return
         if path.exists() and not os.access(path, os.W_OK):
-            raise OutputError(f"{path}: is read-only; see to it that it can be written, or choose another name")
+            raise OutputError(f"{path}: is read-only; make it writable, or choose another name")
         if is_stream(path):
             return
         if not force and path.exists() and path.stat().st_size and not is_own(path):
-            raise OutputError(f"{path}: is no {kind}, and is not replaced unasked: {FORCE_ADVICE}")
+            raise OutputError(f"{path}: is not a {kind}: {FORCE_ADVICE}")
     except OSError as error:
         raise make_output_error(path, error) from error
     check_writable(path)
@@ -184,22 +184,22 @@ def check_writable(path: Path) -> None:
         folder = next(folder for folder in path.resolve().parents if folder.exists())
         with TemporaryFile(dir=folder):
             pass
-    except (OSError, RuntimeError) as error:  # RuntimeError: links that name each other
+    except (OSError, RuntimeError) as error:  # RuntimeError: circular symbolic links
         raise make_output_error(path, error) from error
 
 
 def write_output_file(path: Path, content: bytes, is_own: Callable[[Path], bool], kind: str, *, force: bool) -> None:
-    """Write `content` to `path`, if `check_output_file` allows it; a file is there whole or not at all.
+    """Write `content` to `path`, if `check_output_file` allows it; the file is written completely or not at all.
 
     Raises:
-        OutputError: something else is there, or `path` cannot be written.
-        WriteError: writing failed, as on a full disk; a file that was there is as it was before.
-        BrokenPipeError: `path` is a pipe, and its reader has left.
+        OutputError: another file exists there, or `path` cannot be written.
+        WriteError: writing failed, as on a full disk; a previous file is unchanged.
+        BrokenPipeError: `path` is a pipe whose reader has closed it.
     """
     check_output_file(path, is_own, kind, force=force)
     try:
         if _is_standard_output(path):
-            # Not opened anew, which would begin at the start of the file that it may have been sent to the end of.
+            # Not reopened, which would start at the beginning of a file to whose end the output may be redirected.
             with os.fdopen(os.dup(1), "wb") as stream:
                 stream.write(content)
             return
@@ -212,7 +212,7 @@ def write_output_file(path: Path, content: bytes, is_own: Callable[[Path], bool]
 
 
 def has_mark(path: Path, mark: bytes) -> bool:
-    """Whether `mark`, by which a command recognises its own files, is near the beginning of `path`."""
+    """Whether `mark`, by which a command recognises its files, is near the beginning of `path`."""
     with path.open("rb") as file:
         return mark in file.read(4096)
 
@@ -225,13 +225,11 @@ def make_output_error(path: Path, error: Exception) -> OutputError | WriteError:
 
 def make_write_error(path: Path, error: Exception) -> WriteError:
     """The error for an exception that was raised while `path` was being written."""
-    return WriteError(
-        f"{path}: could not be written, and nothing there was changed: {_describe_error(error)}; {_advise(error)}"
-    )
+    return WriteError(f"{path}: could not be written; nothing was changed: {_describe_error(error)}; {_advise(error)}")
 
 
 def _is_standard_output(path: Path) -> bool:
-    """Whether `path` is where standard output goes, as /dev/stdout is: a terminal, a pipe, or a file it was sent to."""
+    """Whether `path` is the destination of standard output, such as /dev/stdout: a terminal, a pipe or a file."""
     with suppress(OSError):
         return os.path.samestat(path.stat(), os.fstat(1))
     return False
@@ -252,8 +250,8 @@ def _describe_error(error: Exception) -> str:
 
 def _advise(error: Exception) -> str:
     if _find_errno(error) in _NO_ROOM:
-        return "make room there, or choose another place"
-    return "see to it that it can be written, or choose another place"
+        return "free some space, or choose another path"
+    return "make it writable, or choose another path"
 
 
 LOCK_TIMEOUT = 10.0
@@ -264,17 +262,17 @@ LOCK_TIMEOUT = 10.0
 def replace_folder(folder: Path, marker: str) -> Iterator[Path]:
     """An empty temporary folder, which replaces `folder` when the block succeeds.
 
-    It lies beside `folder` as `<name>.transduce-tmp-<process id>`; the replaced folder is, for a moment,
-    `<name>.transduce-old-<process id>`. Folders that a killed process left are recovered before (`recover_folders`).
+    It is next to `folder`, named `<name>.transduce-tmp-<process id>`; the replaced folder is, for a moment,
+    `<name>.transduce-old-<process id>`. Folders left by a killed process are recovered first (`recover_folders`).
 
     Args:
-        folder: the place; its parents are made where they are missing.
-        marker: name of the file by which a folder of this kind is known. No other folder is ever replaced.
+        folder: the folder; missing parents are created.
+        marker: name of the file that identifies a folder of this kind. No other folder is ever replaced.
 
     Raises:
-        OutputError: `folder` is no folder, or holds files and no `marker`.
-        BusyError: another process is writing it, and does not come to an end.
-        WriteError: writing failed, as on a full disk; `folder` is as it was before.
+        OutputError: `folder` is not a folder, or contains files but no `marker`.
+        BusyError: another process is writing it and does not finish.
+        WriteError: writing failed, as on a full disk; `folder` is unchanged.
     """
     check_replaceable(folder, marker)
     place = folder.resolve()
@@ -297,7 +295,7 @@ def replace_folder(folder: Path, marker: str) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove `folder`; what a crash leaves has another name and is not mistaken for the folder."""
+    """Remove `folder`; it is renamed first, so that a crash does not leave an incomplete folder under its name."""
     aside = _name_aside(folder, "removed")
     shutil.rmtree(aside, ignore_errors=True)
     folder.rename(aside)
@@ -305,9 +303,9 @@ def remove_folder(folder: Path) -> None:
 
 
 def recover_folders(parent: Path, names: str) -> None:
-    """Recover folders in `parent` that killed processes left, whose names match the regular expression `names`.
+    """Recover folders in `parent` left by killed processes, whose names match the regular expression `names`.
 
-    A folder that was set aside and not yet replaced is put back; one that is half written or half removed is removed.
+    A folder that was moved away and not yet replaced is put back; one partly written or partly removed is removed.
     The caller makes sure that no other process is writing there.
     """
     for path in sorted(parent.iterdir()):
@@ -322,15 +320,15 @@ def recover_folders(parent: Path, names: str) -> None:
 
 
 def resolve_folder(folder: Path) -> Path:
-    """The path to read `folder` from: its own, or where a process killed while replacing it had set it aside."""
+    """The path to read `folder` from: its own, or the one to which a process killed while replacing it had moved it."""
     aside: list[Path] = []
     for _ in range(20):
         if folder.exists():
             return folder
         aside = list(folder.parent.glob(f"{glob.escape(folder.name)}.transduce-old-*"))
-        if not aside:  # it never was there, or is by now
+        if not aside:  # it never existed, or exists by now
             return folder
-        time.sleep(0.005)  # a process that lives puts the new one into its place at once
+        time.sleep(0.005)  # a running process is about to put the new one in its place
     return aside[0]
 
 
@@ -338,13 +336,15 @@ def check_replaceable(folder: Path, marker: str) -> None:
     """Check that `folder` does not exist, is empty, or contains the file `marker`.
 
     Raises:
-        OutputError: `folder` is something else.
+        OutputError: `folder` is none of these.
     """
     if folder.is_dir():
         if any(folder.iterdir()) and not (folder / marker).is_file():
-            raise OutputError(f"{folder}: holds other files and no {marker}; it is not replaced: choose another folder")
+            raise OutputError(
+                f"{folder}: contains other files and no {marker}, and is not replaced: choose another folder"
+            )
     elif folder.exists():
-        raise OutputError(f"{folder}: is no folder; it is not replaced: choose the name of a folder")
+        raise OutputError(f"{folder}: is not a folder, and is not replaced: choose the name of a folder")
 
 
 def _put_in_place(place: Path, new: Path) -> None:
@@ -358,7 +358,7 @@ def _put_in_place(place: Path, new: Path) -> None:
             old.rename(place)
         raise
     flush_to_disk(place.parent)
-    # Only now: until the new folder is in its place, the old one is the only complete copy.
+    # Removed only now: until the new folder is in its place, the old one is the only complete copy.
     shutil.rmtree(old, ignore_errors=True)
 
 

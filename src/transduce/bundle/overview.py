@@ -13,16 +13,16 @@ from transduce.errors import ConfigError, UserError
 
 @dataclass(frozen=True)
 class Overview:
-    """Everything worth knowing about a model, trained or not.
+    """The description of a model, trained or not.
 
     Args:
-        subject: what was asked about.
+        subject: the argument of the command.
         kind: "preset", "recipe", "run" or "bundle".
-        parameters: trainable numbers; a shared matrix counts once.
+        parameters: number of trainable parameters; a shared matrix counts once.
         shapes: of every tensor, by name.
         model: the settings of the network.
         settings: of the whole run, for a preset, a recipe or a run.
-        bundle: of a trained model, what bundle.json says.
+        bundle: for a trained model, the contents of bundle.json.
     """
 
     subject: str
@@ -50,7 +50,7 @@ class Overview:
         return found
 
     def as_text(self) -> str:
-        """The overview as text: one fact a line, then the tensors, then the settings of the run."""
+        """The overview as text: one fact per line, then the tensors, then the settings of the run."""
         facts: dict[str, object] = {
             self.kind: self.subject,
             "parameters": f"{self.parameters:,} ({4 * self.parameters / 1e6:,.1f} MB in float32)",
@@ -86,9 +86,14 @@ def make_overview(subject: str, vocabulary: int | None = None) -> Overview:
         config, _ = apply_start_from(load_run_config(path, settings=sized)[0])
         return _build_overview(subject, "recipe", config.model, config)
     if not path.is_dir():
-        raise UserError(f"{subject}: is no preset ({', '.join(PRESETS)}) and no path of a recipe, run or bundle")
+        raise UserError(
+            f"{subject}: is neither a preset ({', '.join(PRESETS)}) nor the path of a recipe, run or bundle"
+        )
     if vocabulary is not None:
-        raise ConfigError(f"--vocabulary {vocabulary}: the vocabulary of a trained model ({subject}) is what it is")
+        raise ConfigError(
+            f"--vocabulary {vocabulary}: the vocabulary of a trained model ({subject}) cannot be "
+            "changed; leave the option out"
+        )
     bundle = Bundle.open(find_bundle(path))
     if bundle.folder == path:
         return _build_overview(subject, "bundle", bundle.model_config, None, bundle.description)

@@ -1,4 +1,4 @@
-"""The tensors of a model, each shared one once, checked by name, shape and type; and averages of weights."""
+"""The tensors of a model, shared ones once, checked by name, shape and type; and averages of weights."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ from transduce.errors import BundleError, UserError
 from transduce.model import Transformer
 
 _FORMER_CROSS_ATTENTION = ".memory_attention"
-"""In the names of tensors, in folders of format version 1."""
+"""Part of tensor names in folders of format version 1."""
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -36,13 +36,13 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def make_empty_model(config: TransformerConfig) -> Transformer:
-    """A network on the CPU with uninitialised parameters, which are to be loaded."""
+    """A network on the CPU with uninitialised parameters, for loading."""
     with torch.device("cpu"), _NoRandomValues():
         return Transformer(config)
 
 
 def make_empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
-    """Tensors with the names, shapes and types of a network, without numbers: they take no memory."""
+    """Tensors with the names, shapes and types of a network, without values: they take no memory."""
     with torch.device("meta"):
         return model_tensors(Transformer(config))
 
@@ -55,9 +55,13 @@ def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], o
     """
     for name in sorted(expected.keys() | found.keys()):
         if name not in found:
-            raise BundleError(f"{origin}: has no tensor {name!r}, and its model needs it: these weights are another's")
+            raise BundleError(
+                f"{origin}: has no tensor {name!r}, which its model needs: these weights belong to another model"
+            )
         if name not in expected:
-            raise BundleError(f"{origin}: has a tensor {name!r}, unknown to its model: these weights are another's")
+            raise BundleError(
+                f"{origin}: has a tensor {name!r}, which its model does not have: these weights belong to another model"
+            )
         if _describe_tensor(found[name]) != _describe_tensor(expected[name]):
             raise BundleError(
                 f"{origin}: {name!r} is {_describe_tensor(found[name])}, "
@@ -67,7 +71,7 @@ def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], o
 
 @torch.no_grad()
 def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
-    """Copy `tensors` into `model`, all of them or none; what is shared stays shared.
+    """Copy `tensors` into `model`, all of them or none; shared tensors stay shared.
 
     Raises:
         BundleError: names, shapes or types are not the model's.
@@ -103,11 +107,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, on the CPU; read from the disk only where they are used.
 
-    Matrices in int8 that have scales are multiplied by them, and are float32 then (see `bundle.arrays`). Tensors that
-    earlier versions named otherwise get the names of today.
+    Matrices in int8 that have scales are multiplied by them, and are float32 then (see `bundle.arrays`). Tensors of
+    earlier versions get their present names.
 
     Raises:
-        BundleError: it is not a safetensors file, or matrices and scales do not fit together.
+        BundleError: it is not a safetensors file, or matrices and scales do not match.
     """
     try:
         tensors = load_file(path)
@@ -118,15 +122,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         kinds = (tensors[name].dtype, tensors[name].dim(), scales.dtype)
         if kinds != (torch.int8, 2, torch.float32) or scales.shape != tensors[name].shape[:1]:
             raise BundleError(
-                f"{path}: {name!r} is {_describe_tensor(tensors[name])}, and has scales, {_describe_tensor(scales)}: "
-                f"they must be int8 [outputs, inputs] and float32 [outputs]"
+                f"{path}: {name!r} is {_describe_tensor(tensors[name])}and its scales are {_describe_tensor(scales)}: "
+                "they must be int8 [outputs, inputs] and float32 [outputs]"
             )
         tensors[name] = tensors[name].float() * scales[:, None]
     return {name.replace(_FORMER_CROSS_ATTENTION, ".cross_attention"): tensor for name, tensor in tensors.items()}
 
 
 class _NoRandomValues(TorchFunctionMode):
-    """Skips the drawing of initial values, which takes longer than loading weights."""
+    """Skips random initialisation, which takes longer than loading weights."""
 
     drawing = ("kaiming_uniform_", "normal_", "uniform_")
 
@@ -136,7 +140,7 @@ class _NoRandomValues(TorchFunctionMode):
         types: Collection[type],
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - whatever `func` returns
+    ) -> Any:  # noqa: ANN401 - the result of `func`
         given = kwargs or {}
         if getattr(func, "__name__", "") in self.drawing:
             return args[0] if args else given["tensor"]
@@ -150,12 +154,12 @@ def _describe_tensor(tensor: Tensor) -> str:
 def average_weights(models: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each tensor, as the paper averages its last checkpoints (6.1).
 
-    Sums are kept in float64. Integers, which count something, are the last model's. Models are taken one after the
-    other, so that a generator never has all of them in memory.
+    Sums are kept in float64. Integer tensors (counters) are the last model's. Models are read one at a time, so that a
+    generator never holds all of them in memory.
 
     Raises:
         BundleError: names, shapes or types differ from the first model's.
-        UserError: there is no model.
+        UserError: no model is given.
     """
     sums: dict[str, Tensor] = {}
     last: Mapping[str, Tensor] = {}
@@ -168,7 +172,7 @@ def average_weights(models: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]
                 sums[name] = sums[name].add_(double) if name in sums else double
         last = tensors
     if not count:
-        raise UserError("there are no weights to average: give at least one model")
+        raise UserError("no weights to average: give at least one model")
     return {
         name: (sums[name] / count).to(tensor.dtype) if name in sums else tensor.detach().clone()
         for name, tensor in last.items()

@@ -1,4 +1,4 @@
-"""Arguments to function calls: one short module a command, and the only place that prints or exits."""
+"""The command line: one short module per command; only these modules print or exit."""
 
 from transduce.cli.app import app, main
 

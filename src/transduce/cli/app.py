@@ -1,4 +1,4 @@
-"""The command `transduce`: finds the command that was asked for, and turns errors into messages and exit codes.
+"""The command `transduce`: runs the given command, and turns errors into messages and exit codes.
 
 Commands are imported when they are called, so that `transduce --help` loads no torch.
 """
@@ -23,40 +23,39 @@ if TYPE_CHECKING:
     from cyclopts.help import DefaultFormatter
 
 COMMANDS = {
-    "train": "Train a model from parallel text, or go on where training stopped.\n\n"
+    "train": "Train a model from parallel text, or resume a stopped run.\n\n"
     "The run is a folder: best/ is the model to use, report.html shows how it went. Ctrl-C saves the state; the same "
-    "command goes on from there. On several devices: torchrun --nproc-per-node N -m transduce train ...",
+    "command resumes the run. On several devices: torchrun --nproc-per-node N -m transduce train ...",
     "translate": "Translate standard input to standard output, line by line.\n\n"
-    "Line n in gives line n out; a blank line stays blank. A line that is too long for the model is translated in "
-    "parts, sentence by sentence, and standard error says so.",
+    "Line n in gives line n out; a blank line stays blank. A line longer than the model reads at once is translated in "
+    "parts, sentence by sentence; standard error reports it.",
     "evaluate": "Translate a test set and score it: BLEU, chrF, TER, with signatures.",
     "score": "Print how probable the model finds given translations, line by line.\n\n"
-    "A score is what the same pieces would have as a translation: the sum of their log-probabilities, in nats, divided "
-    "by the model's length penalty. Standard error says the perplexity.",
+    "A score is computed as in `translate`: the sum of the log-probabilities of the pieces, in nats, divided by the "
+    "model's length penalty. The perplexity is printed to standard error.",
     "align": "Print which words of given pairs translate each other, line by line.\n\n"
-    "Words are what white space divides. Each word of the target is linked with the word of the source that one head "
-    "of the decoder looks at. Without --head, it is the one that the bundle's calibration names, or else the best for "
-    "the first 1,000 pairs, measured by how well linked words translate each other (IBM Model 1); standard error says "
-    "which.",
-    "calibrate": "Measure how far translations can be trusted; keep it in the bundle.",
+    "Words are separated by white space. Each target word is linked to the source word to which one attention head of "
+    "the decoder gives the largest weight. Without --head, this is the head named by the bundle's calibration, or else "
+    "the best one for the first 1,000 pairs, by how well linked words translate each other (IBM Model 1); standard "
+    "error names it.",
+    "calibrate": "Calibrate confidence estimates and choose the alignment head; store both in the bundle.",
     "average": "Average the last checkpoints of a run into one bundle.",
-    "export": "Write a model for another program, or in int8, and prove that it is the same.\n\n"
-    "The other program loads what was written, and is compared with the model: the tokenizer, the log-probability of "
-    "every token, what greedy search finds, and the weights. If they differ by more than is allowed, nothing is "
-    "written. parity.json keeps the figures.",
-    "import": "Make a bundle of another program's model, with the proof that it is the same.",
+    "export": "Write a model for another program, or in int8, and check that it computes the same.\n\n"
+    "The exported model is loaded by the other program and compared with the original: tokenizer, log-probability of "
+    "every token, greedy translations, and weights. If they differ by more than the tolerance, nothing is written. "
+    "parity.json records the differences.",
+    "import": "Convert another program's model to a bundle, and check that it computes the same.",
     "info": "Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.",
     "config": "Show the settings of a recipe, or the schema of all settings.",
     "serve": "Translate over HTTP, for clients of LibreTranslate and DeepL, and for browsers.\n\n"
     "http://127.0.0.1:5000/ is a page that shows the Transformer at work, /docs describes the API. After SIGTERM or "
-    "Ctrl-C the server refuses new requests, finishes those that it has accepted, and ends with exit code 0. A model "
-    "whose files change is loaded anew, and no request is lost. /v1/score, /v1/inspect, and keeping tags and terms "
-    "need the native engine.",
+    "Ctrl-C the server refuses new requests, finishes the accepted ones, and exits with code 0. A model whose files "
+    "change is reloaded without losing requests. /v1/score, /v1/inspect, markup and glossaries need the native engine.",
     "inspect": "Write a page that shows how a sentence is translated.\n\n"
-    "Attention, the arithmetic of each head, the search as a tree, and what each layer predicts: one file, which opens "
-    "from disk in any browser, without a network.",
+    "Attention, the arithmetic of each head, the search as a tree, and what each layer predicts: a single HTML file "
+    "that opens in any browser, without a network.",
     "demo": "Make data, train a small model on it in under three minutes, and test it.\n\n"
-    "The data are numbers, years and dates in English and German. It takes two processor cores and no network. The "
+    "The data are numbers, years and dates in English and German. It needs two processor cores and no network. The "
     "bundle works with every other command.",
 }
 """The description of each command: its first paragraph in `transduce --help`, all of it in the command's own help."""
@@ -73,12 +72,12 @@ class HelpFormatter:
                 text.plain = " ".join(text.plain.split())
         self._formatter(console, options, panel)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - in all else, it is that of cyclopts
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all other attributes are those of cyclopts' formatter
         return getattr(self._formatter, name)
 
     @cached_property
     def _formatter(self) -> "DefaultFormatter":
-        from cyclopts.help import DefaultFormatter  # noqa: PLC0415 - takes a while, which only help is worth
+        from cyclopts.help import DefaultFormatter  # noqa: PLC0415 - slow to import, and only help needs it
 
         return DefaultFormatter()
 
@@ -95,7 +94,7 @@ app = App(
     version=_read_version,
     help_format="plaintext",
     help_formatter=cast("Any", HelpFormatter()),
-    # No --no-json; and what is off unless asked for need not say so.
+    # No --no-json flags; defaults that are false or empty are not shown.
     default_parameter=Parameter(negative=(), show_default=lambda default: default or None),
     result_action="return_value",
     suppress_keyboard_interrupt=False,
@@ -115,20 +114,20 @@ for _name, _help in COMMANDS.items():
     if _name == "config":
         app.command(_config)
         continue
-    _function = "import_bundle" if _name == "import" else _name  # Python keeps the word for itself
+    _function = "import_bundle" if _name == "import" else _name  # a reserved word of Python
     app.command(f"transduce.cli.{_MODULES.get(_name, _name)}:{_function}", name=_name, help=_help)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and leave with its exit code: 0, 1 failed, 2 the user's mistake, 130 interrupted."""
-    # No command has use for plugins of pydantic; looking for them in all that is installed takes 30 to 50 ms.
+    # No command uses pydantic plugins; searching all installed packages for them takes 30 to 50 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     exit_code = _run_command(arguments)
     for stream in (sys.stdout, sys.stderr):
         flush_or_discard(stream)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        # Under torchrun, whatever still refers to the group of ranks keeps its threads, and C++ aborts a process that
-        # takes itself apart around them, when all its work is done. This one just ends.
+        # Under torchrun, objects that still refer to the process group keep its threads alive, and C++ aborts a process
+        # that is torn down around them, after all work is done. This process therefore exits directly.
         os._exit(exit_code)
     sys.exit(exit_code)
 
@@ -136,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _run_command(arguments: Sequence[str] | None) -> int:
     try:
         signal.signal(signal.SIGTERM, _handle_sigterm)
-        if isinstance(sys.stdout, TextIOWrapper):  # whatever the machine prefers
+        if isinstance(sys.stdout, TextIOWrapper):  # the output is UTF-8 on every machine
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
         with redirect_stdout(cast("Any", StandardOutput(sys.stdout))):
             app(arguments, exit_on_error=False, print_error=False)
@@ -150,11 +149,11 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     except EndedElsewhere as error:
         return error.exit_code
     except BrokenPipeError:
-        return 141  # whoever read our output has left, as `head` does
-    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - no traceback reaches a user unasked
+        return 141  # the reader of the output closed the pipe, as `head` does
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - users see no traceback unless they ask for it
         message, exit_code = _describe_exception(error)
         if isinstance(error, KeyboardInterrupt) and [*(arguments or sys.argv[1:])][:1] == ["serve"]:
-            exit_code = 0  # a server is told so to end, also before it listens
+            exit_code = 0  # the usual way to stop a server, also while it starts
         print_message(f"transduce: {message}")
         return exit_code
     return 0
@@ -175,9 +174,9 @@ def _describe_exception(error: BaseException) -> tuple[str, int]:
             return f"{error.filename}: {error.strerror}" if error.filename else str(error), 2 if is_mistake else 1
         case _ if is_out_of_memory(error):
             return (
-                "memory is full: end other programs, or ask for less: smaller batches (training.batch_tokens, "
+                "memory is full: close other programs, or reduce memory use: smaller batches (training.batch_tokens, "
                 "search.batch_tokens), fewer hypotheses (search.beam), a smaller model"
             ), 1
     if os.environ.get("TRANSDUCE_TRACEBACK"):
         traceback.print_exception(error)
-    return f"a bug in Transduce: {type(error).__name__}: {error}; set TRANSDUCE_TRACEBACK=1 to see where", 1
+    return f"a bug in Transduce: {type(error).__name__}: {error}; set TRANSDUCE_TRACEBACK=1 for the traceback", 1

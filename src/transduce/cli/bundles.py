@@ -1,4 +1,6 @@
-"""`transduce average`, `export` and `import`: commands that make a bundle, or another program's model of one."""
+"""`transduce average`, `export` and `import`: commands that make a bundle, or convert one to another program's
+format.
+"""
 
 import time
 from pathlib import Path
@@ -17,9 +19,9 @@ def average(run: Path, /, *, last: int = 5, output: Path, force: bool = False) -
 
     Args:
         run: the folder of a run.
-        last: how many checkpoints; the run keeps `training.keep_checkpoints` of them.
+        last: number of checkpoints to average, at most the `training.keep_checkpoints` that the run keeps.
         output: folder of the new bundle.
-        force: replace a model that is there; a folder with anything else in it never is.
+        force: replace an existing model; a folder containing other files is never replaced.
     """
     updates = average_run(run, last, output, force=force)
     print_message(
@@ -38,20 +40,19 @@ def export(
     reference: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Write a model for another program, or in int8 for this one, and prove that it computes the same there.
+    """Write a model for another program, or in int8 for this one, and check that it computes the same.
 
     Args:
         model: a bundle, or the folder of a run.
-        to: the format: ctranslate2, huggingface, argos, marian or onnx; or transduce, a bundle in int8, which has a
-            quarter of the size.
-        output: the folder to write, or the file for argos; an older export there is replaced.
-        precision: type of the weights: float32 unless given, or whatever else the format has, as int8; transduce has
-            int8 alone.
-        probe: text to prove it by, plain or compressed, one sentence a line, of which the first 200 are taken; unless
-            given, sentences are made of the model's vocabulary.
-        reference: translations of the probe by people, line for line, for BLEU.
-        force: replace another model, an export that was changed, or for argos any file, that is there; a folder with
-            anything else in it never is.
+        to: the format: ctranslate2, huggingface, argos, marian or onnx; or transduce, a bundle in int8, a quarter of
+            the size.
+        output: the folder to write, or the file for argos; an earlier export there is replaced.
+        precision: type of the weights, if the format supports it. Default: float32; for transduce always int8.
+        probe: sentences for the parity check, one per line, plain or compressed; the first 200 are used. Without it,
+            sentences are generated from the model's vocabulary.
+        reference: human translations of the probe, line for line, for BLEU.
+        force: replace an existing model, a modified export, or for argos any file; a folder containing other files is
+            never replaced.
     """
     started = time.monotonic()
     bundle = Bundle.open(find_bundle(model))
@@ -73,17 +74,17 @@ def import_bundle(
     probe: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Make a bundle of a model of another program, with the proof that it computes the same.
+    """Convert another program's model to a bundle, and check that it computes the same.
 
     Args:
-        path: a folder of Transformers, as OPUS-MT's, or of CTranslate2; Marian's .npz; or an Argos package.
+        path: a model folder of Transformers (such as OPUS-MT) or CTranslate2, a Marian .npz file, or an Argos package.
         output: folder of the new bundle.
-        tokenizer: a SentencePiece model, or a folder with one or two, where none lies in or beside the model.
-        source_language: a code as in "en"; what the model says of itself unless given.
-        target_language: a code as in "de"; what the model says of itself unless given.
-        probe: text to prove it by, plain or compressed, one sentence a line, of which the first 200 are taken; unless
-            given, sentences are made of the model's vocabulary.
-        force: replace a model that is there; a folder with anything else in it never is.
+        tokenizer: a SentencePiece model, or a folder with one or two, if the model folder has none.
+        source_language: language code such as "en". Default: the one recorded in the model.
+        target_language: language code such as "de". Default: the one recorded in the model.
+        probe: sentences for the parity check, one per line, plain or compressed; the first 200 are used. Without it,
+            sentences are generated from the model's vocabulary.
+        force: replace an existing model; a folder containing other files is never replaced.
     """
     started = time.monotonic()
     parity = import_model(

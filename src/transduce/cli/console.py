@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from transduce.training import Progress, Validation
 
 PLAIN_EVERY_SECONDS = 15.0
-"""Time between two plain lines of progress, where there is no terminal for a live one."""
+"""Time between two plain lines of progress, where there is no terminal for a live line."""
 
 FIRST_BLOCK = 256
-"""Number of lines in the first block; each next block may be twice as large, as `BLOCK_SECONDS` allows."""
+"""Number of lines in the first block; each further block may be twice as large, within `BLOCK_SECONDS`."""
 
 LARGEST_BLOCK = 2048
 """Maximum number of lines of a block: enough to form batches of similar length."""
 
 BLOCK_SECONDS = 10.0
-"""Target duration of one block in seconds: bounds the wait for output and what Ctrl-C loses."""
+"""Target duration of one block in seconds: bounds the wait for output and the work lost by Ctrl-C."""
 
 
 def print_message(text: str) -> None:
-    """Print one line on standard error; a line that cannot be written is lost, and is no error."""
+    """Print one line to standard error; a line that cannot be written is dropped without an error."""
     stream = get_lossy_stderr()
-    if stream is not None:  # print would take standard output instead
+    if stream is not None:  # with None, print would write to standard output
         print(text, file=stream, flush=True)
 
 
@@ -41,13 +41,13 @@ def print_json(value: Mapping[str, Any]) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
-def get_lossy_stderr() -> Any:  # noqa: ANN401 - what takes the place of a stream
-    """Standard error, on which what cannot be written is lost; None if it was closed."""
+def get_lossy_stderr() -> Any:  # noqa: ANN401 - an object like a stream
+    """Standard error, which drops output that cannot be written; None if it was closed."""
     return None if sys.stderr is None else _LossyStream(sys.stderr)
 
 
 def flush_or_discard(stream: Any) -> None:  # noqa: ANN401 - a stream, or None if it was closed
-    """Flush a stream; drop what it cannot write, as Python would try once more at the end, and fail."""
+    """Flush a stream; if that fails, drop its buffer, which Python would otherwise flush again at exit, and fail."""
     if stream is None:
         return
     try:
@@ -57,25 +57,25 @@ def flush_or_discard(stream: Any) -> None:  # noqa: ANN401 - a stream, or None i
 
 
 class StandardOutput:
-    """Standard output, whose errors say that it could not be written.
+    """Standard output; a failed write raises an error that names standard output.
 
     Args:
         stream: standard output; None if it was closed, which matters only to commands that write to it.
     """
 
-    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - or whatever takes the place of one
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - or an object like one
         self._is_closed = stream is None
         self._stream = StringIO() if stream is None else stream
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - in all else, it is that stream
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all other attributes are those of the stream
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write text; the number of its characters is returned.
+        """Write text; returns the number of characters.
 
         Raises:
             UserError: it was closed.
-            WriteError: it takes no more, as on a full disk.
+            WriteError: it cannot be written, as on a full disk.
         """
         if self._is_closed:
             raise UserError("standard output is closed: send it to a file, or to /dev/null")
@@ -92,19 +92,19 @@ class StandardOutput:
 def _convert_write_errors() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError:  # its reader wants no more, which is no failure
+    except BrokenPipeError:  # its reader closed the pipe, which is not an error
         raise
     except OSError as error:
         raise WriteError(f"standard output: {error.strerror}") from None
 
 
 class _LossyStream:
-    """A stream on which what cannot be written is lost, because its reader has gone or its disk is full."""
+    """A stream that drops output it cannot write, because its reader has closed it or its disk is full."""
 
-    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - or whatever takes the place of one
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - or an object like one
         self._stream = stream
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - in all else, it is that stream
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all other attributes are those of the stream
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
@@ -118,9 +118,9 @@ class _LossyStream:
 
 
 def standard_input() -> BinaryIO | None:
-    """The bytes of standard input; None where there is none, as under some services.
+    """The binary stream of standard input; None if there is none, as under some service managers.
 
-    A pipe that the process before it has set to be non-blocking is waited for like any other.
+    A pipe that another process has made non-blocking is made blocking again.
     """
     stream: BinaryIO | None = getattr(sys.stdin, "buffer", None)
     if stream is not None and os.name == "posix":
@@ -130,18 +130,19 @@ def standard_input() -> BinaryIO | None:
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """Print each fact on a line of standard error, the values below each other."""
+    """Print each fact on its own line of standard error, with the values aligned."""
     width = max(map(len, facts))
     for name, value in facts.items():
         print_message(f"{name:{width}}  {value}")
 
 
 class LiveLine:
-    """A live line on a terminal, and plain lines above it or elsewhere; what nobody reads is lost, and stops nothing.
+    """A live line on a terminal, with plain lines above it; without a terminal, plain lines only. Never raises if
+    standard error cannot be written.
 
     Args:
-        last_plain: time at which a plain line was printed last, or would have been.
-        refresh_per_second: how often the line is drawn; 0: when it is updated.
+        last_plain: time of the last plain line, printed or suppressed.
+        refresh_per_second: redraws per second; 0: only when the line is updated.
     """
 
     def __init__(self, last_plain: float, refresh_per_second: int = 0) -> None:
@@ -166,7 +167,7 @@ class LiveLine:
             self._live.start()
 
     def update(self, line: str, *, is_last: bool = False) -> None:
-        """Renew the line, which is cut where the terminal ends; without a terminal, print it from time to time."""
+        """Update the line, cut to the width of the terminal; without a terminal, print it at intervals."""
         from rich.text import Text  # noqa: PLC0415 - see above
 
         now = time.monotonic()
@@ -187,7 +188,9 @@ class LiveLine:
 
 
 class ConsoleReporter:
-    """Shows a training run on standard error; what cannot be written is lost, and never stops the run."""
+    """Shows the progress of training on standard error; output that cannot be written is dropped, and the run
+    continues.
+    """
 
     def __init__(self) -> None:
         self._live = LiveLine(time.monotonic(), refresh_per_second=4)
@@ -202,11 +205,11 @@ class ConsoleReporter:
     def report(self, text: str) -> None:
         """Print lines, above the live line if there is one."""
         for line in text.split("\n"):
-            # Samples are anybody's text, and a control character in it would command the terminal.
+            # Samples are untrusted text: a control character in them would control the terminal.
             self._live.print_above("".join(letter if letter.isprintable() else "\ufffd" for letter in line))
 
     def report_progress(self, progress: "Progress") -> None:
-        """Renew the live line; without a terminal, print a plain line from time to time."""
+        """Update the live line; without a terminal, print a plain line at intervals."""
         self._live.update(format_progress(progress), is_last=progress.update == progress.updates)
 
     def report_validation(self, update: int, validation: "Validation", *, is_best: bool) -> None:
@@ -221,7 +224,7 @@ class ConsoleReporter:
 
 
 def format_count(number: int, noun: str) -> str:
-    """A number with a noun that takes an s in the plural, as in "1 line" and "1,000 lines"."""
+    """A number with a noun whose plural ends in s, as in "1 line" and "1,000 lines"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -231,12 +234,14 @@ def format_score(score: "Score") -> str:
 
 
 def format_progress(progress: "Progress") -> str:
-    """One line of updates, time to go, epoch, loss and so on: what a narrow terminal must show comes first."""
+    """One line with updates, remaining time, epoch, loss and so on; the most important come first, for narrow
+    terminals.
+    """
     figures = progress.figures
     return (
         f"update {progress.update:,}/{progress.updates:,}  {format_duration(progress.seconds_remaining)} to go  "
         f"epoch {progress.epochs:.2f}  loss {figures.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s  "
-        f"rate {figures.learning_rate:.2e}  padding {figures.padding_share:.1%}"
+        f"learning rate {figures.learning_rate:.2e}  padding {figures.padding_share:.1%}"
     )
 
 
@@ -248,12 +253,12 @@ def format_duration(seconds: float) -> str:
 
 
 class LineProgress:
-    """Shows how far a stream of lines is, on standard error: a live line on a terminal, plain lines elsewhere.
+    """Shows the progress through a stream of lines on standard error: a live line on a terminal, plain lines elsewhere.
 
-    Nothing is shown before `PLAIN_EVERY_SECONDS`, so that whoever types lines is left alone.
+    Nothing is shown before `PLAIN_EVERY_SECONDS`, so that lines typed by hand are not interrupted.
 
     Args:
-        stream: standard input; how much is left of it is known if it is a file.
+        stream: standard input; the remaining share is shown if it is a file.
     """
 
     def __init__(self, stream: BinaryIO | None) -> None:
@@ -292,9 +297,9 @@ class LineProgress:
         if self._descriptor is None:
             return line
         share = os.lseek(self._descriptor, 0, os.SEEK_CUR) / max(1, os.fstat(self._descriptor).st_size)
-        if not 0 < share < 1:  # all is read, or it is still being written
+        if not 0 < share < 1:  # all has been read, or the file is still growing
             return line
-        return f"{line}  {share:.1%} read  {format_duration(seconds / share - seconds)} to go"
+        return f"{line}  {share:.1%} read  {format_duration(seconds / share - seconds)} left"
 
 
 def _get_file_descriptor(stream: BinaryIO) -> int | None:

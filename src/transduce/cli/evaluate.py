@@ -1,4 +1,6 @@
-"""`transduce evaluate`, `score`, `calibrate` and `align`: how good translations are, and what can be told of them."""
+"""`transduce evaluate`, `score`, `calibrate` and `align`: quality, scores, confidence and word alignments of
+translations.
+"""
 
 import sys
 import time
@@ -53,13 +55,13 @@ def evaluate(
     """Translate a test set and score it: BLEU, chrF and TER, with sacreBLEU's signatures.
 
     Args:
-        model: a bundle, the folder of a run, or for another engine what was exported to it.
-        source: the text to translate, one sentence a line.
-        reference: its translations by people, line for line, as they are: not tokenised, not lower-cased.
-        beam: hypotheses kept for each sentence; 1 is greedy. The model's own setting unless given.
-        tokenize: how BLEU divides text into words: 13a, as everybody reports it; intl, char, zh; or none, for a model
-            that was trained on tokenised text.
-        confidence: add to each score the interval in which it lies with 95 %, by bootstrap resampling of the lines.
+        model: a bundle, the folder of a run, or, with --engine, a folder written by `transduce export`.
+        source: the text to translate, one sentence per line.
+        reference: human translations, line for line, neither tokenised nor lower-cased.
+        beam: hypotheses kept for each sentence; 1 is greedy. Default: the model's setting.
+        tokenize: how BLEU splits text into words: 13a (sacreBLEU's default), intl, char or zh; or none, for a model
+            trained on tokenised text.
+        confidence: add the 95 % confidence interval of each score, by bootstrap resampling of the lines.
         computation: what computes.
         json: print one JSON object.
     """
@@ -83,20 +85,20 @@ def score(
     json: bool = False,
     device: str = "auto",
 ) -> None:
-    """Print the score of given translations, one a line, as `translate` scores its own.
+    """Print the score of given translations, one per line, computed as in `translate`.
 
     Args:
         model: a bundle, or the folder of a run.
-        source: the text, one sentence a line; plain, .gz, .xz or .zst.
+        source: the text, one sentence per line; plain, .gz, .xz or .zst.
         target: its translations, line for line.
-        tokens: print behind the score, for each piece, a tab, the piece, a space and its log-probability.
-        json: print one JSON object a line: score, log_probability, and tokens, each with piece and log_probability.
+        tokens: after the score, print for each piece a tab, the piece, a space and its log-probability.
+        json: print one JSON object per line: score, log_probability, and tokens, each with piece and log_probability.
         device: cpu, cuda, mps or auto.
     """
     if tokens and json:
-        raise UserError("--tokens and --json: the JSON objects have the tokens; give one of them")
+        raise UserError("--tokens and --json: the JSON objects already contain the tokens; give one of them")
     corpus = _open_pairs(source, target)
-    corpus.check()  # both files to their end, before anything is printed
+    corpus.check()  # read both files to the end before printing
     decoder = ForcedDecoder.load(model, device=device)
     started = time.monotonic()
     perplexity = Perplexity()
@@ -107,9 +109,9 @@ def score(
         if found.is_long:
             limit = decoder.search.max_pieces
             print_message(
-                f"line {number} is longer than the {limit} pieces that the model reads at a time: scored as a whole"
+                f"line {number} is longer than the {limit} pieces that the model reads at once; scored as a whole"
             )
-    measured = "nothing but blank lines, which have no perplexity"
+    measured = "no perplexity: all lines are blank"
     if perplexity.num_tokens:
         measured = f"perplexity {perplexity.value:.2f} for {perplexity.num_tokens:,} tokens of this model's vocabulary"
     print_message(f"{format_count(perplexity.num_pairs, 'pair')} in {time.monotonic() - started:.1f} s: {measured}")
@@ -135,15 +137,15 @@ def calibrate(
     force: bool = False,
     json: bool = False,
 ) -> None:
-    """Measure how far translations can be trusted and which head aligns words, and keep it in the bundle.
+    """Calibrate confidence estimates, choose the attention head that aligns words best, and store both in the bundle.
 
     Args:
         model: a bundle, or the folder of a run; calibration.json is written into the bundle.
-        source: text that the model was not trained on, one sentence a line; some hundred sentences are enough.
-        target: its translations by people, line for line.
-        beam: hypotheses kept for each sentence; 1 is greedy. The model's own setting unless given.
+        source: text that the model was not trained on, one sentence per line; a few hundred sentences are enough.
+        target: human translations of it, line for line.
+        beam: hypotheses kept for each sentence; 1 is greedy. Default: the model's setting.
         device: cpu, cuda, mps or auto.
-        force: replace a calibration.json there that is no calibration.
+        force: overwrite an existing calibration.json that is not a Transduce calibration.
         json: print one JSON object.
     """
     bundle = Bundle.open(find_bundle(model))
@@ -162,7 +164,7 @@ def calibrate(
 
 
 def _format_figures(measured: RecordedConfidence) -> str:
-    """One figure a line; those of words and sentences are of the half that was held out of the fit."""
+    """One figure per line; those of words and sentences are measured on the half that was held out of the fit."""
     figures = {
         "words": f"{measured.num_words:,}",
         "right": f"{measured.share_right:.1%}",
@@ -178,16 +180,16 @@ def _format_figures(measured: RecordedConfidence) -> str:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class HeadChoice:
-    """The head whose attention gives alignments, or the text on which to choose it."""
+    """The attention head that gives the alignments, or the text on which to choose it."""
 
     head: str | None = None
-    """LAYER.HEAD of the decoder, from 1, or LAYER for the mean of its heads; +1 behind it reads the next position."""
+    """LAYER.HEAD of the decoder, from 1, or LAYER for the mean of its heads; append +1 to read the next position."""
     choose_on_source: Path | None = None
-    """Choose the head on this text, of which the first 1,000 lines count, best on what was not trained on."""
+    """Choose the head on the first 1,000 lines of this text, preferably held-out text."""
     choose_on_target: Path | None = None
     """Its translations, line for line."""
     gold: Path | None = None
-    """Choose by alignments that people made of the text to choose on, as in 0-0 1-2, or 1?2 for a possible link."""
+    """Choose by human alignments of that text, as in 0-0 1-2, or 1?2 for a possible link."""
 
 
 def align(
@@ -200,18 +202,18 @@ def align(
     json: bool = False,
     device: str = "auto",
 ) -> None:
-    """Print which words translate each other, as in "0-0 2-1": source word, target word, one pair a line.
+    """Print which words translate each other, as in "0-0 2-1": source word, target word; one line per pair.
 
     Args:
         model: a bundle, or the folder of a run.
-        source: the text, one sentence a line; plain, .gz, .xz or .zst.
+        source: the text, one sentence per line; plain, .gz, .xz or .zst.
         target: its translations, line for line.
-        choice: the head.
-        json: print one JSON object a line: words of source and target, and alignment with source, target and weight.
+        choice: which head gives the alignments.
+        json: print one JSON object per line: words of source and target, and alignment with source, target and weight.
         device: cpu, cuda, mps or auto.
     """
     corpus = _open_pairs(source, target)
-    num_pairs = corpus.check()  # both files to their end, before anything is printed
+    num_pairs = corpus.check()  # read both files to the end before printing
     given = choice or HeadChoice()
     text = _open_text_to_choose_on(given)
     bundle = Bundle.open(find_bundle(model))
@@ -220,7 +222,7 @@ def align(
         head = AlignmentHead.parse(given.head)
     elif text is None and given.gold is None and (recorded := AlignmentHead.load(bundle)) is not None:
         head = recorded
-        print_message(f"aligned by --head {head}, which the bundle's calibration names")
+        print_message(f"aligned by --head {head}, named by the bundle's calibration")
     else:
         head = _choose_measured_head(decoder, text or corpus, given.gold)
     started = time.monotonic()
@@ -232,7 +234,9 @@ def align(
 def _open_text_to_choose_on(given: HeadChoice) -> ParallelCorpus | None:
     source, target = given.choose_on_source, given.choose_on_target
     if given.head is not None and any((source, target, given.gold)):
-        raise UserError(f"--head {given.head} leaves nothing to choose: give either a head, or text to choose one on")
+        raise UserError(
+            f"--head {given.head}: cannot be combined with options that choose a head; give one or the other"
+        )
     if source is None and target is None:
         return None
     if source is None or target is None:

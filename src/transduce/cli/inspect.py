@@ -20,14 +20,14 @@ PAGE = "page of transduce inspect"
 @Parameter(name="*")
 @dataclass(frozen=True)
 class InspectionOptions:
-    """What is computed.
+    """Options of the inspection.
 
     Args:
-        reference: a translation by people, which the model then judges token by token.
-        beam: hypotheses kept in the search, at most 16; the model's own setting unless given.
-        head: ATTENTION.LAYER.HEAD, from 1, as in encoder_decoder.1.3: one whose numbers are all in the page; may be
-            given several times. Others are there besides, as many as fit.
-        quick: leave out what takes long: the translation without each single head, and with other words.
+        reference: a human translation, which the model scores token by token.
+        beam: hypotheses kept in the search, at most 16. Default: the model's setting.
+        head: ATTENTION.LAYER.HEAD, from 1, as in encoder_decoder.1.3: a head whose complete arithmetic is included in
+            the page; may be given several times. Further heads are included as space permits.
+        quick: leave out the slow parts: translation with each head removed, and with words replaced.
     """
 
     reference: str | None = None
@@ -62,11 +62,11 @@ def inspect(
     Args:
         model: a bundle, or the folder of a run.
         sentence: the source text.
-        output: the page to write, as in page.html, or a pipe or device; an older page of this command is replaced.
+        output: the page to write, as in page.html, or a pipe or device; an earlier page of this command is replaced.
         compare: another model or checkpoint, shown beside the first; may be given several times.
-        options: what is computed.
+        options: options of the inspection.
         device: cpu, cuda, mps or auto.
-        force: replace any file that is there.
+        force: replace any existing file.
     """
     started = time.monotonic()
     request = (options or InspectionOptions()).make_request(sentence)

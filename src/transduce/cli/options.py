@@ -1,4 +1,4 @@
-"""Options of the commands that translate: what computes, and how translations are looked for."""
+"""Options of the commands that translate: engine and precision, search, and protected text."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, make_dataclass
@@ -19,13 +19,12 @@ class Computation:
     """The engine, precision and device that compute translations.
 
     Args:
-        engine: native, or that of another program, for which the model is a folder that `transduce export` has written;
-            a bundle is exported to it first.
-        precision: of the arithmetic. Native: float32 is exact and gives the same translation in every batch; auto is
-            bfloat16 where the machine has it in hardware, else float32, and int8 for bundles in int8 on a processor;
-            int8 is fastest there, the same in every batch, and rounds weights to 8 bits. Unless given, `translate`
-            takes auto, and what measures or serves float32. Other engines: that of the exported folder, or what a
-            bundle is exported in, float32 unless given.
+        engine: native, or that of another program; its model is a folder written by `transduce export`, and a bundle is
+            exported first.
+        precision: arithmetic precision. Default of the native engine: auto for `translate`, float32 for `evaluate` and
+            `serve`. auto: bfloat16 if the hardware supports it, else float32; int8 for int8 bundles on a CPU. float32
+            and int8 give the same translation in every batch; int8 is fastest on a CPU and rounds weights to 8 bits.
+            Other engines: that of the exported folder; a bundle is exported in this precision, by default float32.
         device: cpu, cuda, mps or auto.
     """
 
@@ -45,26 +44,26 @@ class Computation:
         )
 
     def choose_precision(self, usual: str = "float32") -> str:
-        """The precision that is given, or else the `usual` one of the native engine."""
+        """The given precision, or else `usual` for the native engine."""
         return self.precision or (usual if self.engine == NATIVE else "auto")
 
 
 _NAMES = {"num_samples": "samples", "minimum_bayes_risk": "mbr"}
-"""Flags that are called otherwise than their options."""
+"""Flags whose names differ from those of their options."""
 
 _NO_FLAGS = ("protect", "glossary", "split_sentences", "align")
-"""Options that `SourceFlags` says in other words, or that are for texts of several sentences."""
+"""Options without a flag here: those covered by `SourceFlags`, and those for texts of several sentences."""
 
 _MORE_HELP = {
-    "num_best": "above 1, what is printed is line number, tab, score, tab, translation; the score is a log-probability "
-    "divided by the length penalty, with --mbr the mean chrF.",
-    "max_length": "0 is no limit but that of the source's length.",
+    "num_best": "above 1, each line is number, tab, score, tab, translation, where the score is the log-probability "
+    "divided by the length penalty, or with --mbr the mean chrF.",
+    "max_length": "0: limited by the source's length only.",
     "require": "may be given several times.",
     "forbid": "may be given several times.",
-    "guard": "standard error says how many there were.",
-    "num_samples": "--num-best says how many of them are printed.",
+    "guard": "standard error reports how many.",
+    "num_samples": "--num-best of them are printed.",
 }
-"""What the help of a flag says besides the description of its option."""
+"""Additions to the help of a flag, after the description of its option."""
 
 
 def _make_flags() -> type:
@@ -80,7 +79,7 @@ def _make_flags() -> type:
             default = option.default
             given = field(default_factory=list) if isinstance(default, list) else field(default=default)
             fields.append((name, Annotated[option.annotation, flag], given))
-    # cyclopts takes classes of standard modules, as `types` is, for plain values.
+    # cyclopts treats classes of standard modules, such as `types`, as plain values.
     made = make_dataclass("TranslationFlags", fields, frozen=True, namespace={"__module__": __name__})
     return Parameter(name="*")(made)
 
@@ -94,13 +93,13 @@ else:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class SourceFlags:
-    """Spans and terms of the source that are kept.
+    """Spans of the source kept unchanged, and glossary terms.
 
     Args:
-        protect: keep web addresses, e-mail addresses, @handles, #hashtags, XML and HTML tags and {placeholders} as they
-            are, each as often as it is there.
-        protect_numbers: keep numbers as they are, too, with what is glued to them, as in 5km, 20%, 2nd and 2½.
-        glossary: a file with two columns, term and translation, tab between: terms that must be translated so.
+        protect: keep URLs, e-mail addresses, @handles, #hashtags, XML and HTML tags and {placeholders} unchanged, each
+            as often as it occurs.
+        protect_numbers: also keep numbers unchanged, with attached characters, as in 5km, 20%, 2nd and 2½.
+        glossary: a file with a source term, a tab and its required translation on each line.
     """
 
     protect: bool = False

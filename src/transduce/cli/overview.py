@@ -1,4 +1,4 @@
-"""`transduce info` and `transduce config`: what a preset, recipe, run or bundle says of itself."""
+"""`transduce info` and `transduce config`: descriptions of presets, recipes, runs and bundles."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ def info(subject: str, /, *, vocabulary: int | None = None, json: bool = False) 
         vocabulary: number of token ids, for a preset or a recipe.
         json: print one JSON object.
     """
-    from transduce.bundle import make_overview  # noqa: PLC0415 - loads torch, which `config` does not need
+    from transduce.bundle import make_overview  # noqa: PLC0415 - loads torch, not needed by `config`
 
     found = make_overview(subject, vocabulary)
     if json:
@@ -33,7 +33,7 @@ def show(
     *,
     settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
 ) -> None:
-    """Print the resolved settings of a recipe as TOML; every value that is not a default says where it came from.
+    """Print the resolved settings of a recipe as TOML; a comment gives the origin of each value that is not a default.
 
     Args:
         recipe: a TOML file; without one, the paper's base model is shown.
@@ -41,7 +41,7 @@ def show(
     """
     config, origins = load_run_config(recipe, settings=settings or [], environment=os.environ)
     if config.training.start_from is not None:
-        from transduce.bundle import apply_start_from  # noqa: PLC0415 - loads torch, which settings alone do not need
+        from transduce.bundle import apply_start_from  # noqa: PLC0415 - loads torch, not needed for settings alone
 
         before, (config, _) = config, apply_start_from(config)
         earlier = flatten(before.model_dump())
@@ -51,5 +51,5 @@ def show(
 
 
 def schema() -> None:
-    """Print the JSON Schema of all settings, by which an editor can complete and check a recipe."""
+    """Print the JSON Schema of all settings, with which an editor can complete and check a recipe."""
     print_json(RunConfig.model_json_schema())

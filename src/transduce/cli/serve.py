@@ -28,7 +28,7 @@ _PACKAGES = {
     "python_multipart": "python-multipart",
     "py3langid": "py3langid",
 }
-"""Modules of the extra, and what has them."""
+"""Modules of the extra, and the packages that provide them."""
 
 
 @Parameter(name="*")
@@ -37,10 +37,10 @@ class AccessOptions:
     """Address of the service, and who may use it.
 
     Args:
-        host: address to listen on; 127.0.0.1 is for programs of this machine alone, 0.0.0.0 for all networks.
+        host: address to listen on; 127.0.0.1 accepts only programs on this machine, 0.0.0.0 all networks.
         port: port to listen on; 0 picks a free one.
-        api_key_file: a file with one key a line; without it, no key is needed.
-        requests_per_minute: limit of requests from the same address; 0 is no limit.
+        api_key_file: a file with one key per line; without it, no key is needed.
+        requests_per_minute: maximum requests per minute from one address; 0: no limit.
         cors: an origin, as in https://example.org, whose pages may use the service from a browser; may be given several
             times; "*" for all.
     """
@@ -56,7 +56,9 @@ class AccessOptions:
         if not 0 <= self.port <= 65_535:
             raise ConfigError(f"--port {self.port}: must be from 0 to 65535")
         if self.requests_per_minute < 0:
-            raise ConfigError(f"--requests-per-minute {self.requests_per_minute}: must be at least 1, or 0 for any")
+            raise ConfigError(
+                f"--requests-per-minute {self.requests_per_minute}: must be at least 1, or 0 for no limit"
+            )
         for origin in self.cors:
             if origin != "*" and not re.fullmatch(r"https?://[^/\s*]+", origin):
                 raise ConfigError(f"--cors {origin}: must be an origin, as in https://example.org, or * for all")
@@ -80,13 +82,13 @@ def serve(
 
     Args:
         model: a bundle, the folder of a run, or for another engine what was exported to it.
-        more: further ones, each for another pair of languages.
+        more: further models, each for another language pair.
         access: the address to listen on, and who may use the service.
-        limits: what requests may cost.
-        computation: what computes.
-        source_language: code of the source, as in en, of a model that does not say it.
-        target_language: code of the target, as in de, of a model that does not say it.
-        log_format: format of lines on standard error: one about each request, none of which has a text, key or address.
+        limits: limits on requests.
+        computation: engine, precision and device.
+        source_language: source language code, as in en, for a model without recorded languages.
+        target_language: target language code, as in de, for a model without recorded languages.
+        log_format: format of the log on standard error: one line per request, without texts, keys or addresses.
     """
     access.check()
     for module, package in _PACKAGES.items():
@@ -109,7 +111,7 @@ def serve(
         service = Service((model, *more), settings, limits=limits, report=log)
         app = make_app(service, authorization, RequestRate(access.requests_per_minute), cors=access.cors)
         if not (is_local(listening) or authorization.is_required):
-            log(f"anybody who reaches {access.host} can use this service: --api-key-file asks for keys")
+            log(f"anyone who can reach {access.host} can use this service; require keys with --api-key-file")
 
         def exit_process(exit_code: int) -> None:
             if temporary is not None:

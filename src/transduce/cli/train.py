@@ -21,10 +21,10 @@ from transduce.training import train as train_run
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """Where the text is and in which languages, for a run without a recipe."""
+    """Training and validation text and their languages, for a run without a recipe."""
 
     source: str | None = None
-    """Training text, source side; plain, .gz, .xz or .zst, one sentence a line."""
+    """Training text, source side; plain, .gz, .xz or .zst, one sentence per line."""
     target: str | None = None
     """Training text, target side, line for line."""
     pairs: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
@@ -34,7 +34,7 @@ class TextOptions:
     validation_target: str | None = None
     """Validation text, target side."""
     source_language: str | None = None
-    """Language code of the source, as in en: a model that is to be served has to know it."""
+    """Language code of the source, as in en: required for serving the model."""
     target_language: str | None = None
     """Language code of the target, as in de."""
 
@@ -50,20 +50,21 @@ def train(
     restart: bool = False,
     verify: Annotated[bool, Parameter(name="--verify-resume")] = False,
 ) -> None:
-    """Train a model from parallel text, or go on where training stopped.
+    """Train a model from parallel text, or resume a stopped run.
 
     Args:
-        recipe: a TOML file that says what differs from the defaults; without one, give --source and --target.
-        texts: the files.
-        output: folder of the run; runs/ and the recipe's name unless given.
-        time: how long it may take, as in 30m or 2h: without a recipe, all that decides the quality is chosen for that
-            time, and the run ends in it with an averaged model.
+        recipe: a TOML file with the settings that differ from the defaults; without one, give --source and --target.
+        texts: the text files.
+        output: folder of the run. Default: runs/ and the recipe's name.
+        time: time budget, as in 30m or 2h. Without a recipe, the model size and schedule are chosen to fit it.
         settings: change one setting, as in training.updates=2000; may be repeated.
-        restart: delete what the folder holds of an earlier run and start over.
-        verify: leave the run alone and prove, on its first updates, that one that is killed goes on bit for bit.
+        restart: delete the earlier run in the folder and start over.
+        verify: check on the first updates, without touching the run, that a killed run resumes bit-identically.
     """
     if restart and verify:
-        raise UserError("--restart and --verify-resume: one deletes the run, the other leaves it alone; give one")
+        raise UserError(
+            "--restart and --verify-resume: one deletes the run, the other does not touch it; give one of them"
+        )
     given = {f"data.{key}": value for key, value in asdict(texts or TextOptions()).items() if value is not None}
     if output is not None:
         given["output"] = output
@@ -86,7 +87,8 @@ def train(
         if config.data.pairs == "-" and ranks.is_first:
             if recipe is None:
                 print_message(
-                    f"standard input cannot be counted beforehand: preset {config.preset}; another: --set preset=small"
+                    f"the size of standard input is unknown; using preset {config.preset}; choose another with --set "
+                    "preset=small"
                 )
             if sys.stdin is not None and sys.stdin.isatty():
                 print_message("reading pairs, with a tab between source and target, until Ctrl-D")
@@ -101,19 +103,22 @@ def train(
 
 def _verify(config: RunConfig) -> None:
     proof = verify_resume(config, print_message)
-    how = f"{proof.updates} updates, killed {', '.join(proof.kills) or 'never'}, and started again each time"
+    how = f"{proof.updates} updates, killed {', '.join(proof.kills) or 'never'}, resumed each time"
     if proof.differences:
         differences = "\n".join(f"  {difference}" for difference in proof.differences)
-        print(f"DIFFERENT: {how}, are not those of a run that was never stopped. What differs:\n{differences}")
-        raise TrainingError(f"a run that is killed and resumed here is not the same; both are kept in {proof.kept}")
+        print(f"DIFFERENT: {how}, differ from those of a run that was never stopped:\n{differences}")
+        raise TrainingError(
+            f"a killed and resumed run is not identical on this machine; both runs are kept in {proof.kept}"
+        )
     print(
-        f"EQUAL: {how}, are bit for bit those of a run that was never stopped: {proof.num_lines} lines of metrics with "
+        f"EQUAL: {how}, are bit-identical to those of a run that was never stopped: {proof.num_lines} lines of metrics "
+        "with "
         f"the digests of batches and weights, and the bytes of weights and optimiser"
     )
 
 
 def _locate_run(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:
-    """Where the run and its text lie and which model it starts from: settings that are chosen depend on these."""
+    """The folder, text and starting model of the run, from which automatic settings are derived."""
     known = ("TRANSDUCE_DATA_", "TRANSDUCE_OUTPUT", "TRANSDUCE_TRAINING_START_FROM")
     environment = {name: value for name, value in os.environ.items() if name.startswith(known)}
     given = {key: value for key, value in given.items() if not key.startswith("training.")}
@@ -131,12 +136,12 @@ def demo(
     restart: bool = False,
     json: bool = False,
 ) -> None:
-    """Make data, train a small model on it, and test it on what it has never seen.
+    """Make data, train a small model on it, and test it on unseen inputs.
 
     Args:
-        output: folder of the run; the text that is made lies in it, as data/text.tsv.
-        updates: train for fewer updates than it takes to learn the task.
-        restart: delete what the folder holds of an earlier demonstration and start over.
+        output: folder of the run; the generated text is in it, as data/text.tsv.
+        updates: train for fewer updates than the task needs.
+        restart: delete the earlier demonstration in the folder and start over.
         json: print one JSON object.
     """
     with ConsoleReporter() as reporter:

@@ -48,21 +48,22 @@ def translate(
     """Translate standard input to standard output, line by line.
 
     Args:
-        model: a bundle, the folder of a run, or for another engine what was exported to it.
-        flags: how translations are looked for.
+        model: a bundle, the folder of a run, or, with --engine, a folder written by `transduce export`.
+        flags: options of the search.
         ensemble: another bundle with the same tokenizer, whose probabilities are averaged with the model's; may be
             given several times.
-        source_flags: what of the source is kept.
-        json: print one JSON object a line: translation, score, tokens, alternatives, alignment, confidence.
-        json_input: read one JSON object a line: "text", and what is asked of this line besides what is asked of all:
-            "require" and "forbid" (lists of words or phrases) and "prefix". A blank line is no object, and ends the
-            run; a blank "text" stays blank.
-        document: read everything first, as a document: sentences are found, also several in a line, translated, and
-            put back with all that stands between them; one that cannot be translated as is asked stays as it is.
-        computation: what computes.
+        source_flags: protected spans and glossary.
+        json: print one JSON object per line: translation, score, tokens, alternatives, alignment, confidence.
+        json_input: read one JSON object per line: "text", and optionally "require" and "forbid" (lists of words or
+            phrases) and "prefix", in addition to the options of all lines. A blank line is an error; a blank "text"
+            stays blank.
+        document: read all input first, as one document: it is split into sentences, also several per line, which are
+            translated and put back with the text between them unchanged. A sentence whose constraints cannot be met is
+            left untranslated.
+        computation: engine, precision and device.
     """
     if document and (json or json_input or flags.num_best > 1):
-        raise ConfigError("--document reads and writes one text: leave out --json, --json-input and --num-best")
+        raise ConfigError("--document: reads and writes one text; leave out --json, --json-input and --num-best")
     options = make_options(flags, source_flags)
     _check_engine(computation.engine, {"--json": json, **source_flags.given})
     loaded = computation.load(model, "auto", ensemble)
@@ -93,7 +94,7 @@ def translate(
 
 
 def _open_calibrated_bundle(model: Path) -> Bundle | None:
-    """The bundle of a model, whose calibration is checked; None if it was not calibrated."""
+    """The bundle of a model, after checking its calibration; None if it is not calibrated."""
     folder = find_bundle(model)
     if not (folder / CALIBRATION).exists():
         return None
@@ -103,11 +104,11 @@ def _open_calibrated_bundle(model: Path) -> Bundle | None:
 
 
 def _check_engine(engine: str, flags: dict[str, bool]) -> None:
-    """Check that no flag is given to another engine that needs the attention of the native one."""
+    """Check that flags that need the attention weights of the native engine are not given to another engine."""
     names = ", ".join(name for name, is_given in flags.items() if is_given)
     if names and engine != NATIVE:
         raise ConfigError(
-            f"{names}: needs the native engine, as it reads the decoder's attention: leave out --engine {engine}"
+            f"{names}: needs the native engine, which provides attention weights: leave out --engine {engine}"
         )
 
 
@@ -130,7 +131,7 @@ def _translate_lines(
             found = [None] * len(lines) if describe is None else describe(lines)
             for number, (line, known) in enumerate(zip(lines, found, strict=True), start=num_lines + 1):
                 _write_line(number, line, translator.options.num_best, known)
-            sys.stdout.flush()  # somebody may wait for this block before writing the next
+            sys.stdout.flush()  # the writer may wait for this block before sending the next
             if problem is not None:
                 raise problem
             num_lines += len(block)
@@ -143,7 +144,7 @@ def _translate_lines(
 def _read_json_lines(
     translator: LineTranslator, block: list[str], first: int
 ) -> tuple[list[tuple[str, TextConstraints | None]], CorpusError | None]:
-    """The texts of a block with the constraints of each; with an error, those in front of the line that is wrong."""
+    """The texts of a block with the constraints of each; with an error, those before the faulty line."""
     found: list[tuple[str, TextConstraints | None]] = []
     for number, line in enumerate(block, start=first):
         try:
@@ -167,20 +168,28 @@ def _write_line(number: int, line: Line, num_best: int, known: TranslatedSentenc
         for alternative in line.translation.alternatives:
             value = alternative.score if alternative.utility is None else alternative.utility
             sys.stdout.write(f"{number}\t{value:.4f}\t{alternative.text}\n")
-    _report_line(f"line {number}", line, "it is left blank")
+    _report_line(f"line {number}", line, "its line is left blank")
 
 
 def _report_line(name: str, line: Line, otherwise: str) -> None:
-    """Say on standard error what is unusual about a line or sentence; `otherwise` stands in place of a translation."""
+    """Report on standard error what is unusual about a line or sentence; `otherwise` says what replaces a
+    translation.
+    """
     if line.has_failed:
-        print_message(f"{name}: no translation meets the constraints, or it is too long for constraints; {otherwise}")
+        print_message(
+            f"{name}: no translation meets the constraints, or the text is too long for constraints; {otherwise}"
+        )
     if line.translation.num_parts > 1:
-        print_message(f"{name} is longer than the model reads at a time: read in {line.translation.num_parts} parts")
+        print_message(
+            f"{name} is longer than the model reads at once; translated in {line.translation.num_parts} parts"
+        )
     if line.is_given_up:
-        print_message(f"{name}: no translation keeps what it must; it stays as it is, with the terms of the glossary")
+        print_message(
+            f"{name}: no translation keeps all protected spans; left untranslated, with glossary terms replaced"
+        )
     elif line.how == "in parts":
         print_message(
-            f"{name}: no translation of a sentence as a whole keeps what it must; what is kept stays where it is"
+            f"{name}: no translation of a whole sentence keeps all protected spans; translated in parts around them"
         )
 
 
@@ -193,7 +202,7 @@ def _translate_document(translator: LineTranslator) -> int:
         rebuild_document(document, [line.source if line.has_failed else line.translation.text for line in lines])
     )
     for number, line in enumerate(lines, start=1):
-        _report_line(f"sentence {number}", line, "it stays as it is")
+        _report_line(f"sentence {number}", line, "it is left untranslated")
     return len(lines)
 
 
@@ -201,4 +210,4 @@ def _report_guard(translator: LineTranslator) -> None:
     if (report := translator.guard_report) is not None:
         found = ", ".join(f"{name} {report.before[name]} -> {report.after[name]}" for name in PROBLEMS)
         retried = format_count(report.retried, "line")
-        print_message(f"guard: {retried} tried once more, {report.kept:,} replaced; {found}")
+        print_message(f"guard: {retried} retried, {report.kept:,} replaced; {found}")

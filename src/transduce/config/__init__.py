@@ -1,4 +1,4 @@
-"""What a run is made of: frozen, validated, documented settings, named presets, and reading and writing TOML."""
+"""The configuration of a run: frozen, validated, documented settings, named presets, and reading and writing TOML."""
 
 from typing import TYPE_CHECKING
 

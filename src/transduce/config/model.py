@@ -1,4 +1,4 @@
-"""The network and the search for translations, which every trained model records: the paper's words and defaults."""
+"""Settings of the network and of the search, recorded in every trained model, with the paper's terms and defaults."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from transduce.errors import ConfigError
 
 
 class TransformerConfig(Section):
-    """Everything that decides the network and its number of parameters.
+    """Settings that determine the network and its number of parameters.
 
     The defaults are the base model of "Attention Is All You Need" (Table 3, first row).
     """
@@ -55,17 +55,17 @@ class TransformerConfig(Section):
     """One matrix for source, target and output projection (paper 3.4); for target and output; or three."""
 
     output_bias: bool = False
-    """A learned number added to the logit of each token; the paper has none (3.4), models made elsewhere do."""
+    """A learned bias on the logit of each token; the paper has none (3.4), some imported models do."""
 
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     """Positional encoding, added to the embeddings (paper 3.5; `learned` is Table 3, row E)."""
 
     max_positions: int = Field(default=1024, ge=1)
-    """Rows of the table of `learned` positions, the longest sentence it can read; sinusoids have no limit."""
+    """Number of `learned` positions, the maximum length of a sentence; sinusoids have no limit."""
 
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
-    """P_drop, the probability with which training sets a number to 0, in the output of every sub-layer and in the sums
-    of embeddings and positions (paper 5.4)."""
+    """P_drop, the dropout probability for the output of every sub-layer and for the sums of embeddings and positions
+    (paper 5.4)."""
 
     @model_validator(mode="after")
     def _check_widths(self) -> "TransformerConfig":
@@ -81,7 +81,9 @@ class TransformerConfig(Section):
 
     @property
     def has_dot_product_attention(self) -> bool:
-        """Whether attention scores are products of queries and keys, which fused operations and other programs know."""
+        """Whether attention scores are dot products of queries and keys, which fused operations and other programs
+        support.
+        """
         return self.attention_score in {"scaled_dot", "dot"}
 
     @property
@@ -118,7 +120,7 @@ class SearchConfig(Section):
     eq. 14)."""
 
     max_extra_length: int = Field(default=50, ge=1)
-    """A translation has at most this many tokens more than its source."""
+    """Maximum number of tokens by which a translation may exceed its source."""
 
     min_length: int = Field(default=1, ge=1)
     """Minimum number of target tokens, `</s>` included. If the maximum for a source is smaller, the maximum applies."""
@@ -127,7 +129,7 @@ class SearchConfig(Section):
     """Maximum number of target tokens, `</s>` included, at least 2. 0: limited by `max_extra_length` only."""
 
     no_repeat_ngram: int = Field(default=0, ge=0)
-    """n, where no n-gram of tokens may occur twice in a translation (Paulus et al. 2018). 0: off."""
+    """Forbid repeating any n-gram of this length in a translation (Paulus et al. 2018). 0: off."""
 
     repetition_penalty: float = Field(default=1.0, ge=1.0, le=100.0)
     """Factor for the log-probability of a token that already occurs in the hypothesis, used only to compare hypotheses
@@ -138,8 +140,8 @@ class SearchConfig(Section):
     (from 0) loses k · diversity when hypotheses are compared (Li et al. 2016). 0: off."""
 
     max_pieces: int = Field(default=256, ge=8)
-    """A source line of more pieces than this is translated sentence by sentence, or in smaller parts if need be. A
-    trained model's own limit is never above the longest source it was trained on."""
+    """A source line with more pieces than this is translated sentence by sentence, or in smaller parts if necessary. A
+    trained model's limit is at most the longest source in its training text."""
 
     batch_tokens: int = Field(default=4096, ge=1)
     """Maximum number of source tokens in a batch, padding included."""
@@ -157,12 +159,12 @@ class SearchConfig(Section):
         """Copy these settings, with new values for those that are named in `settings`.
 
         Raises:
-            ConfigError: a setting is unknown, has a value that it cannot have, or contradicts another.
+            ConfigError: a setting is unknown, has an invalid value, or contradicts another.
         """
         unknown = settings.keys() - SearchConfig.model_fields.keys()
         if unknown:
             names = ", ".join(SearchConfig.model_fields)
-            raise ConfigError(f"{min(unknown)} is no setting of the search; it has {names}")
+            raise ConfigError(f"{min(unknown)} is not a search setting; these exist: {names}")
         try:
             found = SearchConfig.model_validate({**dict(self), **settings})
         except ValidationError as error:
@@ -170,15 +172,15 @@ class SearchConfig(Section):
         most = found.compute_max_target_length(found.max_pieces + 1)
         if "min_length" in settings and found.min_length > most:
             raise ConfigError(
-                f"min_length = {found.min_length}: must be at most {most}, what the longest source that is read at a "
-                f"time allows (max_pieces + 1 + max_extra_length)"
+                f"min_length = {found.min_length}: must be at most {most}, the maximum length of a translation "
+                "(max_pieces + 1 + max_extra_length)"
             )
         return found
 
     @model_validator(mode="after")
     def _check_lengths(self) -> "SearchConfig":
         if self.max_length == 1:
-            raise ValueError("max_length = 1 leaves no room beside `</s>`: allow at least 2, or 0 for no limit")
+            raise ValueError("max_length = 1 leaves room for `</s>` only: set at least 2, or 0 for no limit")
         if 0 < self.max_length < self.min_length:
             raise ValueError(
                 f"min_length = {self.min_length} is above max_length = {self.max_length}: change one of them"

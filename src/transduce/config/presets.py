@@ -1,10 +1,10 @@
 """Named configurations: the paper's models, every row of its Table 3, and others for smaller corpora.
 
-A preset is what differs from the defaults, by section, exactly as a recipe would say it. `low-resource` and
-`medium-resource`, which a run without a recipe takes, depart from the paper where that was measured to train better
-from little text in little time: normalisation before each sub-layer, a higher and at first constant learning rate, a
-moving average of the weights; in `low-resource` also initial embeddings and guided alignment, which tell a small model
-what translates what (docs/experiments.md). `tiny` and `small` have the paper's order of normalisation.
+A preset holds the settings that differ from the defaults, by section, as in a recipe. `low-resource` and
+`medium-resource`, used by runs without a recipe, deviate from the paper where that was measured to train better from
+little text in little time: normalisation before each sub-layer, a higher and at first constant learning rate, a moving
+average of the weights; in `low-resource` also initial embeddings and guided alignment, which teach a small model word
+translations (docs/experiments.md). `tiny` and `small` have the paper's order of normalisation.
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ PRESETS: dict[str, Preset] = {
             "initial_embeddings": "cooccurrence",
             "guided_alignment": 0.3,
         },
-        # Of a model that is not sure of itself, the paper's 0.6 prefers translations that are much too short.
+        # For an under-confident model, the paper's 0.6 prefers translations that are much too short.
         "search": {"length_penalty": 1.5},
     },
     "medium-resource": {

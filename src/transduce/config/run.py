@@ -1,4 +1,5 @@
-"""Everything that decides a run, from a recipe (defaults < preset < file < environment < command line), and to TOML.
+"""The configuration of a run: read from a recipe (defaults < preset < file < environment < command line), written to
+TOML.
 
 Settings are named "section.key", as in "training.updates", wherever they are given.
 """
@@ -25,7 +26,7 @@ class RunConfig(Section):
     """The settings of a recipe and the defaults of all others; a copy is saved with the run."""
 
     output: str = "runs/unnamed"
-    """Folder of the run, relative to the working directory; `runs/` and the recipe's name unless given."""
+    """Folder of the run, relative to the working directory. Default: `runs/` and the recipe's name."""
 
     preset: str = "base"
     """Named configuration that the sections below start from."""
@@ -52,13 +53,13 @@ class RunConfig(Section):
         return self
 
     def with_vocabulary(self, vocabulary: int) -> "RunConfig":
-        """The run with a network for `vocabulary` token ids, which are known once there is a tokenizer."""
+        """The configuration with a network for `vocabulary` token ids, once the size of the tokenizer is known."""
         return self.model_copy(update={"model": self.model.model_copy(update={"vocabulary": vocabulary})})
 
 
 ENVIRONMENT_PREFIX = "TRANSDUCE_"
 NO_SETTINGS = ("TRANSDUCE_TRACEBACK", "TRANSDUCE_KERNELS")
-"""Variables with the prefix that are no settings of a run: see `cli.app` and `kernels.native.library`."""
+"""Variables with the prefix that are not settings of a run: see `cli.app` and `kernels.native.library`."""
 
 
 @cache
@@ -86,8 +87,8 @@ def check_key(key: str, origin: str) -> None:
         return
     if key in sections():
         example = list(sections()[key].model_fields)[-1]
-        raise ConfigError(f"{origin}: {key!r} is a section; give a setting of it, as in {key}.{example}")
-    raise ConfigError(f"{origin}: there is no setting {key!r}; {_suggest_setting(key)}")
+        raise ConfigError(f"{origin}: {key!r} is a section; give one of its settings, as in {key}.{example}")
+    raise ConfigError(f"{origin}: unknown setting {key!r}; {_suggest_setting(key)}")
 
 
 def _suggest_setting(key: str) -> str:
@@ -113,7 +114,7 @@ def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
         if name not in by_name:
             near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.7)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"environment variable {name}: there is no such setting{hint}")
+            raise ConfigError(f"environment variable {name}: unknown setting{hint}")
         settings[by_name[name]] = name
     return settings
 
@@ -128,14 +129,14 @@ def _is_setting(variable: str) -> bool:
 
 
 def parse_value(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may have any type
-    """The value of `text` for the setting `key`: TOML, but words need no quotes."""
+    """The value of `text` for the setting `key`, as TOML; unquoted strings are accepted."""
     if known_keys().get(key) in (str, str | None):
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
     try:
         found = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
-    return found["value"] if len(found) == 1 else text  # a second line would be another setting, and be lost
+    return found["value"] if len(found) == 1 else text  # a second line would be parsed as another setting and dropped
 
 
 def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +167,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file without checking its settings.
 
     Raises:
-        ConfigError: the file cannot be read, is not UTF-8, or is not TOML; with the line where it stops being so.
+        ConfigError: the file cannot be read, is not UTF-8, or is not TOML; names the line of the syntax error.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -201,7 +202,7 @@ def to_toml(config: RunConfig, origins: Mapping[str, str] | None = None) -> str:
 
 def _format_line(name: str, value: Any, key: str, origins: Mapping[str, str] | None) -> str:  # noqa: ANN401 - of any type
     origin = (origins or {}).get(key, "")
-    # The name of a file may hold a line end, which would end the comment.
+    # The name of a file may contain a line end, which would end the comment.
     comment = origin if origin.isprintable() else ascii(origin)
     return f"{name} = {_format_value(value)}" + (f"  # {comment}" if comment else "")
 
@@ -214,7 +215,8 @@ def _format_value(value: Any) -> str:  # noqa: ANN401 - a setting may have any t
         return "{" + ", ".join(items) + "}"
     if isinstance(value, float):
         return repr(value)
-    # JSON's strings, numbers and booleans are TOML's, but for the one control character JSON leaves bare.
+    # Strings, numbers and booleans are the same in JSON and TOML, except for one control character that JSON does not
+    # escape.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -223,15 +225,15 @@ LIST_RULES = {
     "too_long": "shorter",
     "tuple_type": "a list",
     "model_type": "a table",
-    "extra_forbidden": "left out, as there is no such setting",
+    "extra_forbidden": "left out: unknown setting",
 }
-"""What a list and its items must be, by pydantic's name of the error."""
+"""The requirement on a list and its items, by pydantic's name of the error."""
 
 
 def describe_errors(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     """One line for each of the `values` that is not allowed, and for each contradiction between values.
 
-    A default has no origin and no line: it is wrong only because another value is.
+    Defaults have no origin and get no line: they are invalid only because of another value.
     """
     contradictions, rules = [], dict[str, list[str]]()
     for problem in error.errors(include_url=False):
@@ -284,13 +286,13 @@ def _find_exclusive_settings(key: str) -> set[str]:
 def _decided_vocabulary(values: Mapping[str, Any]) -> dict[str, int]:
     """The size of the network's vocabulary, if that of the tokenizer is known."""
     size = values.get("text.vocabulary", TextConfig().vocabulary)
-    # A size that fits the corpus, or that of a tokenizer made elsewhere, shows later. A bool is an int to Python.
+    # The size of a fitted or imported tokenizer is known only later. In Python, a bool is an int.
     if type(size) is not int or values.get("text.tokenizer") is not None:
         return {}
     if values.get("model.vocabulary", size) != size:
         raise ConfigError(
             f"model.vocabulary = {values['model.vocabulary']!r} differs from text.vocabulary = {size}: "
-            f"leave model.vocabulary out, the tokenizer decides it"
+            f"leave model.vocabulary out; the tokenizer determines it"
         )
     return {"model.vocabulary": size}
 
@@ -319,7 +321,7 @@ def load_run_config(
     origins: dict[str, str] = {}
 
     def add(layer: Mapping[str, Any], origin: str) -> None:
-        """Override earlier layers, and remove the settings of theirs that these exclude."""
+        """Override earlier layers, and remove their settings that these exclude."""
         for key, value in layer.items():
             check_key(key, origin)
             for other in _find_exclusive_settings(key):
@@ -343,10 +345,10 @@ def load_run_config(
 
 
 def load_resolved_config(path: Path) -> RunConfig:
-    """The run that a file written by `to_toml` describes: what it does not have is at its default.
+    """The run described by a file written by `to_toml`; settings that it does not contain have their defaults.
 
-    Such a file has everything that its preset had when it was written. The present preset is not asked: a setting that
-    a later version has added to it is not one of that run.
+    Such a file contains all settings of its preset at the time of writing. The current preset is not applied: settings
+    that a later version has added to it do not belong to that run.
 
     Raises:
         ConfigError: a setting does not exist, or its value is not allowed; or the file cannot be read or is not TOML.
@@ -361,11 +363,11 @@ def load_resolved_config(path: Path) -> RunConfig:
 
 
 def _resolve(given: dict[str, Any], origins: dict[str, str]) -> tuple[RunConfig, dict[str, str]]:
-    """The run of these settings over the preset that they name over the defaults, and the origins of its values."""
+    """The run with these settings over the preset that they name, over the defaults; and the origins of its values."""
     preset = given.get("preset", "base")
     below = flatten(PRESETS.get(preset, {})) if isinstance(preset, str) else {}
     if given.get("training.schedule") == "paper":
-        # The paper's schedule has a peak of its own, and TOML cannot unset one that was chosen by preset or corpus.
+        # The paper's schedule computes its own peak, and TOML cannot unset one chosen by preset or corpus size.
         below.pop("training.learning_rate", None)
         if origins.get("training.learning_rate") == ORIGIN_CORPUS_SIZE:
             given, origins = (
@@ -376,7 +378,7 @@ def _resolve(given: dict[str, Any], origins: dict[str, str]) -> tuple[RunConfig,
         for other in _find_exclusive_settings(key):
             below.pop(other, None)
     if given.get("training.start_from") is not None:
-        # The network is that of the bundle; what is given beside it is compared with it.
+        # The network is that of the bundle; settings given in addition are compared with it.
         below = {key: value for key, value in below.items() if not key.startswith("model.")}
         fitted = {key for key in given if key.startswith("model.") and origins[key] == ORIGIN_CORPUS_SIZE}
         given = {key: value for key, value in given.items() if key not in fitted}

@@ -18,13 +18,15 @@ class Settings(BaseModel):
 
 
 class Record(Settings):
-    """What programs write and read again; nobody is shown descriptions of its fields, which take time to find."""
+    """Base of records written and read by programs only; descriptions of fields, which are slow to extract, are
+    omitted.
+    """
 
     model_config = ConfigDict(use_attribute_docstrings=False)
 
 
 class Section(Settings):
-    """A section of a recipe, whose numbers and names are checked to be such as the software can handle."""
+    """A section of a recipe; its numbers and names are checked to be within what the software can represent."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -37,7 +39,9 @@ class Section(Settings):
             except UnicodeEncodeError:
                 raise PydanticCustomError("not_utf_8", "Input should be UTF-8: rename the file or folder") from None
             if "\0" in value:
-                raise PydanticCustomError("nul", "Input should be without the character NUL, which no name can have")
+                raise PydanticCustomError(
+                    "nul", "Input should be without the NUL character, which file names cannot contain"
+                )
         return value
 
 

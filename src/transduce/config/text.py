@@ -1,4 +1,4 @@
-"""Where the text comes from, how it is cut into pieces, and which pairs are left out."""
+"""The source of the text, its tokenizer, and the rules for leaving pairs out."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ class CorpusConfig(Section):
     """One of several corpora to train on. Paths are relative to `data.folder`."""
 
     source: str | None = None
-    """Training text, source side, one sentence a line; plain, .gz, .xz or .zst."""
+    """Training text, source side, one sentence per line; plain, .gz, .xz or .zst."""
 
     target: str | None = None
     """Training text, target side, line for line."""
@@ -22,15 +22,15 @@ class CorpusConfig(Section):
     """Instead of source and target: one file with both (.tsv, .json or .jsonl, compressed or not)."""
 
     columns: tuple[Column, Column] | None = Field(default=None, strict=False)
-    """Source and target in `pairs`; `data.columns` unless given."""
+    """Source and target in `pairs`. Default: `data.columns`."""
 
     weight: float = Field(default=1.0, gt=0.0, le=1000.0)
-    """How many times an epoch has each pair: 2.5 is twice, and once more for half of the pairs, which are others in
-    every epoch."""
+    """How often each pair occurs in an epoch. 2.5: every pair twice, plus a random half of the pairs, redrawn each
+    epoch."""
 
     @property
     def name(self) -> str:
-        """The names of the corpus's files, as they are given."""
+        """The names of the corpus's files, as given."""
         return self.pairs if self.pairs is not None else f"{self.source} {self.target}"
 
     @model_validator(mode="after")
@@ -50,18 +50,18 @@ class DataConfig(Section):
     """Folder of the files below."""
 
     source: str | None = None
-    """Training text, source side, one sentence a line; plain, .gz, .xz or .zst."""
+    """Training text, source side, one sentence per line; plain, .gz, .xz or .zst."""
 
     target: str | None = None
     """Training text, target side, line for line."""
 
     pairs: str | None = None
     """Instead of source and target: one file with both (.tsv, .json or .jsonl, compressed or not), or `-` for TSV on
-    standard input. JSON has one object a line, or is an array of objects."""
+    standard input. JSON has one object per line, or is an array of objects."""
 
     corpora: tuple[CorpusConfig, ...] | None = Field(default=None, strict=False)
-    """Instead of the three above: several corpora, each with files and a weight of its own. A pair that several have
-    is kept once, in the first."""
+    """Instead of the three above: several corpora, each with its own files and weight. A pair that occurs in several is
+    kept once, in the first."""
 
     validation_source: str | None = None
     """Validation text, source side; without any, `held_out` pairs of the training text are set aside."""
@@ -73,28 +73,28 @@ class DataConfig(Section):
     """Instead of the two above: one file with both."""
 
     columns: tuple[Column, Column] | None = Field(default=None, strict=False)
-    """Source and target in a file of pairs: column numbers from 1 (TSV, default those that its first row names by
-    the languages or as source and target, or else 1 and 2) or keys (JSON, default "source" and "target"; of an object
-    whose texts are under "translation", as Hugging Face's data sets have them, the two languages)."""
+    """Source and target in a file of pairs: column numbers from 1 (TSV; default: the columns that a header row names by
+    the languages or as source and target, or else 1 and 2), or keys (JSON; default: "source" and "target", or in an
+    object with "translation", as in Hugging Face data sets, the two languages)."""
 
     held_out: int = Field(default=1000, ge=1)
     """Pairs set aside for validation when no validation text is given; at most a tenth of the corpus."""
 
     source_language: str = ""
-    """Language code of the source, as in "en": a model that is to be served or exported to Argos has to know it."""
+    """Language code of the source, as in "en": required for serving the model and for exporting it to Argos."""
 
     target_language: str = ""
     """Language code of the target, as in "de"."""
 
     cache: str | None = None
-    """Folder for token ids on disk, shared by runs; `.cache` beside the run folder unless given."""
+    """Folder for token ids on disk, shared by runs. Default: `.cache` beside the run folder."""
 
     @model_validator(mode="after")
     def _check_files(self) -> "DataConfig":
         _check_names("", self.source, self.target, self.pairs)
         _check_names("validation_", self.validation_source, self.validation_target, self.validation_pairs)
         if self.columns is not None and self.columns[0] == self.columns[1]:
-            raise ValueError(f"columns: source and target are both {self.columns[0]!r}: name two")
+            raise ValueError(f"columns: source and target are both {self.columns[0]!r}: give two different ones")
         if self.validation_pairs == "-":
             raise ValueError("validation_pairs cannot be read from standard input: give a file")
         for name in ("source", "pairs"):
@@ -126,20 +126,22 @@ def _check_names(prefix: str, source: str | None, target: str | None, pairs: str
 
 
 class TextConfig(Section):
-    """The tokenizer, and the rules by which pairs are left out of training. Every rule reports its count."""
+    """The tokenizer, and the rules by which pairs are left out of training; the number of pairs is reported for each
+    rule.
+    """
 
     vocabulary: int | Literal["fitted"] = Field(default=37_000)
     """Number of token ids, `<pad>` included (paper 5.1), or `fitted` to the size of the corpus."""
 
     algorithm: Literal["bpe", "unigram"] = "bpe"
-    """How SentencePiece finds its pieces (paper 5.1: byte-pair encoding)."""
+    """The algorithm by which SentencePiece finds its pieces (paper 5.1: byte-pair encoding)."""
 
     tokenizer: str | None = None
-    """A SentencePiece model to use instead of training one, or a bundle whose tokenizer is used; vocabulary and
-    algorithm are then its own, whatever the two above say."""
+    """A SentencePiece model to use instead of training one, or a bundle whose tokenizer is used; the two settings above
+    then have no effect."""
 
     bpe_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Share of merges skipped at random in training text (Provilkov et al. 2020); anew in every epoch."""
+    """BPE-dropout: share of merges skipped at random in training text, redrawn each epoch (Provilkov et al. 2020)."""
 
     max_pieces: int = Field(default=256, ge=1)
     """A pair with a longer side is left out of training."""

@@ -1,4 +1,4 @@
-"""How the network is trained: the loss, the optimiser, and what happens every so many updates."""
+"""How the network is trained: the loss, the optimiser, and periodic actions such as validation."""
 
 import math
 import re
@@ -22,12 +22,12 @@ def parse_duration(duration: str) -> float:
     """The number of seconds of a duration, as in "90s", "30m", "2h" or "1h30m".
 
     Raises:
-        ValueError: it has another form, is no time at all, or more than 10,000 hours.
+        ValueError: it has another form, is zero, or is more than 10,000 hours.
     """
     match = _DURATION.fullmatch(duration.strip())
     if match is None or not any(match.groups()):
         raise ValueError(f'"{duration}" must be a duration such as "90s", "30m", "2h" or "1h30m"')
-    # Of thousands of digits, `int` would make an error, and `float` makes infinity.
+    # For thousands of digits, `int` raises an error, and `float` returns infinity.
     hours, minutes, seconds = (float(number or 0) for number in match.groups())
     total = 3600 * hours + 60 * minutes + seconds
     if not 0 < total <= 3600 * _MAX_HOURS:
@@ -40,13 +40,13 @@ class TrainingConfig(Section):
 
     start_from: str | None = None
     """A bundle, or a run with one, whose weights training starts from (fine-tuning), relative to the working directory.
-    Network and tokenizer are then the bundle's; of [model], only dropout may differ. So are languages and [search],
-    where nothing else is given."""
+    Network and tokenizer are then the bundle's; of [model], only dropout may differ. Languages and [search] settings
+    that neither the recipe nor its preset sets are also the bundle's."""
 
     initial_embeddings: Literal["random", "cooccurrence"] = "random"
-    """Token embeddings before the first update, unless `start_from` gives them: random numbers, or vectors in which
-    tokens that come together in the same training pairs are alike, so that a small model makes use of its source early
-    (Dumais et al. 1997, Levy et al. 2015)."""
+    """Token embeddings before the first update, unless `start_from` gives them: random, or co-occurrence vectors in
+    which tokens that occur in the same training pairs are similar, so that a small model uses its source early (Dumais
+    et al. 1997, Levy et al. 2015)."""
 
     updates: int = Field(default=100_000, ge=1)
     """Optimiser steps of the whole run (paper 5.2)."""
@@ -56,8 +56,8 @@ class TrainingConfig(Section):
 
     time_limit: str | None = None
     """How long the run may take, validations included, as in "30m", "2h" or "1h30m", up to 10000h. Where updates or
-    epochs are given as well, the run ends with whichever is reached first. Needs schedule = "warmup_stable_decay",
-    whose decay begins early enough to end in time."""
+    epochs are given as well, the run ends with whichever is reached first. Requires schedule = "warmup_stable_decay",
+    whose decay then begins early enough to end in time."""
 
     batch_tokens: int = Field(default=25_000, ge=1)
     """Maximum number of tokens, padding included, on either side of one batch (paper 5.1), for each rank."""
@@ -66,22 +66,22 @@ class TrainingConfig(Section):
     """Batches whose gradients are summed for one update."""
 
     schedule: Literal["paper", "inverse_square_root", "linear", "warmup_stable_decay"] = "paper"
-    """The learning rate over time: eq. 3; or up to `learning_rate` over `warmup` updates and then down with the
-    inverse square root, or in a straight line to zero at the last update; or constant, and down in a straight line over
+    """The learning rate over time: eq. 3; or linear warm-up to `learning_rate` over `warmup` updates, followed by
+    inverse-square-root decay, by linear decay to zero at the last update, or by a constant rate with linear decay over
     the last `decay_share` of the run (Hägele et al. 2024)."""
 
     decay_share: float = Field(default=0.2, gt=0.0, le=1.0)
     """Part of the run over which the learning rate of schedule = "warmup_stable_decay" falls to zero."""
 
     learning_rate: float | None = Field(default=None, gt=0.0)
-    """The peak, for the schedules that have one; eq. 3 computes its own from d_model and warmup."""
+    """Peak learning rate; not for eq. 3, which computes it from d_model and warmup."""
 
     warmup: int = Field(default=4000, ge=1)
     """Updates over which the learning rate rises (paper 5.3)."""
 
     dropout_warmup: int = Field(default=0, ge=0)
-    """Updates over which `model.dropout` rises from 0 (Morerio et al. 2017), so that a run learns fast at first and
-    does not learn its text by heart later. 0: it is constant."""
+    """Updates over which dropout rises from 0 to `model.dropout` (Morerio et al. 2017), so that a run learns fast at
+    first and does not overfit later. 0: constant dropout."""
 
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     """Decay of Adam's mean of gradients (paper 5.3)."""
@@ -96,33 +96,32 @@ class TrainingConfig(Section):
     """Probability spread evenly over all tokens in the training target (paper 5.4)."""
 
     guided_alignment: float = Field(default=0.0, ge=0.0)
-    """Weight of a second loss, by which one head of the attention to the source learns where each target token comes
-    from, as a word alignment learned from the training text has it (Chen et al. 2016, Garg et al. 2019). 0: off."""
+    """Weight of a second loss that trains one head of the encoder-decoder attention to follow a word alignment learned
+    from the training text (Chen et al. 2016, Garg et al. 2019). 0: off."""
 
     clip_norm: float = Field(default=0.0, ge=0.0)
-    """Maximum norm of the gradient; a larger one is scaled down to it. 0: off (the paper names none)."""
+    """Maximum norm of the gradient; a larger one is scaled down to it. 0: off (the paper has none)."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the activations; weights and their updates are in float32. `auto`: bfloat16 where it is faster,
-    on a GPU or a processor that has it in hardware (on a processor, for d_model of 128 or more); float32 elsewhere."""
+    """Arithmetic of the activations; weights and their updates are in float32. `auto`: bfloat16 on a GPU or CPU with
+    hardware support, if it is faster (on a CPU: d_model of at least 128); else float32."""
 
     device: str = "auto"
-    """`cpu`, `cuda`, `mps`, or `auto`: the first of cuda, mps, cpu that is there. Each rank takes a GPU
-    of its own."""
+    """`cpu`, `cuda`, `mps`, or `auto`: the first available of cuda, mps, cpu. Each rank uses its own GPU."""
 
     sharding: Literal["none", "fsdp"] = "none"
-    """What each rank holds when torchrun has started several: `none`, the whole model (DDP); `fsdp`, a part of every
-    weight, gradient and mean of Adam (FSDP2). A single rank holds all of them."""
+    """Distribution of the model over the ranks started by torchrun: `none`, each holds the whole model (DDP); `fsdp`,
+    each holds a shard of all weights, gradients and optimiser state (FSDP2). No effect with a single rank."""
 
     seed: int = Field(default=1, ge=0, lt=2**31)
-    """Decides initial weights, order of data and dropout."""
+    """Seed of the initial weights, the order of data, and dropout."""
 
     log_every: int = Field(default=50, ge=1)
     """Updates between two lines of metrics."""
 
     validate_every: int | Literal["auto"] = Field(default=1000)
-    """Updates between two validations by real translations; `auto`: the first after 90 seconds, and later ones so
-    seldom that validation takes about a twentieth of the time."""
+    """Updates between two validations with real translations; `auto`: the first after 90 seconds, then at intervals
+    such that validation takes about 5 % of the time."""
 
     max_validation_pairs: int = Field(default=0, ge=0)
     """Maximum number of validation pairs that are translated and scored, the first ones; the loss is always computed
@@ -136,26 +135,25 @@ class TrainingConfig(Section):
     average becomes `best` if it scores better than every single one."""
 
     ema_decay: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Decay of an exponential moving average of the weights (Polyak & Juditsky 1992), as in 0.999. It is then the
-    average that every validation measures and that `last` and `best` hold. 0: none (the paper averages checkpoints
-    instead)."""
+    """Decay of an exponential moving average of the weights (Polyak & Juditsky 1992), as in 0.999. Validations then
+    measure the average, and `last` and `best` contain it. 0: none (the paper averages checkpoints instead)."""
 
     best_by: Literal["bleu", "chrf", "loss"] = "bleu"
-    """The figure of validation that decides which model is `best`; of equal ones chrF decides, then the loss."""
+    """The validation metric that selects the `best` model; ties are broken by chrF, then by the loss."""
 
     fit_length_penalty: bool = False
-    """Whether `best` gets, when the run ends, the length penalty by which the validation text is translated best. The
-    paper's 0.6 was found in the same way (6.1), for a model of millions of pairs; one that has learned from few is not
-    sure of itself and makes translations that are too short."""
+    """Whether the length penalty of `best` is tuned on the validation text when the run ends. The paper's 0.6 was found
+    in the same way (6.1) with millions of training pairs; a model trained on few is under-confident, and with 0.6 its
+    translations are too short."""
 
     patience: int = Field(default=0, ge=0)
     """Validations in a row without a better `best_by` after which training stops. 0: never."""
 
     tensorboard: bool = False
-    """Whether the figures are also written as TensorBoard's event files, to `tensorboard/` in the run's folder."""
+    """Whether metrics are also written as TensorBoard event files, to `tensorboard/` in the run folder."""
 
     def describe_length(self) -> str:
-        """What ends training at the latest, as in "8,000 updates", "30m", or "8,000 updates or 30m"."""
+        """The limit of training, as in "8,000 updates", "30m", or "8,000 updates or 30m"."""
         updates = f"{self.updates:,} updates"
         if self.time_limit is None:
             return updates
@@ -163,15 +161,15 @@ class TrainingConfig(Section):
 
     @property
     def time_limit_seconds(self) -> float:
-        """`time_limit` in seconds; infinite where there is none."""
+        """`time_limit` in seconds; infinite if there is none."""
         return math.inf if self.time_limit is None else parse_duration(self.time_limit)
 
     @model_validator(mode="after")
     def _check_schedule(self) -> "TrainingConfig":
         if self.schedule == "paper" and self.learning_rate is not None:
             raise ValueError(
-                f'learning_rate = {self.learning_rate} has no effect with schedule = "paper", which computes its '
-                f'own: leave it out, or choose schedule = "inverse_square_root"'
+                f'learning_rate = {self.learning_rate} has no effect with schedule = "paper", which computes its own '
+                'peak: leave it out, or choose schedule = "inverse_square_root"'
             )
         if self.validate_every != "auto" and self.validate_every < 1:
             raise ValueError(f'validate_every = {self.validate_every} must be at least 1, or "auto"')
@@ -182,9 +180,9 @@ class TrainingConfig(Section):
                 raise ValueError(f"time_limit: {error}") from None
             if self.schedule != "warmup_stable_decay":
                 raise ValueError(
-                    f'time_limit = "{self.time_limit}" needs schedule = "warmup_stable_decay", as the learning rate of '
-                    f'"{self.schedule}" is not one that can end at any time'
+                    f'time_limit = "{self.time_limit}" needs schedule = "warmup_stable_decay", as the decay of '
+                    f'"{self.schedule}" cannot begin at any time'
                 )
         if self.schedule != "paper" and self.learning_rate is None:
-            raise ValueError(f'schedule = "{self.schedule}" needs a learning_rate, its peak, as in 5e-4')
+            raise ValueError(f'schedule = "{self.schedule}" needs a peak learning_rate, as in 5e-4')
         return self

@@ -1,5 +1,5 @@
-"""From parallel text to batches: text is checked, cleaned and encoded once, kept as token ids on disk, and
-dealt out in batches whose order is a pure function of seed and epoch.
+"""From parallel text to batches: text is checked, cleaned and encoded once, stored as token ids on disk, and read in
+batches whose order is a pure function of seed and epoch.
 """
 
 from transduce.data.batch import (

@@ -1,4 +1,4 @@
-"""Batches of token ids, padded to rectangles, and the plan of an epoch: which pairs it has, and which share a batch."""
+"""Batches of token ids, padded to rectangles, and the plan of an epoch: its pairs, and their batches."""
 
 import math
 import shutil
@@ -55,7 +55,7 @@ class Batch:
         return Batch(**{name: part.to(device) for name, part in vars(self).items()})
 
     def split_by_tokens(self, most_tokens: int) -> list["Batch"]:
-        """The same rows, in order, in batches of at most `most_tokens` a side, padding included, or of one row."""
+        """The same rows, in order, in batches of at most `most_tokens` per side, padding included, or of one row."""
         width = max(self.source_ids.size(1), self.target_ids.size(1))
         num_rows = max(1, most_tokens // width)
         if num_rows >= len(self.source_ids):
@@ -63,7 +63,7 @@ class Batch:
         return self._cut_batches(lambda side: torch.split(side, num_rows))
 
     def split_into(self, count: int) -> list["Batch"]:
-        """The same rows, in order, in `count` batches of as many rows each as can be, or one batch a row."""
+        """The same rows, in order, in `count` batches of nearly equal size, or one batch per row."""
         num_parts = min(count, len(self.source_ids))
         return [self] if num_parts == 1 else self._cut_batches(lambda side: torch.tensor_split(side, num_parts))
 
@@ -106,18 +106,18 @@ def plan_batches(
     epoch: int,
     pairs: Int[np.ndarray, "seen"] | None = None,
 ) -> list[Int[np.ndarray, "_"]]:
-    """Pairs of like length together (paper 5.1), the batches in random order.
+    """Batches of pairs of similar length (paper 5.1), in random order.
 
-    A pure function of its arguments, so that every process and every resumed run has the same plan. At ten million
-    pairs it takes some seconds; with lengths of two bytes, and these included, 28 bytes of memory a pair.
+    A pure function of its arguments, so that every process and every resumed run has the same plan. Ten million pairs
+    take several seconds; memory, including lengths of two bytes each, is 28 bytes per pair.
 
     Args:
         lengths: Tokens of the source and of the target of every pair, `</s>` included.
-        batch_tokens: Most tokens on either side of a batch, padding included; a pair that is longer than that is
-            a batch of its own.
+        batch_tokens: Maximum number of tokens on either side of a batch, padding included; a longer pair is its own
+            batch.
         seed: The seed of the run.
         epoch: The number of the epoch, from 0.
-        pairs: Indices of the pairs, each as often as the epoch has it; every pair once unless given.
+        pairs: Indices of the pairs, each as often as the epoch has it; default: every pair once.
 
     Returns:
         The indices of the pairs of each batch.
@@ -140,8 +140,8 @@ def _form_batches(
 ) -> list[Int[np.ndarray, "_"]]:
     """Each batch in turn takes as many pairs as fit; `longest` ascends, so its last pair decides the width.
 
-    The first one takes `first_tokens` only: with another number in every epoch, the borders between all batches
-    move, and pairs that shared a batch part again even in a corpus of few batches.
+    The first one takes `first_tokens` only: with another number in every epoch, the boundaries between all batches
+    move, so that pairs are grouped differently even in a corpus of few batches.
     """
     batches = []
     start = 0
@@ -157,15 +157,16 @@ def _form_batches(
 
 
 MOST_REMOVALS = 3
-"""Times that an epoch is made, before whatever keeps it from being read counts as an error."""
+"""Maximum attempts at creating an epoch, before a failure to read it is an error."""
 
 
 def open_epoch_store(prepared: PreparedData, dropout: float, seed: int, epoch: int) -> TokenStore:
     """The training pairs as epoch `epoch` sees them, a pure function of the arguments.
 
-    Without `dropout` that is `prepared.train`. Otherwise every pair is segmented anew with that share of the merges
-    skipped at random (Provilkov et al. 2020), unless it would become longer than the longest of `prepared.train`, which
-    is what learned positions and memory are there for. The result lies under `prepared.folder` until a later epoch's.
+    Without `dropout` that is `prepared.train`. Otherwise every pair is segmented again with that share of the merges
+    skipped at random (Provilkov et al. 2020), unless it would become longer than the longest of `prepared.train`, for
+    which learned positions and memory are sized. The result is kept under `prepared.folder` until that of a later
+    epoch.
 
     Raises:
         ConfigError, WriteError: the cache cannot be written.
@@ -175,7 +176,7 @@ def open_epoch_store(prepared: PreparedData, dropout: float, seed: int, epoch: i
     folder = _epoch_folder(prepared, dropout, seed, epoch)
     # Another run that is ahead removes it, perhaps a moment after it was made here.
     for _ in range(MOST_REMOVALS):
-        with suppress(RunError, FileNotFoundError):  # damaged, or not there
+        with suppress(RunError, FileNotFoundError):  # damaged or missing
             return _open_store(prepared, folder, dropout, seed, epoch)
         shutil.rmtree(folder, ignore_errors=True)
         with writable_cache(prepared.folder.parent):
@@ -223,7 +224,7 @@ def _encode_sampled(prepared: PreparedData, folder: Path, dropout: float, seed: 
 def select_epoch_pairs(prepared: PreparedData, seed: int, epoch: int) -> Int[np.ndarray, "seen"]:
     """Indices of the training pairs, each as often as epoch `epoch` has it; a pure function of the arguments.
 
-    A corpus of weight 2.5 is there twice, and half of it once more: a random half, chosen anew in every epoch.
+    A corpus of weight 2.5 occurs twice, plus a random half of it, redrawn each epoch.
     """
     parts = []
     start = 0
@@ -233,7 +234,7 @@ def select_epoch_pairs(prepared: PreparedData, seed: int, epoch: int) -> Int[np.
         whole, fraction = divmod(corpus.weight, 1)
         parts += [indices] * int(whole)
         if size and fraction:
-            # A stream of its own for each corpus; the plan of the epoch has that of seed and epoch alone.
+            # Separate random numbers for each corpus; the plan of the epoch uses those of seed and epoch alone.
             random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch], spawn_key=(number,))))
             parts.append(random.choice(indices, max(1, round(size * fraction)), replace=False, shuffle=False))
         start += size
@@ -243,7 +244,7 @@ def select_epoch_pairs(prepared: PreparedData, seed: int, epoch: int) -> Int[np.
 def sample_evenly(costs: Int[np.ndarray, "pairs"], most_pairs: int, most_cost: int) -> Int[np.ndarray, "chosen"]:
     """Indices of pairs, evenly spread over the text: at most `most_pairs`, and with costs of about `most_cost` in all.
 
-    All pairs where these are few enough and cheap enough; at least one.
+    All pairs if these are few and cheap enough; at least one.
     """
     count = min(len(costs), most_pairs, max(1, int(most_cost / costs.mean())))
     return np.linspace(0, len(costs), count, endpoint=False).astype(np.int32)

@@ -84,7 +84,7 @@ class RepetitionFinder:
             yield from chunk
 
     def _add(self, pairs: Sequence[Pair]) -> None:
-        # No kept text has a line break, so that the border between the sides is clear.
+        # No kept text has a line break, so the boundary between the sides is unambiguous.
         found = b"".join(hashlib.blake2b("\n".join(pair).encode(), digest_size=16).digest() for pair in pairs)
         digests = np.frombuffer(found, np.uint8).reshape(-1, 16)
         entries = np.empty(len(pairs), _ENTRY)
@@ -128,12 +128,12 @@ class TrainingText:
         """The pairs of corpus `number`, each with whether it is the same as an earlier one of any corpus.
 
         Args:
-            number: which corpus, from 0.
+            number: index of the corpus, from 0.
             left_out: takes how many pairs are `held_out` themselves, and how many others are `like_held_out`: these
                 repeat a held-out pair, or have one of its two sides.
 
         Raises:
-            CorpusError: there are more or fewer than there were.
+            CorpusError: the number of pairs has changed.
         """
         sources = {source for source, _ in self.held_out}
         targets = {target for _, target in self.held_out}
@@ -143,8 +143,8 @@ class TrainingText:
         for pair, again in zip_longest(self.corpora[number], repeats):
             if pair is None or again is None:
                 raise CorpusError(
-                    f"corpus {number + 1} of {len(self.corpora)}: has changed while it was read: train once nothing "
-                    f"writes to it any more"
+                    f"corpus {number + 1} of {len(self.corpora)}: has changed while it was read: start again when the "
+                    "file is complete"
                 )
             if pair[0] not in sources and pair[1] not in targets:
                 yield pair, again
@@ -152,7 +152,7 @@ class TrainingText:
                 left_out["held_out" if pair in held_out and not again else "like_held_out"] += 1
 
 
-# To be raised when the same text and settings would give other token ids than before.
+# To be increased when the same text and settings would give other token ids than before.
 PREPARATION_VERSION = 3
 
 
@@ -164,25 +164,25 @@ class Inputs:
     validation: ParallelCorpus | None
     digests: dict[str, str]
     headers: dict[str, Pair]
-    """First rows that name the columns and are no pairs, by the name of their file in the configuration."""
+    """Header rows, which are not pairs, by the name of their file in the configuration."""
 
 
 @contextmanager
 def open_inputs(
     data: DataConfig, text: TextConfig, cache: Path, standard_input: BinaryIO | None, digest: Callable[[Path], str]
 ) -> Iterator[Inputs]:
-    """The inputs of `data`; those from standard input lie in a file in `cache` for as long as the block runs.
+    """The inputs of `data`; those from standard input are in a file in `cache` while the block runs.
 
     `standard_input` is what `pairs = "-"` reads, and `digest` gives the SHA-256 of a file.
 
     Raises:
-        CorpusError: A file cannot be read, or standard input is asked for and there is none.
+        CorpusError: A file cannot be read, or standard input is requested and there is none.
         ConfigError: The tokenizer is not a file.
     """
     if data.pairs != "-":
         yield _open_files(data, text, None, digest)
     elif standard_input is None:
-        raise CorpusError('pairs = "-" reads standard input, and nothing is connected to it: pipe the text in')
+        raise CorpusError('pairs = "-" reads standard input, which is not connected: pipe the text in')
     else:
         with scratch_folder(cache, "standard-input") as folder:
             spooled = folder.absolute() / "standard-input.tsv"
@@ -190,21 +190,21 @@ def open_inputs(
             try:
                 yield _open_files(data, text, spooled, digest)
             except (ConfigError, CorpusError) as error:
-                # The reader of the message knows nothing of our file.
+                # The user does not know the temporary file.
                 raise type(error)(str(error).replace(str(spooled), "standard input")) from None
 
 
 def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Callable[[Path], str]) -> Inputs:
     """`spooled` is the file with what came from standard input."""
     if not data.training_corpora:
-        raise ConfigError("there is no parallel text: give source and target, pairs, or corpora")
+        raise ConfigError("no parallel text: give source and target, pairs, or corpora")
     validation = _validation_corpus(data)
     given = [*data.training_corpora, *([validation] if validation else [])]
     opened = [open_corpus(data, corpus, spooled) for corpus in given]
     digests: dict[str, str] = {}
     headers: dict[str, Pair] = {}
     for corpus, files in zip(given, opened, strict=True):
-        next(iter(files), None)  # opens the files: the corpus says best what is wrong with one that cannot be read
+        next(iter(files), None)  # opens the files: the corpus reports best why a file cannot be read
         digests |= {name: digest(path) for name, path in zip(_list_names(corpus), files.files, strict=True)}
         if corpus.pairs is not None and (header := files.header()) is not None:
             headers[corpus.pairs] = header
@@ -215,7 +215,7 @@ def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest
 
 
 def _list_tokenizer_files(tokenizer: str) -> list[str]:
-    """The file that the configuration names, or all that a tokenizer has in such a folder."""
+    """The file named by the configuration, or all files of a tokenizer folder."""
     files = [str(path) for path in find_tokenizer_files(Path(tokenizer)).values()]
     if not all(Path(file).is_file() for file in files):
         raise ConfigError(
@@ -242,10 +242,10 @@ def _list_names(corpus: CorpusConfig) -> list[str]:
 
 def _compute_key(data: DataConfig, text: TextConfig, digests: dict[str, str], headers: dict[str, Pair]) -> str:
     def contents(corpus: CorpusConfig) -> list[object]:
-        # The endings of a name, in capitals or not, say how its bytes are read: .tsv or .jsonl, compressed or not.
+        # The extensions of a name, in upper or lower case, determine how it is read: .tsv or .jsonl, compressed or not.
         files = [(digests[name], Path(name.lower()).suffixes[-2:]) for name in _list_names(corpus)]
         columns = corpus.columns or data.columns
-        # Of JSON, and of a table with a header, the languages may be what says which text is the source.
+        # In JSON, and in a table with a header, the languages may identify the source.
         is_named = "json" in "".join(files[0][1]) or corpus.pairs in headers
         keys = data.languages if columns is None and is_named else columns
         return [files, keys, *(["header"] if corpus.pairs in headers else [])]

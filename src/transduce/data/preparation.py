@@ -1,4 +1,4 @@
-"""The preparation of text for a run: checked, cleaned and encoded once, and found again by later runs."""
+"""The preparation of text for a run: checked, cleaned and encoded once, and reused by later runs."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ from transduce.text import SOURCE_MODEL, Cleaner, ParallelCorpus, Tokenizer, fin
 
 
 def to_json_line(pair: Pair) -> str:
-    """A line of JSON, whatever characters the pair has."""
+    """A line of JSON, for any characters in the pair."""
     return json.dumps(pair, ensure_ascii=False) + "\n"
 
 
@@ -54,7 +54,7 @@ def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, 
     `kept.jsonl` stays empty without `bpe_dropout`, which alone needs the text again.
 
     Returns:
-        Of each corpus, how many pairs each rule left out, and how many are kept.
+        For each corpus, the number of pairs left out by each rule, and of those kept.
     """
     counts = []
     with (
@@ -72,7 +72,7 @@ def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, 
             rules = ", ".join(f"{rule} {count:,}" for rule, count in sum_counts(counts).items())
             raise CorpusError(
                 f"none of the {sum(training.num_pairs):,} pairs of training text is left ({rules}): give more text, "
-                f"validation files of its own, or wider limits under [text]"
+                "separate validation files, or wider limits under [text]"
             )
     return counts
 
@@ -156,11 +156,11 @@ def prepare(
     Args:
         data: The files.
         text: The tokenizer and the rules of cleaning.
-        cache: Folder for the results, one folder each, named after the digest of text and settings.
+        cache: Folder for the results, with a subfolder for each digest of text and settings.
         standard_input: What `pairs = "-"` reads.
         begun: Digests recorded when the run began. If the files are unchanged, data prepared by an older version of
             Transduce or SentencePiece is reused as long as it exists.
-        report: receives messages about progress, a sentence at a time.
+        report: receives messages about progress, one sentence each.
 
     Raises:
         CorpusError: The text breaks a rule, or none of it is left after cleaning. Nothing has been written then.
@@ -170,8 +170,8 @@ def prepare(
     with writable_cache(cache), open_inputs(data, text, cache, standard_input, known.digest) as inputs:
         for name, (source, target) in inputs.headers.items():
             report(
-                f"{'standard input' if name == '-' else name}: its first row, {source!r} and {target!r}, names the "
-                f"columns and is left out; if it is a pair, move it to another row."
+                f"{'standard input' if name == '-' else name}: its first row, {source!r} and {target!r}, is a header "
+                "and is left out; if it is a pair, move it to another row."
             )
         of_same_files = [begun] if begun and {**begun, "all": ""} == {**inputs.digests, "all": ""} else []
         for digests in (*of_same_files, inputs.digests):
@@ -208,7 +208,7 @@ def _find_prepared(
     try:
         prepared = _open_prepared(folder, data, dict(digests), known)
     except RunError as error:
-        report(f"The prepared data is damaged and is made again: {error}")
+        report(f"The prepared data is damaged and is recreated: {error}")
         shutil.rmtree(folder)
         return None
     report(f"Prepared data found in {folder}: {len(prepared.train):,} pairs.")
@@ -225,10 +225,10 @@ def _open_prepared(folder: Path, data: DataConfig, digests: dict[str, str], know
     except (FileNotFoundError, ValidationError) as error:
         raise RunError(f"{path}, or a file that it names, is missing or damaged: delete {folder}") from error
     if damaged:
-        raise RunError(f"{folder / damaged[0]} is not what was written: delete {folder}")
+        raise RunError(f"{folder / damaged[0]} was changed: delete {folder}")
     train = TokenStore.open(folder / "train", known.digest)
     if sum(counts.get("kept", 0) for counts in record.cleaning) != len(train):
-        raise RunError(f"{path} counts other pairs than {folder / 'train'} holds: delete {folder}")
+        raise RunError(f"{path} does not match the pairs in {folder / 'train'}: delete {folder}")
     return PreparedData(
         tokenizer=Tokenizer.load(folder),
         train=train,
@@ -258,17 +258,19 @@ def _split_validation(
         return cleaner.keeps(*pair, *(len(side.split()) for side in pair), repeats=False)
 
     held_out = choose_held_out(pairs, data.held_out, is_clean) if inputs.validation is None else []
-    deque(pairs, maxlen=0)  # to the end: all text is checked
+    deque(pairs, maxlen=0)  # read to the end, so that all text is checked
     repeats = finder.find_repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
     if inputs.validation is not None:
         return _read_validation(inputs.validation, report), TrainingText(inputs.training, num_pairs, held_out, repeats)
     if sum(num_pairs) == 1:
-        raise CorpusError("one pair cannot be trained on and validated with: give more, or validation files")
+        raise CorpusError(
+            "a single pair cannot be used for both training and validation: give more pairs, or validation files"
+        )
     if not held_out:
         rules = ", ".join(f"{rule} {count:,}" for rule, count in cleaner.counts.items())
         raise CorpusError(
             f"none of the {sum(num_pairs):,} pairs of training text can be held out for validation ({rules}): give "
-            f"more text, validation files of its own, or wider limits under [text]"
+            "more text, separate validation files, or wider limits under [text]"
         )
     held_out = held_out[: max(1, sum(num_pairs) // 10)]
     report(f"{len(held_out):,} of {sum(num_pairs):,} pairs are held out for validation.")
@@ -283,7 +285,7 @@ def _count_pairs(corpora: list[ParallelCorpus], num_pairs: list[int]) -> Iterato
             num_pairs[-1] += 1
             yield pair
         if not num_pairs[-1]:
-            corpus.check()  # says what is wrong with none
+            corpus.check()  # raises the error if there are none
 
 
 def _read_validation(corpus: ParallelCorpus, report: Callable[[str], None]) -> list[Pair]:
@@ -295,7 +297,7 @@ def _read_validation(corpus: ParallelCorpus, report: Callable[[str], None]) -> l
         )
     if not validation:
         names = " and ".join(str(path) for path in corpus.files)
-        raise CorpusError(f"{names} has no pair with text on both sides, and validation needs at least one")
+        raise CorpusError(f"{names} has no pair with text on both sides; validation needs at least one")
     return validation
 
 
@@ -315,7 +317,7 @@ def _build_folder(
     cleaning = encode_text(training, tokenizer, text, path)
     counts = sum_counts(cleaning)
     if alike := counts["like_held_out"]:
-        report(f"{alike:,} more share a sentence with a pair that is held out, and are left out of training.")
+        report(f"{alike:,} more share a sentence with a held-out pair, and are left out of training.")
     report(f"{counts['kept']:,} of {num_pairs:,} pairs are kept for training.")
     names = sorted(_FILES | tokenizer.files.keys())
     record = _Record(cleaning=cleaning, files={name: compute_file_digest(path / name) for name in names})
@@ -335,11 +337,11 @@ def _clean_held_out(
     ]
     if not kept:
         raise CorpusError(
-            f"none of the {len(held_out):,} pairs that were held out for validation keeps the limits under [text]: "
-            f"give validation files of its own, or wider limits"
+            f"none of the {len(held_out):,} pairs that were held out for validation is within the limits under [text]: "
+            "give separate validation files, or wider limits"
         )
     if len(kept) < len(held_out):
-        report(f"{len(held_out) - len(kept):,} of those held out break the limits under [text], and are left out.")
+        report(f"{len(held_out) - len(kept):,} of those held out exceed the limits under [text], and are left out.")
     return kept
 
 

@@ -1,5 +1,5 @@
-"""Token ids on disk, read pair by pair, so that a corpus takes as much memory as the pairs in use; and the cache around
-them: folders that appear complete or not at all, and digests of files.
+"""Token ids on disk, read pair by pair, so that memory is needed only for the pairs in use; and their cache: atomically
+created folders, and digests of files.
 """
 
 import errno
@@ -28,19 +28,19 @@ from transduce.errors import ConfigError, RunError, WriteError
 
 @contextmanager
 def remove_if_left_empty(folder: Path) -> Iterator[None]:
-    """Remove, after the block, what it has made of `folder` and the folders above it, as far as that is empty."""
+    """Remove, after the block, `folder` and its parents if the block has created them and they are empty."""
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         yield
     finally:
-        with suppress(OSError):  # the first in use ends it
+        with suppress(OSError):  # stop at the first non-empty folder
             for place in made:
                 place.rmdir()
 
 
 @contextmanager
 def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
-    """A new folder in `parent` that is removed after the block, with every parent that was made for it and is empty.
+    """A new folder in `parent` that is removed after the block, with every empty parent that was created for it.
 
     Folders that killed processes left in `parent` are removed, too.
     """
@@ -49,7 +49,7 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
     with remove_if_left_empty(parent):
         parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(parent)
-        # Held for as long as the folder is in use: a process that is killed lets go of it.
+        # Held while the folder is in use: released when a process is killed.
         with FileLock(_lock_path(folder)):
             try:
                 folder.mkdir()
@@ -60,9 +60,9 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
 
 @contextmanager
 def complete_folder(path: Path) -> Iterator[Path]:
-    """A folder beside `path` to write in, which is renamed to `path` when the block succeeds and removed otherwise.
+    """A temporary folder next to `path`, renamed to `path` when the block succeeds and removed otherwise.
 
-    If another process completes `path` in the meantime, its folder stays and this one vanishes.
+    If another process completes `path` in the meantime, its folder is kept and this one removed.
     """
     with scratch_folder(path.parent, path.name) as folder:
         try:
@@ -70,7 +70,7 @@ def complete_folder(path: Path) -> Iterator[Path]:
         except OSError as error:
             if error.filename is not None:
                 raise
-            # Of a full disk, Python does not say which file did not fit.
+            # For a full disk, Python does not name the file.
             raise OSError(error.errno, error.strerror, str(path)) from error
         try:
             folder.rename(path)
@@ -84,7 +84,7 @@ def writable_cache(cache: Path) -> Iterator[None]:
     """A block that writes to the folder of prepared text; an error names the setting.
 
     Raises:
-        ConfigError: the folder may not be written, or is none.
+        ConfigError: the folder is not writable, or not a folder.
         WriteError: writing failed for another reason, as on a full disk.
     """
     try:
@@ -95,8 +95,8 @@ def writable_cache(cache: Path) -> Iterator[None]:
         is_mistake = isinstance(error, PermissionError | FileExistsError | NotADirectoryError)
         kind = ConfigError if is_mistake or error.errno == errno.EROFS else WriteError
         raise kind(
-            f"data.cache: prepared text cannot be kept in {cache} ({error.strerror}): see to it that it can be "
-            f"written and has room, or choose another folder"
+            f"data.cache: prepared text cannot be stored in {cache} ({error.strerror}): make it writable and free some "
+            "space, or choose another folder"
         ) from error
 
 
@@ -121,7 +121,10 @@ def _remove_with_lock(folder: Path) -> None:
 def _remove_abandoned(parent: Path) -> None:
     for path in parent.iterdir():
         if re.fullmatch(r".+\.[0-9a-f]{12}\.partial\.lock", path.name) and _is_own_lock(path):
-            with suppress(OSError), FileLock(path, timeout=0):  # where somebody else holds it, it is in use
+            with (
+                suppress(OSError),
+                FileLock(path, timeout=0),
+            ):  # a lock held by another process means that the folder is in use
                 _remove_with_lock(path.with_suffix(""))
 
 
@@ -160,8 +163,8 @@ class _KnownFiles(Settings):
 class KnownDigests:
     """The SHA-256 of files, remembered in `path` with their size, inode and the times of their last change.
 
-    A file is read again when one of these differs, which every way of writing to it brings about. Where `path` holds
-    something else, it stays as it is, and nothing is remembered.
+    A file is read again when one of these differs, as any write changes them. If `path` has other contents, it is not
+    touched, and nothing is remembered.
     """
 
     def __init__(self, path: Path) -> None:
@@ -187,14 +190,14 @@ class KnownDigests:
             return known.digest
         is_at_rest = time.time_ns() - max(times.values()) > _CLOCK_TICK
         digest = compute_file_digest(path)
-        # A file that was written to just now may be written to again at what its times show as the same moment.
+        # A file that has just been written may be written again within the resolution of its time stamps.
         if is_at_rest:
             self._known[name] = _KnownFile(**found, digest=digest)
             self._is_new = True
         return digest
 
     def save(self) -> None:
-        """Keep what was learned for the next start. Where that fails, files are read again; nothing else is lost."""
+        """Save the digests for the next start. If that fails, files will only be read again."""
         if self._is_foreign or not self._is_new:
             return
         known = _KnownFiles(files={name: file for name, file in self._known.items() if Path(name).exists()})
@@ -253,7 +256,7 @@ class TokenStore:
             if found != size:
                 raise RunError(f"{path} has {found} bytes and should have {size}. {_REMEDY}")
             if digest(path) != record.digests.get(name):
-                raise RunError(f"{path} is not what was written. {_REMEDY}")
+                raise RunError(f"{path} was changed. {_REMEDY}")
         return cls(record, *(_OpenFile(folder / name, dtype) for name, dtype in dtypes.items()))
 
     def __len__(self) -> int:
@@ -279,7 +282,7 @@ class TokenStore:
 
 
 class _OpenFile:
-    """Numbers in a file, read where they lie.
+    """Numbers in a file, read on demand.
 
     A mapping would do the same, but counts the pages that the kernel keeps for it as memory of this process, and pairs
     in random order touch them all.
@@ -299,7 +302,7 @@ class _OpenFile:
             self._file.seek(place)
             found = self._file.read(size)
         if len(found) != size:
-            raise RunError(f"{self._path} has become shorter while it was read. {_REMEDY}")
+            raise RunError(f"{self._path} was truncated while it was read. {_REMEDY}")
         return np.frombuffer(found, self._dtype)
 
 
@@ -325,7 +328,7 @@ class TokenStoreWriter:
 
 @contextmanager
 def create_store(folder: Path, vocabulary: int) -> Iterator[TokenStoreWriter]:
-    """A writer of a new store beside `folder`, which appears when the block succeeds; if it fails, nothing is left."""
+    """A writer of a new store beside `folder`, which appears if the block succeeds; otherwise nothing is left."""
     dtype: Literal["<u2", "<u4"] = "<u2" if vocabulary <= 2**16 else "<u4"
     with complete_folder(folder) as path:
         with (path / _IDS).open("wb") as ids, (path / _OFFSETS).open("wb") as offsets:
@@ -341,13 +344,13 @@ def create_store(folder: Path, vocabulary: int) -> Iterator[TokenStoreWriter]:
         (path / _RECORD).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
 
 
-_REMEDY = "The folder is part of a cache: delete it, and it is made again from the text"
+_REMEDY = "The folder is part of a cache: delete it, and it is recreated from the text"
 
 
 def _read_record(path: Path) -> StoreRecord:
     try:
         return StoreRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
-        raise RunError(f"{path} is missing, and a store of token ids has one. {_REMEDY}") from error
+        raise RunError(f"{path} is missing from a store of token ids. {_REMEDY}") from error
     except ValidationError as error:
         raise RunError(f"{path} does not describe a store of token ids: {error}. {_REMEDY}") from error

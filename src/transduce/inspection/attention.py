@@ -1,4 +1,4 @@
-"""Attention of one sentence: which heads are kept, what every attention computes with, and the arithmetic of a head."""
+"""Attention of one sentence: head masks, the recorded inputs of every attention, and the arithmetic of a head."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +61,7 @@ def list_heads(config: TransformerConfig) -> list[Head]:
 
 @dataclass(frozen=True)
 class HeadMask:
-    """Which heads of each attention are kept, for each sentence of a batch; called, it computes attention so.
+    """Which heads of each attention are kept, for each sentence of a batch; calling it computes the masked attention.
 
     A masked head adds nothing, as if its rows of W^O were zero.
 
@@ -127,8 +127,8 @@ class HeadMaskedState:
 
     Args:
         head_mask: which heads are kept.
-        cache: keys and values of a sentence; those of its hypotheses lie behind each other.
-        visible: which of the cached positions a hypothesis may look at: its ancestors.
+        cache: keys and values of a sentence; those of its hypotheses are concatenated.
+        visible: which of the cached positions a hypothesis attends to: its ancestors.
     """
 
     head_mask: HeadMask
@@ -201,9 +201,10 @@ class AttentionRecord:
 
     @property
     def added_norms(self) -> Float[Tensor, "1 heads query key"]:
-        """|| weight * value W^O ||: the length of what a key adds to a query by a head (Kobayashi et al. 2020, eq. 4).
+        """|| weight * value W^O ||: the norm of the contribution of a key to a query in a head (Kobayashi et al. 2020,
+        eq. 4).
 
-        As the weight is not negative, this is the weight times the length of value W^O.
+        As the weight is not negative, this is the weight times the norm of value W^O.
         """
         lengths = (self.keys_and_values.values @ self.outputs).norm(dim=-1)
         norms: Tensor = self.weights * lengths[:, :, None]
@@ -250,7 +251,7 @@ def make_attention_maps(layers: Sequence[AttentionRecord]) -> Maps:
 
 
 MOST_CHARACTERS = 2_000_000
-"""Characters that the arithmetic of all heads together may take in a document."""
+"""Maximum number of characters for the arithmetic of all heads in a document."""
 
 
 def collect_head_arithmetic(
@@ -263,7 +264,7 @@ def collect_head_arithmetic(
     """The arithmetic of the given heads, and of as many others as fit, from all attentions and layers.
 
     Raises:
-        UserError: the attention scores of the model are no products, and a head is given.
+        UserError: a head is given, but the model does not use dot-product attention.
     """
     found = [compute_head_arithmetic(records, head) for head in asked]
     if not as_many_as_fit or not config.has_dot_product_attention:
@@ -294,10 +295,7 @@ def compute_head_arithmetic(records: Mapping[Place, AttentionRecord], head: Head
     record = records[Place(head.attention, head.layer)]
     score = record.attention.score
     if not isinstance(score, DotScore):
-        raise UserError(
-            "arithmetic: this model's attention scores are no products of queries and keys, whose arithmetic is what "
-            "is shown: ask for no head"
-        )
+        raise UserError("arithmetic: the arithmetic view supports dot-product attention only; omit --head")
     queries, (keys, values) = record.queries[0, head.head], record.keys_and_values
     attended, output = record.attended[0, head.head], record.outputs[head.head]
     return HeadArithmetic(

@@ -1,5 +1,5 @@
-"""The request for an inspection, and the inspection document: one JSON object, which the page draws and `/v1/inspect`
-answers with.
+"""The request for an inspection, and the inspection document: one JSON object, shown by the page and returned by
+`/v1/inspect`.
 
 Layers, heads and positions count from 0. Row t of the decoder belongs to the position that reads token t - 1 and
 predicts token t; row 0 reads the zero vector. Log-probabilities are natural. Large arrays of numbers are `PackedArray`.
@@ -30,10 +30,10 @@ class Head(Settings):
 
     @classmethod
     def parse(cls, text: str) -> "Head":
-        """The head that `str` writes so: "encoder_decoder.1.3" is the third head of the first layer.
+        """The head from its text form as written by `str`: "encoder_decoder.1.3" is the third head of the first layer.
 
         Raises:
-            ConfigError: it is no such text.
+            ConfigError: the text has another form.
         """
         found = re.fullmatch(r"(encoder|decoder|encoder_decoder)\.([1-9]\d{0,3})\.([1-9]\d{0,3})", text, flags=re.ASCII)
         if found is None:
@@ -74,7 +74,7 @@ class Maps(Settings):
     """[layers, heads, queries, keys]; softmax(score(Q, K))."""
 
     norms: PackedArray
-    """[layers, heads, queries, keys]; length of weight * value W^O, what is really added (Kobayashi et al. 2020)."""
+    """[layers, heads, queries, keys]; norm of weight * value W^O, the actual contribution (Kobayashi et al. 2020)."""
 
 
 class AllMaps(Settings):
@@ -94,7 +94,7 @@ class PositionTable(Settings):
 
 
 class Prediction(Settings):
-    """A token that a layer would predict."""
+    """A token predicted from the output of a layer."""
 
     piece: str
     probability: float
@@ -105,16 +105,16 @@ class LayerPredictions(Settings):
 
     predictions: list[list[list[Prediction]]]
     """[layer][position]: the three most probable tokens, if the output projection, behind the stack's final
-    normalisation where it has one, is applied to what the layer hands on."""
+    normalisation where it has one, is applied to the output of the layer."""
 
     norms: list[list[float]]
-    """[layer][position]: the length of the vector that the layer hands on."""
+    """[layer][position]: the norm of the output of the layer."""
 
 
 class HeadArithmetic(Head):
     """All numbers of one head: weights = softmax(mask(scale * queries keys^T)), attended = weights values.
 
-    What the head adds at a query is attended @ output.
+    The head's contribution at a query is attended @ output.
     """
 
     d_k: int
@@ -141,7 +141,7 @@ class HeadArithmetic(Head):
     """[queries, d_v]."""
 
     contribution_norms: list[float]
-    """The length of attended @ output of each query."""
+    """The norm of attended @ output for each query."""
 
 
 class PrunedHead(Head):
@@ -152,14 +152,14 @@ class PrunedHead(Head):
     """The log-probability of `text` without the head."""
 
     changed: bool
-    """Whether `text` is another one than with all heads."""
+    """Whether `text` differs from the translation with all heads."""
 
     log_probability_of_target: float
     """The log-probability, without the head, of the translation with all heads."""
 
 
 class Choice(Settings):
-    """A token and how probable it is."""
+    """A token and its probability."""
 
     token: int
     piece: str
@@ -171,7 +171,7 @@ class Step(Settings):
     """The prediction of the model at a position."""
 
     chosen_rank: int
-    """1 if the token that is there was the most probable one, 2 if the second, and so on."""
+    """Rank of the actual token: 1 if it was the most probable, 2 if the second, and so on."""
 
     entropy: float
     """The entropy of the prediction, in nats: 0 if only one token was possible."""
@@ -189,13 +189,13 @@ class Side(Settings):
 
     ids: list[int]
     words: list[int]
-    """For each token the number of its word; `</s>` has one of its own."""
+    """For each token the number of its word; `</s>` has its own."""
 
     log_probabilities: list[float] | None
     """The log-probability of each token after those before it; null for a source."""
 
     steps: list[Step] | None
-    """For each token, what else could have stood there; null for a source."""
+    """For each token, the alternatives at its position; null for a source."""
 
 
 class Alternative(Settings):
@@ -221,14 +221,14 @@ class TextConfidence(Settings):
     """The confidence of the translation, by the calibration of the bundle."""
 
     sentence: float
-    """The chrF to expect, from 0 to 100."""
+    """The expected chrF, from 0 to 100."""
 
     words: list[WordConfidence]
     """The words of the target, in order."""
 
 
 class Continuation(Settings):
-    """Another token taken at a position, and the translation that follows from it, word by word the most probable."""
+    """Another token taken at a position, and its continuation by greedy search."""
 
     position: int
     token: int
@@ -240,7 +240,7 @@ class Continuation(Settings):
 
 
 class ModelFacts(Settings):
-    """The model that was looked into."""
+    """The inspected model."""
 
     name: str
     source_language: str
@@ -260,7 +260,7 @@ class ModelFacts(Settings):
 
 
 class Node(Settings):
-    """A continuation that the search has looked at."""
+    """A continuation that the search has considered."""
 
     id: int
     """The index of the node in the list."""
@@ -283,7 +283,7 @@ class Node(Settings):
     """`sum` divided by the length penalty of `step` tokens."""
 
     state: Literal["kept", "pruned", "finished"]
-    """Whether it went on, was dropped, or ended a hypothesis."""
+    """Whether it was continued, was dropped, or ended a hypothesis."""
 
 
 class SearchTree(Settings):
@@ -296,7 +296,7 @@ class SearchTree(Settings):
     """Nodes that are finished, best first."""
 
     greedy: list[int | None]
-    """The node of each token of greedy search; null from where it has left the tree."""
+    """The node of each token of greedy search; null from the point where it leaves the tree."""
 
 
 class CodePlace(Settings):
@@ -313,7 +313,7 @@ class CodePlace(Settings):
 
 
 class InspectionDocument(Settings):
-    """Everything; what was not asked for is null, or an empty list."""
+    """The complete inspection result; parts that were not requested are null or empty lists."""
 
     format: Literal["transduce-inspection"] = "transduce-inspection"
     version: Literal[1] = 1
@@ -330,7 +330,7 @@ class InspectionDocument(Settings):
     layers: LayerPredictions | None
     arithmetic: list[HeadArithmetic]
     switched_off: list[Head]
-    """Heads that were off in all of this."""
+    """Heads that were switched off in all computations."""
 
     heads_off: list[PrunedHead]
     """The translation without each of the requested heads."""
@@ -340,17 +340,17 @@ class InspectionDocument(Settings):
 
 
 MOST_TOKENS = 128
-"""Tokens of a source and of a target, `</s>` included: matrices of more are too large to be drawn, and to be sent."""
+"""Tokens of a source and of a target, `</s>` included: larger matrices are too large to show and to send."""
 
 MOST_BEAM = 16
-"""Hypotheses of a search whose tree is drawn."""
+"""Maximum number of hypotheses of a search whose tree is shown."""
 
 MOST_CHARACTERS = 10_000
-"""Characters of a text; 128 tokens never have as many."""
+"""Maximum number of characters of a text; 128 tokens never have as many."""
 
 Part = Literal["attention", "search", "layers", "positions", "arithmetic", "heads_off", "continuations"]
 QUICK: tuple[Part, ...] = ("attention", "search", "layers", "positions")
-"""Parts that take no search of their own, and are not large."""
+"""Parts that need no separate search, and are not large."""
 
 EVERYTHING: tuple[Part, ...] = (*QUICK, "arithmetic", "heads_off", "continuations")
 """All parts."""
@@ -358,11 +358,11 @@ EVERYTHING: tuple[Part, ...] = (*QUICK, "arithmetic", "heads_off", "continuation
 Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(fail_fast=True)]
-"""A list that is refused at its first wrong item."""
+"""A list whose validation stops at the first invalid item."""
 
 
 class InspectionRequest(Settings):
-    """A sentence, and what is to be seen of its translation."""
+    """A sentence, and the requested parts of the inspection of its translation."""
 
     text: Text
     """The source: one sentence."""
@@ -374,32 +374,32 @@ class InspectionRequest(Settings):
     """Language code of the translation; decides between loaded models."""
 
     reference: Text | None = None
-    """A translation by people, which the model then judges token by token."""
+    """A human translation, which the model scores token by token."""
 
     prefix: _List[int] = Field(default_factory=list, max_length=MOST_TOKENS)
-    """Ids with which the translation is made to begin; `</s>` at their end ends it."""
+    """Ids with which the translation must begin; a final `</s>` ends it."""
 
     beam: int | None = Field(default=None, ge=1, le=MOST_BEAM)
-    """Hypotheses kept; the model's own number unless given."""
+    """Hypotheses kept. Default: the model's setting."""
 
     arithmetic: _List[Head] = Field(default_factory=list, max_length=64)
-    """Heads whose every number is wanted; with "arithmetic" in `include`, as many others besides as fit."""
+    """Heads whose complete arithmetic is requested; with "arithmetic" in `include`, also as many others as fit."""
 
     heads_off: _List[Head] = Field(default_factory=list, max_length=4096)
-    """Heads that are switched off, all at once, in everything that is computed."""
+    """Heads that are switched off, all at once, in all computations."""
 
     without_each: _List[Head] = Field(default_factory=list, max_length=4096)
-    """Heads without each of which it is tried what happens, one at a time; with "heads_off" in `include`, all heads."""
+    """Heads to switch off one at a time, to show the effect of each; with "heads_off" in `include`, all heads."""
 
     include: _List[Part] = Field(default=list(QUICK))
-    """The parts that are wanted; "heads_off" tries what happens without each single head."""
+    """The requested parts; "heads_off" shows the effect of switching off each single head."""
 
     @classmethod
-    def checked(cls, **values: Any) -> "InspectionRequest":  # noqa: ANN401 - a value may be anything before it is checked
+    def checked(cls, **values: Any) -> "InspectionRequest":  # noqa: ANN401 - unvalidated values may have any type
         """The request with these values.
 
         Raises:
-            ConfigError: one is unknown, or breaks a rule; says which.
+            ConfigError: a value is unknown or invalid; names it.
         """
         try:
             return cls.model_validate(values)
@@ -416,13 +416,13 @@ def pack_exact(values: Float[Tensor, "*shape"]) -> PackedArray:
 
 
 def pack_shares(values: Float[Tensor, "*shape"]) -> PackedArray:
-    """Numbers from 0 to 1, in two bytes each; rounded by at most 1 / 131,070."""
+    """Numbers from 0 to 1, with two bytes each; rounded by at most 1 / 131,070."""
     stored = np.rint(values.cpu().double().numpy() * _FINEST_SHARE).clip(0, _FINEST_SHARE).astype("<u2")
     return _pack(stored, "uint16", 1 / _FINEST_SHARE)
 
 
 def pack_sizes(values: Float[Tensor, "*shape"]) -> PackedArray:
-    """Numbers that are not negative, in a byte each; rounded by at most 1/510 of the largest."""
+    """Non-negative numbers, with one byte each; rounded by at most 1/510 of the largest."""
     numbers = values.cpu().double().numpy()
     largest = float(numbers.max(initial=0.0))
     scale = largest / 255 if largest else 1.0

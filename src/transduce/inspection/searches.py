@@ -48,9 +48,9 @@ class TracedToken:
 
 
 class TracedSearch(SentenceSearch):
-    """A `SentenceSearch` that keeps every continuation it is given; what it decides, the search itself decides.
+    """A `SentenceSearch` that records every continuation; its decisions are those of the search itself.
 
-    Its `num_best` is its beam: it goes on until nothing can change any of its best `beam` hypotheses.
+    Its `num_best` is its beam: it continues until none of its best `beam` hypotheses can change.
     """
 
     def __init__(self, limit: int, *, end_id: int, beam: int, alpha: float, automaton: Automaton | None = None) -> None:
@@ -63,7 +63,7 @@ class TracedSearch(SentenceSearch):
         super().advance(given, finishing)
         numbers: dict[tuple[int, int], int] = {}
         for _, score, place, token in given:
-            # What only fills up the beam has the sum -inf.
+            # Padding of the beam has the sum -inf.
             if score > -inf and before[place].sum > -inf:
                 parent = self._of_live[place]
                 total = score + (0.0 if parent is None else self.traced[parent].sum)
@@ -82,7 +82,7 @@ class TracedSearch(SentenceSearch):
                 self.traced[kept] = replace(self.traced[kept], state="kept")
 
     def path(self, ids: Sequence[int]) -> list[int | None]:
-        """For each token of a hypothesis its number in the trace; None from where it was not looked at."""
+        """For each token of a hypothesis its number in the trace; None from the point where it was not considered."""
         numbers = {(one.parent, one.token): number for number, one in enumerate(self.traced)}
         found: list[int | None] = []
         for token in ids:
@@ -94,7 +94,7 @@ class TracedSearch(SentenceSearch):
 _TaskT = TypeVar("_TaskT")
 
 MOST_SENTENCES = 32
-"""Sentences in a batch: with more, its first step would take long between two checkpoints."""
+"""Maximum number of sentences in a batch, so that its first step does not take long between two checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ class SentenceSearches:
         tokenizer: the tokenizer of the model.
         config: the settings of the search.
         source: ids, `</s>` included.
-        prefix: ids with which every translation begins; one with `</s>` at its end is the translation.
+        prefix: ids with which every translation begins; one that ends with `</s>` is the whole translation.
         off: heads that are masked in every search.
-        checkpoint: is called before every search and step; what it raises ends the search.
+        checkpoint: is called before every search and step; an exception from it ends the search.
     """
 
     model: Transformer
@@ -128,7 +128,7 @@ class SentenceSearches:
         """The beam search, with every continuation that it considered.
 
         Raises:
-            UserError: the model rules out every translation that begins with the prefix.
+            UserError: the model excludes every translation that begins with the prefix.
         """
         task, network, beam = self.task([self.prefix]), self._network(1), self.config.beam
         automaton = None
@@ -142,11 +142,11 @@ class SentenceSearches:
             self._make_step(network), self.start(network, 1), [search], task, beam=beam, device=self.device
         )
         if search.finished[0].score == -inf:
-            raise UserError("prefix: this model never begins a translation with these ids: choose others")
+            raise UserError("prefix: this model cannot begin a translation with these ids: choose others")
         return search
 
     def run_greedy_search(self, prefixes: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
-        """Greedy search behind each of the prefixes."""
+        """Greedy search after each of the prefixes."""
 
         def search(chosen: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
             return self.run_beam_search(self._network(len(chosen)), chosen, beam=1)
@@ -170,7 +170,7 @@ class SentenceSearches:
     def in_batches(
         self, tasks: Sequence[_TaskT], search: Callable[[Sequence[_TaskT]], list[Hypothesis]], *, beam: int
     ) -> list[Hypothesis]:
-        """The results of `search` for all of the tasks, in batches; on a CPU, one batch a thread."""
+        """The results of `search` for all of the tasks, in batches; on a CPU, one batch per thread."""
         num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         most = max(1, MOST_PROBABILITIES // (beam * self.model.config.vocabulary))
         size = min(most, MOST_SENTENCES, -(-len(tasks) // num_threads))
@@ -251,7 +251,7 @@ def make_searches(
     """The searches for a request.
 
     Raises:
-        UserError: the text is blank or too long, or the prefix is none that this model has.
+        UserError: the text is blank or too long, or the prefix has ids outside the vocabulary.
     """
     tokenizer = translator.tokenizer
     given = translator if request.beam is None else translator.with_search({"beam": request.beam})
@@ -260,24 +260,25 @@ def make_searches(
         raise UserError("text: is blank; give a sentence")
     if len(ids) > given.search.max_pieces:
         raise UserError(
-            f"text: has {len(ids)} pieces, and this model reads {given.search.max_pieces} at a time: give one sentence"
+            f"text: has {len(ids)} pieces, but this model reads at most {given.search.max_pieces} at once: give one "
+            "sentence"
         )
     source, prefix = tokenizer.as_source(ids), tuple(request.prefix)
     check_length("text", len(source), MOST_TOKENS)
     if any(not 0 <= token < tokenizer.pad_id for token in prefix):
         raise UserError(f"prefix: {list(prefix)} must be ids of this model's tokens, from 0 to {tokenizer.pad_id - 1}")
     if tokenizer.end_id in prefix[:-1]:
-        raise UserError(f"prefix: {list(prefix)} goes on behind {tokenizer.end_id}, </s>: leave out what follows it")
+        raise UserError(f"prefix: {list(prefix)} has tokens after {tokenizer.end_id}, </s>: remove them")
     check_length("prefix", len(prefix), model.longest)
     return SentenceSearches(model, tokenizer, given.search, source, prefix, tuple(request.heads_off), checkpoint)
 
 
 def check_length(name: str, length: int, longest: int) -> None:
-    """Check that a side has no more tokens than are shown, and than the model reads."""
+    """Check that a side has no more tokens than can be shown and the model can read."""
     if length > min(MOST_TOKENS, longest):
         raise UserError(
-            f"{name}: has {length} tokens, </s> included, and at most {min(MOST_TOKENS, longest)} can be looked at: "
-            f"give a shorter sentence"
+            f"{name}: has {length} tokens, </s> included, but at most {min(MOST_TOKENS, longest)} can be inspected: "
+            "give a shorter sentence"
         )
 
 

@@ -1,4 +1,4 @@
-"""The inspection of one sentence: its translation, and how the model came to it, as a document."""
+"""The inspection of one sentence: its translation, and the model's computation of it, as a document."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -67,13 +67,13 @@ from transduce.translation.confidence.calibration import score_words
 from transduce.translation.engines.inference_model import evaluation_mode
 
 NUM_ALTERNATIVES = 5
-"""Tokens that are named for each position."""
+"""Number of tokens listed for each position."""
 
 NUM_PREDICTIONS = 3
-"""Tokens that are named for each layer and position."""
+"""Number of tokens listed for each layer and position."""
 
 NUM_CONTINUATIONS = 4
-"""Other tokens that are tried at each position."""
+"""Number of alternative tokens tried at each position."""
 
 
 def make_source_side(text: str, ids: Sequence[int], tokenizer: Tokenizer) -> Side:
@@ -122,16 +122,16 @@ def find_most_probable(
 
 
 def round_all(values: Sequence[float]) -> list[float]:
-    """Numbers rounded to six decimals, more than float32 is sure of."""
+    """Numbers rounded to six decimals, beyond the precision of float32."""
     return [round(value, 6) for value in values]
 
 
 def number_words(pieces: Sequence[str]) -> list[int]:
-    """For each piece the number of the word that it helps to spell; the last piece, `</s>`, has a number of its own.
+    """For each piece the number of the word that it helps to spell; the last piece, `</s>`, has its own number.
 
     Pieces that spell no word at all, as spaces at the end, belong to the word before them.
     """
-    # In place of a score every piece brings its own number.
+    # Each piece carries its own number in place of a score.
     words = score_words(pieces, [float(place) for place in range(len(pieces))])
     of_piece = {int(place): number for number, (_, places) in enumerate(words) for place in places}
     numbers: list[int] = []
@@ -155,7 +155,7 @@ def predict_from_layers(
 
 
 def make_position_table(model: Transformer, length: int) -> PositionTable:
-    """The first `length` rows of what is added to the embeddings (paper 3.5)."""
+    """The first `length` positional encodings (paper 3.5)."""
     table = None if isinstance(model.positions, NoPositions) else pack_exact(model.positions(length))
     return PositionTable(kind=model.config.positions, table=table)
 
@@ -186,13 +186,15 @@ def find_continuations(searches: SentenceSearches, target: Side) -> list[Continu
 
 
 MOST_LOGITS = 2**24
-"""Logits that are held at a time when the target is scored."""
+"""Maximum number of logits held at once when the target is scored."""
 
 
 def prune_each_head(
     searches: SentenceSearches, target: Sequence[int], heads: Sequence[Head], report: Callable[[str], None]
 ) -> list[PrunedHead]:
-    """The same search with each of the heads pruned, one at a time, and the log-probability of `target` (ids) so."""
+    """The same search with each of the heads pruned, one at a time, and the log-probability of `target` (ids) without
+    that head.
+    """
     found = searches.ablate_each_head(heads, report)
     of_target = _score_without_heads(searches, heads, target)
     before = searches.text(target)
@@ -276,24 +278,24 @@ def inspect_text(
     report: Callable[[str], None] = lambda _: None,
     checkpoint: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """An `InspectionDocument` as a JSON object; computed in float32, whatever the precision of the engine is.
+    """An `InspectionDocument` as a JSON object; computed in float32, regardless of the engine's precision.
 
     Args:
         translator: with the native engine and one model.
-        request: the sentence, and what is wanted.
-        about: what the document says of the model besides.
-        report: is told of progress, where it takes long.
+        request: the sentence and the requested parts.
+        about: further facts about the model for the document.
+        report: receives progress of slow parts.
         checkpoint: is called before every step that takes a while; an exception from it ends the inspection.
 
     Raises:
-        ConfigError: the engine is another one, or has several models.
-        UserError: the text is blank, a side has more than 128 tokens, or there is no such token or head.
+        ConfigError: the engine is not the native one, or has several models.
+        UserError: the text is blank, a side has more than 128 tokens, or a token or head does not exist.
     """
     engine = find_pytorch_engine(translator.engine)
     if engine is None:
-        raise ConfigError(f"{type(translator.engine).__name__} does not show what it computes: use the engine native")
+        raise ConfigError(f"{type(translator.engine).__name__} does not support inspection: use the engine native")
     if len(engine.models) > 1:
-        raise ConfigError(f"an ensemble of {len(engine.models)} models: look into one model at a time")
+        raise ConfigError(f"an ensemble of {len(engine.models)} models: inspect one model at a time")
     model, config = engine.model, engine.model.config
     known = set(list_heads(config))
     for head in (*request.arithmetic, *request.heads_off, *request.without_each):

@@ -1,4 +1,4 @@
-"""Models of other programs: export and import, each with a proof that both programs compute the same."""
+"""Models of other programs: export and import, each verified by a parity proof."""
 
 from typing import TYPE_CHECKING
 

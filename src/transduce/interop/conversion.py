@@ -2,8 +2,8 @@
 
 The paper's positions (3.5) interleave sines and cosines: the sine of a frequency is at an even channel, its cosine at
 the next one. Marian and its descendants split the channels: all sines come before all cosines. Nothing else in the
-network depends on the order of the d_model channels between the layers. With the rows or columns of every matrix that
-writes or reads these channels reordered in the same way, both are the same model, and no number changes.
+network depends on the order of the d_model channels between the layers. If the rows or columns of all matrices that
+write or read these channels are reordered accordingly, both are the same model with the same numbers.
 """
 
 import json
@@ -26,7 +26,8 @@ from transduce.errors import BundleError, UserError
 from transduce.model import NEVER, sinusoids
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
-# By the ends of the names of a bundle's tensors: those whose columns are these channels, whose rows, and all others.
+# By the ends of the names of a bundle's tensors: those whose columns are these channels, those whose rows are, and all
+# others.
 _COLUMNS = ("embedding.weight", "positions.table", "projection.weight", "inner.weight")
 _ROWS = (
     *("output.weight", "output.bias", "outer.weight", "outer.bias"),
@@ -66,7 +67,7 @@ def _channel_axis(name: str) -> int | None:
         return 0
     if name.endswith(_NEITHER):
         return None
-    raise ValueError(f"{name}: is not the name of a tensor of a bundle")
+    raise ValueError(f"{name}: is not the name of a tensor in a bundle")
 
 
 _MOST_DIFFERENT = 1e-6
@@ -136,7 +137,7 @@ def arrange_token_matrices(
 ) -> dict[str, Tensor]:
     """Embeddings, output projection and output bias of another program by their names in a bundle, a row for each id.
 
-    An id that targets do not have is never predicted. `<pad>` is not either, without a bias.
+    Ids that targets do not have are never predicted, nor is `<pad>`, which needs no bias.
     """
     arranged = select_rows(bias, rows.targets, NEVER)
     arranged[-1] = 0
@@ -161,7 +162,7 @@ def make_config(
         origin: the model in error messages.
 
     Raises:
-        BundleError: there is no such network.
+        BundleError: the settings are invalid.
     """
     kind, num_positions = positions
     source, target, output, bias = matrices.values()
@@ -195,7 +196,7 @@ def split_name(name: str) -> tuple[str, int | None, str, str]:
     """Stack, number of the layer, part and kind in the name of a tensor: "decoder", 0, "feed_forward.inner", "bias".
 
     Raises:
-        KeyError: it is not the name of a tensor of a layer, or of a normalisation behind the last one.
+        KeyError: it is not the name of a tensor of a layer, or of the final normalisation.
     """
     found = _NAME.fullmatch(name)
     if found is None:

@@ -1,4 +1,4 @@
-"""Translation by the native engine, or by another program's, which reads what was exported to it.
+"""Translation by the native engine, or by another program's, which reads exported folders.
 
 Only other programs' engines load PyTorch here.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NATIVE = "native"
 
 ENGINES = {"ctranslate2": "model.bin", "onnx": "encoder.onnx"}
-"""For each engine by name, which is that of its format, the file by which an exported folder is known."""
+"""For each engine by name, which is that of its format, the file that identifies an exported folder."""
 
 NATIVE_PRECISIONS: tuple[str, ...] = get_args(Precision)
 
@@ -49,15 +49,15 @@ def load_translator(
     Args:
         model: a bundle, the folder of a run, or for another engine an exported folder.
         engine: "native", or a key of `ENGINES`.
-        device: cpu, cuda, mps or auto, as far as the engine has them.
-        precision: one that the engine has. "auto" is the fastest one for the native engine, the one of an exported
+        device: cpu, cuda, mps or auto, as far as the engine supports them.
+        precision: one that the engine supports. "auto" is the fastest one for the native engine, the one of an exported
             folder, and float32 for a bundle.
         ensemble: further bundles, for the native engine.
         report: receives a message when a bundle is exported.
 
     Raises:
         BundleError: there is no model, or it is damaged.
-        ConfigError: there is no such engine, or it does not have the device, precision or ensemble.
+        ConfigError: there is no such engine, or it does not support the device, precision or ensemble.
         MissingExtraError: the engine is not installed.
         ParityError: the exported model does not compute the same.
     """
@@ -67,7 +67,7 @@ def load_translator(
     if engine == NATIVE:
         if precision not in NATIVE_PRECISIONS:
             known = ", ".join(NATIVE_PRECISIONS)
-            raise ConfigError(f"precision = {precision!r}: the native engine has {known}; others have more")
+            raise ConfigError(f"precision = {precision!r}: the native engine has {known}; other engines support more")
         return Translator.load(model, device=device, precision=cast("Precision", precision), ensemble=ensemble)
     if engine not in ENGINES:
         raise ConfigError(f"engine = {engine!r}: must be one of {', '.join((NATIVE, *ENGINES))}")
@@ -77,7 +77,7 @@ def load_translator(
         return _load_exported(model, engine, device, precision)
     from transduce.interop.exchange import export_bundle  # noqa: PLC0415 - loads PyTorch
 
-    report(f"{model} is exported to {engine}, to be used once: transduce export --to {engine} keeps it")
+    report(f"{model} is exported to {engine} temporarily; transduce export --to {engine} keeps the export")
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / engine
         wanted = None if precision == "auto" else precision

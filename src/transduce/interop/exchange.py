@@ -31,7 +31,7 @@ from transduce.interop.probe import NUM_SENTENCES, Probe, make_probe
 from transduce.translation import ForcedDecoder
 
 
-def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
+def export_bundle(  # noqa: PLR0913 - each is an option of the export
     bundle: Bundle,
     target: str,
     output: Path,
@@ -45,15 +45,15 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
 ) -> Parity:
     """Export `bundle` to `output` in the format `target`, with a proof that the other program computes the same.
 
-    The proof is the file `parity.json` in the folder, or `<name>.parity.json` beside a single file. An older export in
-    the same place is replaced; anything else is not, and a failure changes nothing.
+    The proof is the file `parity.json` in the folder, or `<name>.parity.json` beside a single file. An earlier export
+    in the same place is replaced, other files are not, and a failure changes nothing.
 
     Args:
         bundle: the model.
         target: a name in `FORMATS`.
         output: the folder or file to write.
-        precision: that of the weights; the default of the format unless given.
-        probe: a file with the sentences of the proof, one a line; unless given, they come from the vocabulary.
+        precision: that of the weights; default: that of the format.
+        probe: a file with the sentences of the proof, one per line; default: generated from the vocabulary.
         reference: a file with the translations of the probe.
         num_sentences: the largest number of sentences.
         force: replace a file or a bundle at `output` that is no export, or an export that was changed; never `bundle`.
@@ -66,20 +66,20 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
         CorpusError: the probe cannot be read.
         MissingExtraError: the other program is not installed.
         ParityError: it does not compute the same.
-        OutputError: `output` is something else than an export, or cannot be written.
+        OutputError: `output` is not an export, or cannot be written.
         WriteError: writing failed, as on a full disk.
     """
     chosen = find_format(target)
     precision = _choose_precision(bundle, target, chosen, precision)
     if chosen.suffix and not output.name.endswith(chosen.suffix):
-        raise ConfigError(f"output = {str(output)!r}: a file for {target} is called NAME{chosen.suffix}")
+        raise ConfigError(f"output = {str(output)!r}: the name of a file for {target} must end in {chosen.suffix}")
     if output.resolve() == bundle.folder.resolve():
         raise OutputError(f"{output}: is the model to export, which would be lost: choose another name")
     _check_output(output, chosen, force=force)
     for package in chosen.packages:
         import_optional(package, f"exporting to {target}")
     if reference is not None and probe is None:
-        raise ConfigError(f"reference = {str(reference)!r}: translates the sentences of a probe: give that, too")
+        raise ConfigError(f"reference = {str(reference)!r}: needs a probe, whose translations it contains: give both")
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     sentences = make_probe(decoder, probe, reference, num_sentences)
     report(f"probe: {len(sentences.texts):,} sentences, {sentences.origin}")
@@ -107,7 +107,7 @@ def prove_export(decoder: ForcedDecoder, chosen: ExportFormat, place: Path, prob
     """Prove that the export at `place` computes what the model of `decoder` computes."""
     runtime = chosen.load(place, decoder.tokenizer)
     is_rounded = claim.precision != EXACT and EXACT in chosen.precisions
-    remedy = f"nothing is rounded with --precision {EXACT}" if is_rounded else ""
+    remedy = f"--precision {EXACT} avoids rounding" if is_rounded else ""
     return prove(decoder, runtime, probe, replace(claim, weights=chosen.read_back(place), remedy=remedy))
 
 
@@ -132,7 +132,7 @@ def _open_output(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator
             _check_output(output, chosen, force=force)
             for path in written:
                 flush_to_disk(path)
-            # A model without its proof may be left by a power cut, but never with another's.
+            # A power cut may leave a model without a proof, but never one with another model's proof.
             proof.unlink(missing_ok=True)
             written[0].replace(output)
             written[1].replace(proof)
@@ -150,7 +150,9 @@ def _check_output(output: Path, chosen: ExportFormat, *, force: bool) -> None:
         _check_output_folder(output, force=force)
         return
     if is_stream(output):
-        raise OutputError(f"{output}: is a pipe or a device; an export has a proof beside it: give the name of a file")
+        raise OutputError(
+            f"{output}: is a pipe or a device; an export needs a file, next to its proof: give the name of a file"
+        )
     check_output_file(output, _is_exported_file, "export", force=force)
     proof = _proof_path(output.resolve())
     check_output_file(proof, lambda path: _read_proof(path) is not None, "proof of an export", force=force)
@@ -158,12 +160,12 @@ def _check_output(output: Path, chosen: ExportFormat, *, force: bool) -> None:
 
 def _check_output_folder(output: Path, *, force: bool) -> None:
     if output.exists() and not output.is_dir():
-        raise OutputError(f"{output}: is no folder, and no export; it is not replaced: give the name of a folder")
+        raise OutputError(
+            f"{output}: is neither a folder nor an export, and is not replaced: give the name of a folder"
+        )
     if is_bundle(output) and (force or not _is_exported_bundle(output)):
         if not force:
-            raise OutputError(
-                f"{output}: is a folder, and no export: it holds a model, which is not replaced unasked: {FORCE_ADVICE}"
-            )
+            raise OutputError(f"{output}: contains a model that is not an export: {FORCE_ADVICE}")
         check_no_foreign_files(output)
     elif output.is_dir() and any(output.iterdir()):
         _check_older_export(output, force=force)
@@ -180,11 +182,11 @@ def _check_older_export(folder: Path, *, force: bool) -> None:
     """Check that a folder is an export, to which nothing was added; with `force`, its files may have been changed."""
     if not (folder / PARITY_FILE).exists():
         found = min(path.name for path in folder.iterdir())
-        raise OutputError(f"{folder}: holds {found}, is no export and not replaced: choose another name")
+        raise OutputError(f"{folder}: contains {found} and is not an export; it is not replaced: choose another name")
     try:
         known = read_description(folder / PARITY_FILE, Parity).files
     except BundleError as error:
-        raise OutputError(f"{folder}: is no export and not replaced, choose another name: {error}") from None
+        raise OutputError(f"{folder}: is not an export and is not replaced; choose another name: {error}") from None
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_dir() or name == PARITY_FILE:
@@ -192,7 +194,7 @@ def _check_older_export(folder: Path, *, force: bool) -> None:
         if name not in known:
             raise OutputError(f"{path}: is not from an export, and would be lost: move it, or choose another name")
         if not force and record_files(folder, [name])[name] != known[name]:
-            raise OutputError(f"{path}: was changed after the export, and is not replaced unasked: {FORCE_ADVICE}")
+            raise OutputError(f"{path}: was changed after the export: {FORCE_ADVICE}")
 
 
 def _is_exported_file(path: Path) -> bool:
@@ -207,7 +209,7 @@ def _read_proof(path: Path) -> Parity | None:
         return None
 
 
-def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
+def import_model(  # noqa: PLR0913 - each is an option of the import
     path: Path,
     output: Path,
     *,
@@ -226,10 +228,10 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
     Args:
         path: the model; its format is detected.
         output: the folder of the bundle.
-        tokenizer: a SentencePiece model, or a folder with two, where the format has none.
-        source_language: a code as in "en"; the one that the model names unless given.
-        target_language: a code as in "de"; the one that the model names unless given.
-        probe: a file with the sentences of the proof, one a line; unless given, they come from the vocabulary.
+        tokenizer: a SentencePiece model, or a folder with two, if the format has none.
+        source_language: a code as in "en"; default: the one recorded in the model.
+        target_language: a code as in "de"; default: the one recorded in the model.
+        probe: a file with the sentences of the proof, one per line; default: generated from the vocabulary.
         num_sentences: the largest number of sentences.
         force: replace a bundle at `output`.
         report: receives messages about progress.

@@ -34,10 +34,10 @@ class Runtime(Protocol):
         """The program and its version, as in "CTranslate2 4.8.5"."""
 
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
-        """Ids of each text by the tokenizer that travels with the model, `</s>` included; None if none does."""
+        """Ids of each text by the exported tokenizer, `</s>` included; None if there is none."""
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
-        """The text of each row of ids by the same tokenizer; None if none travels with the model."""
+        """The text of each row of ids by the same tokenizer; None if there is none."""
 
     def score_targets(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """The natural log-probability of each token of each target, `</s>` included, by forced decoding."""
@@ -58,7 +58,7 @@ class NetworkRuntime:
         name: the program that computes the network, and its version.
         network: the network.
         engine: the engine that searches with it.
-        tokenizer: the tokenizer that travels with the model.
+        tokenizer: the tokenizer exported with the model.
     """
 
     def __init__(self, name: str, network: Network[Any], engine: Engine, tokenizer: Tokenizer) -> None:
@@ -89,7 +89,7 @@ class NetworkRuntime:
         return [scores[: len(target)] for scores, target in zip(found, targets, strict=True)]
 
     def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
-        most = max(max_lengths, default=1) + 1  # at its own limit, our search ends a translation
+        most = max(max_lengths, default=1) + 1  # at its limit, the search of Transduce ends a translation
         found = self._engine.search(sources, SearchConfig(beam=1, max_extra_length=most, max_length=most))
         return [best.ids[:limit] for (best,), limit in zip(found, max_lengths, strict=True)]
 
@@ -117,7 +117,7 @@ class ExportFormat(Protocol):
         """Writes the model: the files into the folder `path`, which exists and is empty, or one file at `path`."""
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
-        """The other program with the exported model, loaded from nothing but `path`.
+        """The other program with the exported model, loaded from `path` alone.
 
         Raises:
             MissingExtraError: the runtime is not installed.
@@ -126,20 +126,20 @@ class ExportFormat(Protocol):
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
         """The weights in `path` by their names in a bundle: bit for bit in float32, else rounded.
 
-        None where the format does not keep single weights.
+        None if the format does not store individual weights.
         """
 
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model that was read from another format, and the program it was made for, for the proof.
+    """A model that was read from another format, and its program, for the proof.
 
     Args:
         config: the settings of the network.
         tensors: its weights, by their names in a bundle.
         tokenizer: the tokenizer of its texts.
-        runtime: the program that the model was made for, with the model loaded.
-        source_language: a code as in "en"; empty where the model does not name it.
+        runtime: the program of the model, with the model loaded.
+        source_language: a code as in "en"; empty if the model does not record it.
         target_language: the code of the target language.
         search: the settings of search that came with the model.
         precision: a key of `TOLERANCES`; another than float32 only where numbers were rounded on the way.
@@ -185,10 +185,10 @@ class ExportedSettings(Settings):
     """The settings of the network."""
 
     search: SearchConfig
-    """The settings of the search unless others are given."""
+    """The default search settings."""
 
     languages: Languages = Field(default_factory=Languages)
-    """From which language to which."""
+    """Source and target language."""
 
     precision: str = "float32"
     """The precision of the weights."""
@@ -261,7 +261,7 @@ def find_import_format(path: Path) -> tuple[str, ImportFormat]:
         if chosen.recognises(path):
             return name, chosen
     raise BundleError(
-        f"{path}: is no model that can be imported; these can: a folder that Transformers has saved (config.json with "
+        f"{path}: is not a model that can be imported; supported are: a folder saved by Transformers (config.json with "
         f"model_type marian or pegasus), a model of Marian (.npz), a folder of CTranslate2 (model.bin) or an Argos "
         f"package (.argosmodel)"
     )
@@ -279,27 +279,29 @@ def refuse_import(place: Path, problems: Iterable[str]) -> None:
 
 
 def network_obstacles(config: TransformerConfig, program: str, *, has_head_width: bool) -> Iterator[str]:
-    """What other programs do not have in a network; `has_head_width`: heads may have any one width in `program`."""
+    """Features of a network that other programs do not support; `has_head_width`: heads may have any one width in
+    `program`.
+    """
     if not config.has_dot_product_attention:
-        yield f'attention_score = "{config.attention_score}": {program} compares queries and keys by products alone'
+        yield f'attention_score = "{config.attention_score}": {program} supports dot-product scores only'
     if config.normalization == "batch":
-        yield f'normalization = "batch": {program} knows layer normalisation alone'
+        yield f'normalization = "batch": {program} supports layer normalisation only'
     widths = f"d_k = {config.d_k}, d_v = {config.d_v}"
     if has_head_width and config.d_k != config.d_v:
-        yield f"{widths}: in {program} keys are as wide as values"
+        yield f"{widths}: {program} requires keys as wide as values"
     if not has_head_width and {config.d_k, config.d_v} != {config.d_model / config.num_heads}:
-        yield f"{widths}: in {program} both are d_model / num_heads, {config.d_model} / {config.num_heads}"
+        yield f"{widths}: {program} requires d_model / num_heads, {config.d_model} / {config.num_heads}"
 
 
 def piece_obstacles(pieces: Sequence[str], program: str) -> list[str]:
-    """The obstacle to an export where two tokens have one name."""
+    """The obstacle to an export if two tokens have the same name."""
     twice, count = Counter(pieces).most_common(1)[0]
-    return [f"the tokenizer has two tokens {twice!r}: {program} knows tokens by their names"] if count > 1 else []
+    return [f"the tokenizer has two tokens {twice!r}: {program} identifies tokens by their names"] if count > 1 else []
 
 
 def source_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
-    """The obstacle to an export where a model learned from sources without `</s>`, which `program` always adds."""
-    return [] if tokenizer.ends_sources else [f"sources do not end with </s>: {program} always puts it there"]
+    """The obstacle to an export if a model was trained on sources without `</s>`, which `program` always adds."""
+    return [] if tokenizer.ends_sources else [f"sources do not end with </s>, which {program} always adds"]
 
 
 def render_card(module: str, about: Any, precision: str, **values: Any) -> str:  # noqa: ANN401

@@ -21,7 +21,9 @@ _PRECISION: Final = "int8"
 
 
 class Int8BundleFormat:
-    """`ExportFormat` of bundles in int8. Every model can be stored so; what is no matrix of a layer stays float32."""
+    """`ExportFormat` of bundles in int8. Every model can be stored in this form; tensors other than matrices of layers
+    stay float32.
+    """
 
     precisions = (_PRECISION,)
     suffix = ""

@@ -1,4 +1,4 @@
-"""Parity proofs: the comparison of another program with a model, its record, and which differences are allowed."""
+"""Parity proofs: the comparison of another program with a model, its record, and the tolerances."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,10 +58,10 @@ TOLERANCES = {
 }
 """Tolerances by precision of the weights.
 
-A log-probability is what some thousand roundings in every layer leave of it, many of which cancel out. A trained model
-(3 + 3 layers, d_model 128, 6,000 ids; 12,702 tokens) in CTranslate2 differed by 1e-6 nats a token in float32, which is
-the order of sums alone; by 2 units in float16 and bfloat16; by 6 and 8 in int8 and int16, whose small numbers lose
-more; single tokens by up to 32 times as much. Four times as much is allowed on average, and in float32, where one wrong
+A log-probability accumulates several thousand roundings in every layer, many of which cancel out. A trained model (3 +
+3 layers, d_model 128, 6,000 ids; 12,702 tokens) in CTranslate2 differed by 1e-6 nats per token in float32, due to the
+order of sums alone; by 2 units in float16 and bfloat16; by 6 and 8 in int8 and int16, whose small numbers lose more;
+single tokens by up to 32 times as much. Four times as much is allowed on average, and in float32, where one wrong
 number of millions matters, the weights are compared bit for bit besides. A wrong matrix moves most tokens by whole
 nats.
 """
@@ -139,7 +139,7 @@ class Parity(FolderDescription):
     """The other files of an export, which may have any name."""
 
     library_version: str = __version__
-    """The Transduce that made the proof."""
+    """Version of Transduce that made the proof."""
 
     probe: str
     """The origin of the probe's sentences."""
@@ -148,7 +148,7 @@ class Parity(FolderDescription):
     """Number of sentences."""
 
     identical_tokenizations: int | None
-    """Texts to which the tokenizer that travels with the model gives the same ids; None if none travels."""
+    """Texts to which the exported tokenizer gives the same ids; None if there is none."""
 
     tokens: int = Field(ge=1)
     """Tokens whose log-probabilities were compared."""
@@ -157,7 +157,7 @@ class Parity(FolderDescription):
     """Largest difference between the two log-probabilities of a token, in nats."""
 
     mean_difference: float
-    """Mean difference, in nats a token."""
+    """Mean difference, in nats per token."""
 
     tolerance: Tolerance
     """The allowed differences."""
@@ -172,15 +172,15 @@ class Parity(FolderDescription):
     """BLEU of both programs."""
 
     identical_texts: int | None
-    """Translations of the model that the tokenizer that travels with it puts into the same words, of those without
-    `<unk>`, which programs show as they like; None if none travels."""
+    """Translations that the exported tokenizer decodes to the same text, of those without `<unk>`, which programs show
+    differently; None if there is none."""
 
     identical_weights: int | None
     """Tensors that were read back and are the same: bit for bit in float32, else up to the rounding of each number;
-    None where the format does not keep them so."""
+    None if the format does not store them individually."""
 
     def summarize(self) -> dict[str, str]:
-        """The figures of the proof for people, by name."""
+        """The figures of the proof as text, by name."""
         bleu, worst, tolerance = self.bleu, self.worst, self.tolerance
         if bleu.against == "reference":
             measured = "against the references"
@@ -189,16 +189,16 @@ class Parity(FolderDescription):
             measured = "its translations against Transduce's"
             quality = f"BLEU {bleu.theirs:.2f}; identical ones would have {bleu.ours:.2f} ({bleu.signature})"
         identical = f"of {self.sentences:,} identical"
-        exactness = "identical bit for bit" if self.precision == EXACT else "as near as their precision allows"
+        exactness = "identical bit for bit" if self.precision == EXACT else "equal up to rounding"
         num_texts, num_weights = self.identical_tokenizations, self.identical_weights
-        tokenization = "no tokenizer travels with the model" if num_texts is None else f"{num_texts:,} {identical}"
+        tokenization = "no tokenizer exported" if num_texts is None else f"{num_texts:,} {identical}"
         weights = "not read back" if num_weights is None else f"{num_weights:,} tensors {exactness}"
         return {
             "compared": f"{self.ours} with {self.theirs}, weights in {self.precision}",
             "probe": f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.probe}",
             "tokenization": tokenization,
-            "largest difference": f"{self.largest_difference:.2g} nats a token (allowed {tolerance.largest:.2g})",
-            "mean difference": f"{self.mean_difference:.2g} nats a token (allowed {tolerance.mean:.2g})",
+            "largest difference": f"{self.largest_difference:.2g} nats per token (allowed {tolerance.largest:.2g})",
+            "mean difference": f"{self.mean_difference:.2g} nats per token (allowed {tolerance.mean:.2g})",
             "worst sentence": f"{worst.sentence}, token {worst.piece!r}: {worst.ours:.6f} and {worst.theirs:.6f} nats",
             "greedy translations": f"{self.identical_greedy:,} {identical}",
             measured: quality,
@@ -214,7 +214,7 @@ def bound_rounding(precision: str, weight: Tensor) -> Tensor:
         return weight.abs() * 2**-11 + 2**-25  # numbers near 0 have fewer bits
     if precision == "bfloat16":
         return weight.abs() * 2**-8
-    if weight.dim() < 2:  # what is no matrix stays in float32
+    if weight.dim() < 2:  # tensors other than matrices stay in float32
         return torch.zeros(())
     # Half a step; a row of a matrix has a scale of its own, or the whole matrix.
     row = weight.abs().amax(dim=1, keepdim=True)
@@ -230,7 +230,7 @@ def record_export(parity: Parity, folder: Path) -> Parity:
 Ids = list[list[int]]
 Scores = list[list[float]]
 
-_SEED = 1  # of the tokens that stand in for others: the same in every proof
+_SEED = 1  # fixed, for the replaced tokens
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ def measure(decoder: ForcedDecoder, runtime: Runtime, texts: Sequence[str]) -> M
     limits = [min(len(source) + decoder.search.max_extra_length, model.longest) for source in sources]
     with _limit_to_one_thread():
         greedy = _translate_greedily(decoder, sources)
-        # Where there is no more room, we end a translation, and others break it off.
+        # At the maximum length, Transduce ends a translation, and other programs truncate it.
         their_greedy = [
             row if len(row) < limit else [*row[: limit - 1], tokenizer.end_id]
             for row, limit in zip(runtime.translate_greedily(sources, limits), limits, strict=True)
@@ -354,7 +354,7 @@ class Claim:
         precision: that of the weights in the format, a key of `TOLERANCES`.
         model: SHA-256 of the weights of the bundle.
         weights: the weights read back from the format, by their names in a bundle; None where that is not possible.
-        remedy: what to do if the proof fails; empty where nothing is known.
+        remedy: what to do if the proof fails; empty if unknown.
     """
 
     target: str
@@ -402,9 +402,9 @@ def prove(decoder: ForcedDecoder, runtime: Runtime, probe: Probe, claim: Claim) 
     problems = [*_find_excesses(parity), *_find_unexplained_differences(measured, parity.tolerance)]
     if same_tokenizations is not None and not all(same_tokenizations):
         text = probe.texts[same_tokenizations.index(False)]
-        problems.append(f"the tokenizer that travels with the model gives other ids: {text!r}")
-    problems += [f"the translation {ours!r} becomes {theirs!r}, of the same ids" for ours, theirs in texts or ()]
-    problems += [f"{name}: numbers are not what they were, rounding apart" for name in changed]
+        problems.append(f"the exported tokenizer gives different ids for {text!r}")
+    problems += [f"the translation {ours!r} is decoded as {theirs!r} from the same ids" for ours, theirs in texts or ()]
+    problems += [f"{name}: values differ by more than rounding" for name in changed]
     if problems:
         raise ParityError(_format_problems(parity, problems, claim.remedy))
     return parity
@@ -431,7 +431,7 @@ def _describe_worst_token(measured: Measurement, probe: Probe, tokenizer: Tokeni
 def _compare_bleu(measured: Measurement, probe: Probe, runtime: Runtime, tokenizer: Tokenizer) -> Bleu:
     ours = [tokenizer.decode(ids) for ids in measured.greedy]
     theirs = runtime.decode(measured.their_greedy) or [tokenizer.decode(ids) for ids in measured.their_greedy]
-    # force: without it, sacreBLEU complains on standard error about text that looks tokenised. No score depends on it.
+    # force: without it, sacreBLEU warns on standard error about text that looks tokenised. It does not affect scores.
     metric = BLEU(force=True)
     references = ours if probe.references is None else list(probe.references)
     our_score, their_score = (
@@ -466,7 +466,7 @@ def _find_changed_tensors(model: Transformer, claim: Claim) -> list[str]:
             return False
         weight, other = expected[name].detach().float(), found[name].float()
         is_near = (other - weight).abs() <= bound_rounding(claim.precision, weight)
-        return bool((is_near | (other == weight)).all())  # -inf is no distance from -inf
+        return bool((is_near | (other == weight)).all())  # the difference of -inf and -inf is 0
 
     return [name for name in sorted(expected.keys() | found.keys()) if not is_same(name)]
 
@@ -475,14 +475,16 @@ def _find_excesses(parity: Parity) -> Iterator[str]:
     for name in ("largest", "mean"):
         found, allowed = getattr(parity, f"{name}_difference"), getattr(parity.tolerance, name)
         if not found <= allowed:
-            yield f"the {name} difference is {found:.3g} nats a token, allowed are {allowed:.3g} in {parity.precision}"
+            yield (
+                f"the {name} difference is {found:.3g} nats per token; allowed are {allowed:.3g} in {parity.precision}"
+            )
 
 
 def _find_unexplained_differences(measured: Measurement, tolerance: Tolerance) -> Iterator[str]:
     """Sentences whose greedy translations differ by more than a tie between two tokens explains."""
     for sentence, gap in measured.gaps.items():
         if not gap <= 2 * tolerance.largest:
-            yield f"the greedy translation of sentence {sentence + 1} is another, by {gap:.3g} nats less probable"
+            yield f"the greedy translation of sentence {sentence + 1} differs, and is less probable by {gap:.3g} nats"
 
 
 def _format_problems(parity: Parity, problems: list[str], remedy: str) -> str:

@@ -13,7 +13,7 @@ from transduce.translation import ForcedDecoder
 
 NUM_SENTENCES = 200
 _MOST_WORDS = 30
-_SEED = 20170612  # of no importance: probes are the same on every machine and every day
+_SEED = 20170612  # arbitrary but fixed: probes are reproducible
 
 EDGES = (
     "{a}",
@@ -36,7 +36,7 @@ class Probe:
     """The sentences of a proof.
 
     Args:
-        texts: none is blank, and none is longer than the model reads at a time.
+        texts: none is blank, and none is longer than the model reads at once.
         origin: a description of where the texts come from.
         references: reference translations of the texts, if there are any.
     """
@@ -74,12 +74,10 @@ def make_vocabulary_probe(tokenizer: Tokenizer, max_pieces: int, num_sentences: 
 def read_probe(
     tokenizer: Tokenizer, max_pieces: int, path: Path, reference: Path | None, num_sentences: int = NUM_SENTENCES
 ) -> Probe:
-    """The first sentences of a file, plain or compressed, one a line, that have from 1 to `max_pieces` pieces.
+    """The first sentences of a file, plain or compressed, one per line, that have from 1 to `max_pieces` pieces.
 
-    `reference` is a file with the translation of each line, if there is one.
-
-    Raises:
-        CorpusError: a file cannot be read, has no such sentence, or the two differ in number of lines.
+    `reference` is a file with the translation of each line, if given. Raises: CorpusError: a file cannot be read, has
+    no such sentence, or the two differ in number of lines.
     """
     chosen: list[tuple[str, str]] = []
     num_lines = num_references = 0
@@ -100,7 +98,7 @@ def read_probe(
 
 
 def _collect_words(tokenizer: Tokenizer) -> list[str]:
-    """Words that are one piece of the vocabulary; all pieces where the language has no spaces."""
+    """Words that are one piece of the vocabulary; all pieces if the language has no spaces."""
     pieces = tokenizer.pieces(range(2, tokenizer.pad_id))
     words = [piece[1:] for piece in pieces if piece.startswith("▁") and len(piece) > 2 and piece[1:].isalpha()]
     whole = [word for word, ids in zip(words, tokenizer.encode_all(words), strict=True) if len(ids) == 1]

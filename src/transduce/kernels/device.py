@@ -1,4 +1,4 @@
-"""The devices of this machine: which there are, the types that are fastest on them, and threads of one core each."""
+"""The devices of this machine: the available ones, the fastest types on them, and threads of one core each."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -23,13 +23,13 @@ from transduce.kernels.linear import (
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name; `auto` is the first of cuda, mps and cpu that is there.
+    """The device of that name; `auto` is the first available of cuda, mps and cpu.
 
     On a GPU, training needs matrix products whose sums have the same order every time. A variable in the environment,
     read when the first product is computed, allows that; it is set here.
 
     Raises:
-        ConfigError: torch does not know the name, or this machine has no such device.
+        ConfigError: torch does not support the name, or this machine has no such device.
     """
     is_present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
@@ -51,7 +51,7 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     """Whether the device multiplies in bfloat16 by hardware: such a GPU, or a processor with AVX-512 BF16 or AMX."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    # PyTorch before 2.10 cannot say what the processor has.
+    # PyTorch before 2.10 cannot report the processor's features.
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)() if device.type == "cpu" else {}
     has_instructions = capabilities.get("avx512_bf16", False) or capabilities.get("amx_bf16", False)
     return has_instructions and has_packed_bfloat16()
@@ -75,9 +75,9 @@ class ComputePrecision:
     Args:
         compute_dtype: type of all computations, except perhaps of large linear layers.
         is_mixed: whether linear layers with at least `MIN_WEIGHTS_OF_BFLOAT16` weights still compute in bfloat16.
-        is_batch_invariant: whether the results for a sentence must not depend on its batch, to the last bit; for
+        is_batch_invariant: whether the results for a sentence must be bit-identical in every batch; for
             float32 and int8 on a processor.
-        is_int8: whether linear layers multiply integers of 8 bits.
+        is_int8: whether linear layers multiply 8-bit integers.
     """
 
     compute_dtype: torch.dtype
@@ -102,15 +102,15 @@ def resolve_precision(
 ) -> ComputePrecision:
     """The types that `precision` stands for on a device, in training and for translation.
 
-    float32 and int8 on a processor give the same in every batch. `auto` is bfloat16 on a GPU that has it, or on a
+    float32 and int8 on a CPU give the same results in every batch. `auto` is bfloat16 on a GPU that has it, or on a
     processor with AVX-512 BF16 or AMX if d_model is at least `MIN_D_MODEL_OF_BFLOAT16`; else float32.
 
     Args:
-        precision: as a user names it.
+        precision: the user's setting.
         device: the device of the model.
         d_model: width of the model.
-        is_few: whether a few sentences are translated at a time. On a processor, starting a small product in bfloat16
-            then takes longer than computing it in float32.
+        is_few: whether only a few sentences are translated at once. On a processor, starting a small product in
+            bfloat16 then takes longer than computing it in float32.
     """
     is_cpu = device.type == "cpu"
     if precision != "auto":
@@ -129,7 +129,7 @@ _ResultT = TypeVar("_ResultT")
 def map_on_cores(function: Callable[[_TaskT], _ResultT], tasks: Sequence[_TaskT], num_threads: int) -> list[_ResultT]:
     """The result of `function` for each task, computed by `num_threads` threads; an exception cancels waiting tasks.
 
-    Operators of PyTorch release Python's lock while they compute.
+    PyTorch operators release Python's global lock while they compute.
     """
     return list(_get_executor(num_threads).map(function, tasks))
 

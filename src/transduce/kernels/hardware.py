@@ -1,4 +1,6 @@
-"""What can be known and set of this machine without PyTorch, whose import takes seconds: threads, memory, devices."""
+"""Properties and settings of this machine that do not need PyTorch, whose import takes seconds: threads, memory,
+devices.
+"""
 
 import ctypes
 import os
@@ -32,12 +34,12 @@ KERNELS_KEPT = 64
 """oneDNN kernels that training keeps: more than one update has shapes of products, so that layers share them."""
 
 KERNELS_OF_TRANSLATION = 128
-"""oneDNN kernels that translation keeps. Twice as many are a tenth faster for the same lines again and again, and no
-faster for ever new lines, with which a process grows to over 1 GB in 30,000 lines."""
+"""oneDNN kernels that translation keeps. Twice as many are a tenth faster for repeated lines, but no faster for new
+lines, with which a process grows to over 1 GB in 30,000 lines."""
 
 
 def is_surely_cpu(device: str) -> bool:
-    """Whether the device of this name is the CPU for certain; if False, only `find_device` can tell, with PyTorch.
+    """Whether the device of this name is certainly the CPU; if False, only `find_device` can tell, with PyTorch.
 
     `auto` is the CPU where PyTorch is built without CUDA and ROCm, where no device is visible to it, or where there
     is no driver. On macOS it may be MPS.
@@ -46,7 +48,7 @@ def is_surely_cpu(device: str) -> bool:
 
 
 def may_have_gpu() -> bool:
-    """Whether PyTorch may find a GPU here; it is not asked, as it would have to be imported."""
+    """Whether PyTorch may find a GPU here, determined without importing it."""
     if "torch" in sys.modules or sys.platform == "darwin":
         return True
     spec = find_spec("torch")
@@ -65,12 +67,12 @@ def may_have_gpu() -> bool:
 
 
 def count_threads() -> int:
-    """The number of threads that PyTorch would use, or uses: one for each core, or fewer if the environment says so.
+    """The number of threads that PyTorch would use, or uses: one for each core, or fewer if set in the environment.
 
-    Where PyTorch is loaded, it is asked; `torch.set_num_threads` may have been told any number.
+    If PyTorch is loaded, its present number is returned, which `torch.set_num_threads` may have changed.
 
-    `MKL_NUM_THREADS` counts before `OMP_NUM_THREADS`. More threads than cores only wait for each other; the library
-    that multiplies matrices in PyTorch (MKL) does not start them either.
+    `MKL_NUM_THREADS` takes precedence over `OMP_NUM_THREADS`. More threads than cores only wait for each other; the
+    library that multiplies matrices in PyTorch (MKL) does not start them either.
     """
     loaded = sys.modules.get("torch")
     if hasattr(loaded, "get_num_threads"):  # it may be set to another
@@ -83,7 +85,7 @@ def count_threads() -> int:
 
 
 def _count_cores() -> int:
-    """Cores that this process may run on; threads of one core count once, where the system says which they are."""
+    """Cores that this process may run on; hardware threads of one core count once, if the system reports them."""
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
     processors = os.sched_getaffinity(0)
@@ -104,7 +106,7 @@ _ResultT = TypeVar("_ResultT")
 def map_on_threads(function: Callable[[_TaskT], _ResultT], tasks: Sequence[_TaskT], num_threads: int) -> list[_ResultT]:
     """The result of `function` for each task, computed by `num_threads` threads; an exception cancels waiting tasks.
 
-    For functions that compute without PyTorch, in code that lets go of Python's lock.
+    For functions that compute without PyTorch, in code that releases Python's global lock.
     """
     return list(_get_executor(num_threads).map(function, tasks))
 
@@ -128,8 +130,8 @@ def keep_few_kernels(count: int = KERNELS_KEPT) -> None:
     """Tell oneDNN to keep the `count` kernels built last instead of a thousand; to be called before the first is built.
 
     It builds one for each shape of a product of bfloat16, of half a megabyte, and batches come in ever new shapes.
-    Kept, they add up to gigabytes, scattered over all other memory, and updates take longer. What the user's
-    environment says stays.
+    Kept, they add up to gigabytes, scattered over all other memory, and updates take longer. Settings in the user's
+    environment take precedence.
     """
     # oneDNN's own name, and the one of PyTorch's layer above it.
     for variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
@@ -154,7 +156,7 @@ def get_used_memory(device: "torch.device", root: Path = ROOT) -> int | None:
 
 
 def reset_peak_memory(device: "torch.device", root: Path = ROOT) -> None:
-    """Make `get_peak_memory` count from now on, where the system can."""
+    """Reset the peak for `get_peak_memory`, if the system supports it."""
     if device.type == "cuda":
         import torch  # noqa: PLC0415 - see above
 
@@ -165,7 +167,7 @@ def reset_peak_memory(device: "torch.device", root: Path = ROOT) -> None:
 
 
 def get_peak_memory(device: "torch.device", root: Path = ROOT) -> int | None:
-    """The most bytes that this process has held there at a time since `reset_peak_memory`; None if unknown."""
+    """The peak number of bytes that this process has held there since `reset_peak_memory`; None if unknown."""
     if device.type == "cuda":
         import torch  # noqa: PLC0415 - loaded long ago, as there is such a device
 
@@ -227,7 +229,7 @@ def _left_to_groups(root: Path) -> list[int]:
         for place in (root / folder / one.relative_to("/") for one in (group, *group.parents)):
             most, used = _number(place / limit), _number(place / usage)
             if most is not None and used is not None:
-                # Old pages of files count as used, and are given up for the asking.
+                # Inactive file pages count as used, but can be reclaimed.
                 pages = [line.split() for line in _lines(place / "memory.stat") if line.startswith(f"{cache} ")]
                 left.append(max(0, most - used + sum(int(number) for _, number in pages)))
     return left

@@ -55,7 +55,7 @@ class KeyValueCache:
         values: Float[Tensor, "sentences heads positions d_v"],
         capacity: int,
     ) -> "KeyValueCache":
-        """A cache of these positions, with zeros behind them up to `capacity`."""
+        """A cache of these positions, with zeros after them up to `capacity`."""
         sentences, heads, length, d_k = keys.shape
         if capacity == length:
             return cls(keys.flatten(0, 1).contiguous(), values.flatten(0, 1).contiguous(), heads)
@@ -83,7 +83,7 @@ class KeyValueCache:
 
     def grow(self, positions: int) -> "KeyValueCache":
         """The cache with more unused positions at its end."""
-        # Zeros: masked positions must be numbers all the same.
+        # Zeros: masked positions must be finite as well.
         keys, values = (F.pad(part, (0, 0, 0, positions)) for part in (self.keys, self.values))
         return KeyValueCache(keys, values, self.num_heads)
 
@@ -92,12 +92,12 @@ class KeyValueCache:
 class BeamDecoderState:
     """Keys and values of all hypotheses of a beam, in which no key or value is ever moved or copied.
 
-    Every hypothesis adds its own key and value behind those of its sentence. `visible` says which of them, its own
+    Every hypothesis appends its key and value to those of its sentence. `visible` says which of them, its own
     ancestors, a hypothesis attends to: reordering hypotheses is reordering the rows of this small matrix.
 
     Args:
         memory: for each layer, keys and values of the memory.
-        past: for each layer, keys and values of all hypotheses so far, and unused positions behind them.
+        past: for each layer, keys and values of all hypotheses so far, and unused positions after them.
         source: additive cross-attention mask: 0 at real source tokens, the dtype's minimum at padding. None if no
             source is padded.
         visible: additive self-attention mask: 0 at the hypothesis's own past tokens, the dtype's minimum elsewhere.

@@ -1,4 +1,4 @@
-"""The network of the paper and nothing else: source and target ids in, logits out."""
+"""The network of the paper: from source and target ids to logits."""
 
 from transduce.model.attention import (
     ATTENTION_SCORES,

@@ -1,7 +1,7 @@
 """Attention: three ways to compare a query with a key, and many heads side by side (paper 3.2).
 
 Axes: `batch` sentences, `heads`, `query` and `key` positions, `d_k` width of a query or key, `d_v` width of a value.
-A mask is True where a query may look at a key; no row of it is ever all False.
+A mask is True where a query may attend to a key; no row of it is ever all False.
 """
 
 from collections.abc import Callable
@@ -26,21 +26,21 @@ Attended = Float[Tensor, "batch heads query d_v"]
 
 
 class KeysAndValues(NamedTuple):
-    """A key and a value in every head for every position that attention looks at."""
+    """The keys and values of every head for all positions that can be attended to."""
 
     keys: Keys
     values: Values
 
 
 def source_attention_mask(source_mask: Bool[Tensor, "batch source"]) -> Bool[Tensor, "batch 1 1 source"]:
-    """The mask that lets every query look at every real token of the source."""
+    """The mask that lets every query attend to every real token of the source."""
     return source_mask[:, None, None, :]
 
 
 def causal_attention_mask(length: int, device: torch.device) -> Bool[Tensor, "1 1 {length} {length}"]:
-    """The mask that lets position i look at positions up to i (paper 3.2.3).
+    """The mask that lets position i attend to positions up to i (paper 3.2.3).
 
-    Padding stands at the end of a sentence, so that this mask also keeps real tokens from looking at it.
+    Padding is at the end of a sentence, so this mask also prevents real tokens from attending to it.
     """
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
 
@@ -60,7 +60,9 @@ class DotScore(nn.Module):
         return queries @ keys.transpose(-2, -1) * self.scale
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
-        """The values summed by their weights; with gradients on a CPU, by plain products where they are faster."""
+        """The attention-weighted sum of the values; with gradients on a CPU, by plain products where they are
+        faster.
+        """
         if torch.is_grad_enabled() and queries.device.type == "cpu" and keys.size(2) <= MAX_KEYS_OF_PLAIN_ATTENTION:
             return plain_attention(queries, keys, values, mask, self.scale)
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
@@ -88,7 +90,7 @@ class AdditiveScore(nn.Module):
         return linear(hidden.tanh(), of_hidden).squeeze(-1)
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
-        """The values summed by their weights."""
+        """The attention-weighted sum of the values."""
         return attention_weights(self, queries, keys, mask) @ values
 
 
@@ -105,7 +107,7 @@ ATTENTION_SCORES: dict[str, Callable[[int], AttentionScore]] = {
 def attention_weights(score: AttentionScore, queries: Queries, keys: Keys, mask: Mask) -> Scores:
     """softmax(score(Q, K)), the weights by which attention sums the values (paper 3.2.1, eq. 1).
 
-    A score's `attend` returns these weights times the values, where it can without making the weights.
+    A score's `attend` returns these weights times the values, if possible without materialising the weights.
     """
     scores: Tensor = score(queries, keys)
     return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
@@ -114,7 +116,7 @@ def attention_weights(score: AttentionScore, queries: Queries, keys: Keys, mask:
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (paper 3.2.2).
 
-    W^Q, W^K and W^V of all heads are stacked in one matrix, so that self-attention projects everything by one product.
+    W^Q, W^K and W^V of all heads are stacked in one matrix, so that self-attention projects all of them by one product.
     The three uses (paper 3.2.3) are `project` and then `attend` in the encoder and, with a causal mask, in the decoder,
     and `project_queries`, `project_memory` and then `attend` for the encoder-decoder attention.
     """

@@ -13,7 +13,7 @@ from transduce.errors import UserError
 from transduce.kernels.linear import linear
 
 NEVER = -1e9
-"""An output bias that excludes a token: its probability is 0 in every precision, and training leaves it as it is.
+"""An output bias that excludes a token: its probability is 0 in every precision, and training does not change it.
 
 Finite, so that means of weights are finite.
 """
@@ -22,8 +22,8 @@ Finite, so that means of weights are finite.
 class TokenEmbedding(nn.Module):
     """A learned vector for each token, times sqrt(d_model) (paper 3.4).
 
-    The row of `<pad>`, the last, is zero, and training leaves it so. An imported model may have another vector there,
-    with which its targets begin.
+    The row of `<pad>`, the last, is zero, and training does not change it. An imported model may have another vector
+    there, the start symbol of its targets.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -32,7 +32,7 @@ class TokenEmbedding(nn.Module):
         self.scale = math.sqrt(config.d_model)
 
     def forward(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d_model"]:
-        """A vector of variance about 1 a component for each token, and zeros for `<pad>`."""
+        """A vector of variance about 1 per component for each token, and zeros for `<pad>`."""
         # padding_idx keeps the gradient of the row of <pad> at zero, and with it the row.
         return F.embedding(ids, self.weight, padding_idx=-1) * self.scale
 
@@ -117,7 +117,7 @@ class LearnedPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """No positions: a sentence is a bag of tokens to the encoder."""
+    """No positions: the encoder sees a sentence as a bag of tokens."""
 
     limit = sys.maxsize
     zero: Tensor

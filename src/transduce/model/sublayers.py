@@ -54,9 +54,9 @@ class LayerNormalization(nn.Module):
 class BatchNormalization(nn.Module):
     """Normalises each component to mean 0 and variance 1 over the real positions of the batch (Ioffe & Szegedy 2015).
 
-    A learned gain and bias follow. Padding never enters the statistics. In evaluation the running means of training
-    stand in for the batch's, so that a sentence's result does not depend on its batch; in training it does, and later
-    positions count too.
+    A learned gain and bias follow. Padding never enters the statistics. In evaluation the running statistics of
+    training replace the batch's, so that a sentence's result does not depend on its batch; in training it does, also on
+    later positions.
     """
 
     running_mean: Tensor
@@ -133,7 +133,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu
 class FeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, the same at every position (paper eq. 2).
 
-    gelu (Hendrycks & Gimpel 2016, exact) or swish (Ramachandran et al. 2017) can stand in for max(0, ·).
+    gelu (Hendrycks & Gimpel 2016, exact) or swish (Ramachandran et al. 2017) may replace max(0, ·).
     """
 
     def __init__(self, config: TransformerConfig) -> None:

@@ -17,9 +17,9 @@ from transduce.model.sublayers import Dropout, FeedForward
 class Transformer(nn.Module):
     """Encoder and decoder, their embeddings, and the projection to logits (paper 3).
 
-    Token ids are from 0 to vocabulary - 1; the last is `<pad>`. Masks are True at real tokens; padding stands at the
-    end. Targets include `</s>`, and the model itself shifts them right: the logits at position t are those of
-    `target_ids[:, t]`, computed from the tokens before it.
+    Token ids are from 0 to vocabulary - 1; the last is `<pad>`. Masks are True at real tokens; padding is at the end.
+    Targets include `</s>`, and the model itself shifts them right: the logits at position t are those of `target_ids[:,
+    t]`, computed from the tokens before it.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -33,7 +33,7 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.projection = OutputProjection(config, self.target_embedding)
-        self.compute_dtype: torch.dtype | None = None  # the type of the weights, unless training asks for another
+        self.compute_dtype: torch.dtype | None = None  # the type of the weights, unless training sets another
         initialize(self)
 
     @property
@@ -141,7 +141,7 @@ class Transformer(nn.Module):
 def initialize(model: nn.Module) -> None:
     """Draw the initial values of all parts of `model`, except normalisations, which start as the identity.
 
-    The paper does not give them; these are what its authors' code does: matrices uniform with the variance of Glorot &
+    The paper does not give them; these follow its authors' code: matrices uniform with the variance of Glorot &
     Bengio 2010, biases zero, embeddings normal with variance 1/d_model, which sqrt(d_model) brings to variance 1.
     """
     for part in model.modules():

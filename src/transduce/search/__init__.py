@@ -1,7 +1,7 @@
 """Beam search and sampling: from a step function to hypotheses.
 
-A step function maps the last ids and a state to the log-probabilities of the next ids. The searches know no model and
-no tokenizer, work with a table as well as with a network, and return plain lists of numbers.
+A step function maps the last ids and a state to the log-probabilities of the next ids. The searches are independent of
+model and tokenizer, work with a table as well as with a network, and return plain lists of numbers.
 """
 
 from typing import TYPE_CHECKING

@@ -25,7 +25,7 @@ from transduce.search.interface import (
     length_penalty,
 )
 
-_SelfT = TypeVar("_SelfT")  # stands for Self, which cannot be checked at run time in a single method
+_SelfT = TypeVar("_SelfT")  # used instead of Self, which cannot be checked at run time in a single method
 
 _NOTHING = ConstraintState(0, (), ())
 
@@ -40,7 +40,7 @@ class SearchState(Protocol):
         """The state whose sentence i is sentence `sentences[i]` of this one (None: all of them, as they are).
 
         Sentences may be left out or repeated. Hypothesis j of sentence i continues hypothesis `parents[i, j]` of that
-        sentence. The returned state replaces this one, which must not be used any more.
+        sentence. The returned state replaces this one, which must not be used afterwards.
         """
         ...
 
@@ -93,7 +93,7 @@ class Candidate(NamedTuple):
 
 
 Continuation = tuple[float, float, int, int]
-"""The fields of a `Candidate`: making a named tuple takes longer than what is done with it."""
+"""The fields of a `Candidate`: creating a named tuple takes longer than its use."""
 
 
 class SentenceSearch:
@@ -151,7 +151,7 @@ class SentenceSearch:
         """
         self.length += 1
         before, live = self.live, list[LiveHypothesis]()
-        beam, end_id, automaton = self._beam, self._end_id, self.automaton  # this loop is what Python does all the time
+        beam, end_id, automaton = self._beam, self._end_id, self.automaton  # the hot loop
         for place, (total, score, parent, token) in enumerate(candidates):
             if isnan(score):
                 raise NotANumberError
@@ -165,9 +165,9 @@ class SentenceSearch:
                 if automaton is not None:
                     progress = automaton.advance(progress, token)
                 live.append(LiveHypothesis(total, parent, Token(token, score, last), progress))
-            elif finishing is None:  # what follows is beyond the first `beam`
+            elif finishing is None:  # further candidates are beyond the first `beam`
                 break
-        if not live and not self.finished:  # every way is forbidden
+        if not live and not self.finished:  # every continuation is forbidden
             self._finish(Token(end_id, -inf, before[0].last))
         live.sort(key=_by_sum, reverse=True)  # the device ranked sums in float32
         self.live = live
@@ -206,7 +206,7 @@ def beam_search(
     logits_processor: LogitsProcessor | None = None,
     device: torch.device | str = "cpu",
 ) -> list[list[Hypothesis]]:
-    """Up to `num_best` hypotheses for each sentence, best first; fewer only where the search finds no more.
+    """Up to `num_best` hypotheses for each sentence, best first; fewer only if the search finds no more.
 
     More than `beam` hypotheses may be finished, if several end in the last step.
 
@@ -245,7 +245,7 @@ def search_sentences(
     device: torch.device | str = "cpu",
 ) -> None:
     """Advance the searches of all sentences of `task` until each is done: the loop of `beam_search`."""
-    places = list(searches)  # the sentences of the batch, some of them perhaps done
+    places = list(searches)  # the sentences of the batch, some of which may be done
     last_ids = torch.full((len(places), 1), task.start_id, device=device)
     num_steps = 0
     while places:
@@ -402,13 +402,13 @@ def _interleave_banks(
 ) -> tuple[list[Candidate], frozenset[int]]:
     """The candidates in the order in which the beam takes them, and the indices of those that are finished.
 
-    Candidates with the same number of required tokens form a bank. The banks, that with the most tokens first, take
-    turns, and each contributes its next best candidate. Otherwise, hypotheses without required tokens would displace
+    Candidates with the same number of required tokens form a bank. The banks take turns, starting with that of the most
+    tokens, and each contributes its next best candidate. Otherwise, hypotheses without required tokens would displace
     those that have some, whose probabilities are lower.
     """
     banks: dict[int, list[Candidate]] = defaultdict(list)
     for candidate in pool:
-        if candidate.sum != -torch.inf:  # NaN is found out later
+        if candidate.sum != -torch.inf:  # NaN is detected later
             progress = live[candidate.parent].progress
             after = progress if candidate.id == end_id else automaton.advance(progress, candidate.id)
             banks[automaton.count_met(after)].append(candidate)

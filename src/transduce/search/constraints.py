@@ -16,7 +16,7 @@ class LogitsProcessor:
     """Changes of the log-probabilities by which hypotheses are compared; the scores of hypotheses stay true.
 
     Args:
-        no_repeat_ngram: n, where no n-gram may occur twice in a hypothesis; 0: off.
+        no_repeat_ngram: forbid repeating any n-gram of this length in a hypothesis; 0: off.
         repetition_penalty: factor for the log-probability of a token that already occurs in the hypothesis; 1: off.
         diversity: penalty in nats; of the continuations of one hypothesis, the one ranked k (from 0) loses
             k · diversity (Li et al. 2016); 0: off.

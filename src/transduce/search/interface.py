@@ -88,12 +88,12 @@ class Sampling:
         if not 0 < self.temperature < math.inf:
             raise ConfigError(
                 f"temperature = {self.temperature} must be above 0 and finite: "
-                "1 is the model's own, less keeps nearer to the most probable"
+                "1 is the model's distribution, lower values sharpen it"
             )
         if self.top_k < 0:
-            raise ConfigError(f"top_k = {self.top_k} must not be negative: 0 is no limit")
+            raise ConfigError(f"top_k = {self.top_k} must not be negative; 0: no limit")
         if not 0 < self.top_p <= 1:
-            raise ConfigError(f"top_p = {self.top_p} must be above 0 and at most 1, which is no limit")
+            raise ConfigError(f"top_p = {self.top_p} must be above 0 and at most 1; 1: no limit")
 
 
 def length_penalty(length: int, alpha: float) -> float:
@@ -143,8 +143,8 @@ def backtrack(last: Token | None) -> tuple[list[int], list[float]]:
 
 
 _BATCH_SIZE_MULTIPLE = 16
-"""Sizes of compacted batches are 1, 2, 4, 8 and multiples of this: compacting copies the state, and every new size
-needs a new kernel."""
+"""Sizes of compacted batches are 1, 2, 4, 8 and multiples of this, as compacting copies the state and every new size
+may need a new kernel."""
 
 
 def compact_batch(is_done: Sequence[bool]) -> list[int]:
@@ -170,4 +170,4 @@ def check_settings(beam: int, num_best: int, alpha: float) -> None:
     if num_best < 1:
         raise ConfigError(f"num_best = {num_best} must be at least 1")
     if alpha < 0:
-        raise ConfigError(f"alpha = {alpha} must not be negative: 0 is no length penalty, the paper uses 0.6")
+        raise ConfigError(f"alpha = {alpha} must not be negative; 0: no length penalty; the paper uses 0.6")

@@ -27,10 +27,10 @@ def sample_search(
 ) -> list[list[Hypothesis]]:
     """`num_samples` hypotheses for each sentence, in the order in which they were drawn; some may be the same.
 
-    The random numbers depend on the sentence's seed and the number of the sample alone, not on what else is drawn. A
+    The random numbers depend only on the sentence's seed and the number of the sample. A
     hypothesis ends at its maximum length; its scores are those of the model, not of the distribution drawn from.
 
-    `state` has one hypothesis for each sentence in the first step; then each sample is a sentence of its own.
+    `state` has one hypothesis for each sentence in the first step; then each sample is a separate sentence.
 
     Raises:
         ConfigError: `num_samples` is below 1, or the task has constraints.
@@ -39,12 +39,12 @@ def sample_search(
     if num_samples < 1:
         raise ConfigError(f"num_samples = {num_samples} must be at least 1")
     if task.constraints is not None:
-        raise ConfigError("samples cannot be held to constraints: use beam search")
+        raise ConfigError("sampling does not support constraints: use beam search")
     if not task.max_lengths:
         return []
     chance = [generator for seed in seeds for generator in np.random.default_rng(seed).spawn(num_samples)]
     limits = torch.tensor(task.max_lengths, device=device).repeat_interleave(num_samples)
-    samples = torch.arange(len(limits), device=device)  # those in the batch, some of them perhaps done
+    samples = torch.arange(len(limits), device=device)  # the sentences in the batch, some of which may be done
     is_done = torch.zeros_like(samples, dtype=torch.bool)
     log_probs, state = step(torch.full((len(task.max_lengths), 1), task.start_id, device=device), state)
     if num_samples > 1:
@@ -79,7 +79,7 @@ def _draw_tokens(
     """A token of each row, drawn with the row's own generator; -1 where no token is possible."""
     best = log_probs.amax(dim=1, keepdim=True)
     if best.isnan().any():
-        raise TransduceError("the model's probabilities are not numbers (NaN): its weights are damaged")
+        raise TransduceError("the model's probabilities are NaN: its weights are damaged")
     probabilities = ((log_probs - best) / sampling.temperature).exp_()  # relative to the best
     if sampling.top_k:
         most_probable = probabilities.topk(min(sampling.top_k, probabilities.size(1)), dim=1)

@@ -1,3 +1,3 @@
-"""HTTP: dialects, batching of concurrent requests, limits, metrics, and the page that looks inside."""
+"""HTTP: dialects, batching of concurrent requests, limits, metrics, and the inspection page."""
 
 __all__: list[str] = []

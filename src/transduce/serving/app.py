@@ -33,7 +33,7 @@ from transduce.serving.page import REFERENCE_POLICY, get_page_file, make_page_po
 from transduce.serving.service import Service
 
 DESCRIPTION = """Translation by the Transformer of "Attention Is All You Need", for clients of LibreTranslate and DeepL,
-and with everything that the engine can do under `/v1`."""
+and with all functions of the engine under `/v1`."""
 
 
 def make_app(service: Service, authorization: Authorization, rate: RequestRate, *, cors: Sequence[str] = ()) -> FastAPI:
@@ -42,7 +42,7 @@ def make_app(service: Service, authorization: Authorization, rate: RequestRate, 
     Args:
         service: answers requests.
         authorization: API keys.
-        rate: of requests.
+        rate: the rate limit.
         cors: origins whose pages may use the service from a browser, as in "https://example.org", or "*" for all.
     """
     app = FastAPI(
@@ -59,9 +59,9 @@ def make_app(service: Service, authorization: Authorization, rate: RequestRate, 
         app.include_router(router)
     for kind in (HTTPException, RequestValidationError, UserError, Refusal):
         app.add_exception_handler(kind, _handle_error)
-    make_document = lru_cache(maxsize=1)(partial(_build_document, app))  # for the loaded models
+    make_document = lru_cache(maxsize=1)(partial(_build_document, app))  # needs the loaded models
     app.openapi = lambda: make_document(tuple(one.pair for one in service.models))  # type: ignore[method-assign]
-    # The last one is the outermost.
+    # The middleware added last is the outermost.
     metrics = service.metrics
     app.add_middleware(CancelOnDisconnect)
     app.add_middleware(BodyLimit, max_bytes=service.limits.max_body_bytes, authorization=authorization, metrics=metrics)
@@ -82,7 +82,7 @@ def make_app(service: Service, authorization: Authorization, rate: RequestRate, 
 async def _handle_error(request: Request, error: Exception) -> JSONResponse:
     response = make_error_response(error, request.url.path, get_service(request).metrics)
     if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        # Starlette names the methods of the first route of a path only.
+        # Starlette lists only the methods of the path's first route.
         methods = request.app.openapi()["paths"].get(request.url.path)
         if methods:
             also = ["HEAD"] if request.url.path in (*LIVENESS_PROBES, *READINESS_PROBES) else []
@@ -101,18 +101,18 @@ _STATUS = {
 }
 _LIVE: dict[int | str, dict[str, Any]] = {200: {"description": "It answers.", "content": _STATUS}}
 _READY: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Requests are taken.", "content": _STATUS},
-    503: {"description": "Models are loading, or the service is about to end.", "content": _STATUS},
+    200: {"description": "The service accepts requests.", "content": _STATUS},
+    503: {"description": "Models are loading, or the service is stopping.", "content": _STATUS},
 }
 
 
 async def live() -> JSONResponse:
-    """Succeeds as long as the server answers at all."""
+    """Succeeds while the process answers requests."""
     return JSONResponse(_OK)
 
 
 async def ready(request: Request) -> JSONResponse:
-    """Succeeds once all models have translated something, and until the service is told to stop."""
+    """Succeeds from when all models have completed a test translation until the service begins to stop."""
     if get_service(request).is_ready:
         return JSONResponse(_OK)
     headers = {"Retry-After": "5", "Connection": "close"}
@@ -131,9 +131,9 @@ for _path in READINESS_PROBES:
     "/metrics",
     summary="Count",
     responses={
-        200: {"description": "In the format of Prometheus.", "content": {"text/plain": {}}},
-        401: {"description": "A key is needed.", "content": native.PROBLEM_CONTENT},
-        429: {"description": "This client asks too often: see Retry-After.", "content": native.PROBLEM_CONTENT},
+        200: {"description": "Metrics in the Prometheus text format.", "content": {"text/plain": {}}},
+        401: {"description": "An API key is required.", "content": native.PROBLEM_CONTENT},
+        429: {"description": "Rate limit exceeded: see Retry-After.", "content": native.PROBLEM_CONTENT},
     },
     response_class=Response,
 )
@@ -187,19 +187,19 @@ _SCHEMES = {
         "type": "apiKey",
         "in": "header",
         "name": "Authorization",
-        "description": '"DeepL-Auth-Key KEY", as clients of DeepL have it.',
+        "description": '"DeepL-Auth-Key KEY", as sent by DeepL clients.',
     },
     "api_key": {
         "type": "apiKey",
         "in": "query",
         "name": "api_key",
-        "description": "As clients of LibreTranslate have it; or in the body, by the same name.",
+        "description": "As sent by LibreTranslate clients; may also be in the body, under the same name.",
     },
     "auth_key": {
         "type": "apiKey",
         "in": "query",
         "name": "auth_key",
-        "description": "As old clients of DeepL have it; or in the body, by the same name.",
+        "description": "As sent by old DeepL clients; may also be in the body, under the same name.",
     },
 }
 _Security = list[dict[str, list[str]]]
@@ -209,7 +209,8 @@ _SECURITY: dict[str, _Security] = {
     "DeepL": [*_HEADER, {"auth_key": []}],
     "LibreTranslate": [*_HEADER, {"api_key": []}],
 }
-"""Ways to send an API key in each dialect; that it may be in the body, OpenAPI can only say by an empty way."""
+"""Ways to send an API key in each dialect; an empty entry stands for a key in the body, which OpenAPI cannot
+express."""
 
 _WITHOUT_KEY = frozenset({"/languages", "/frontend/settings"})
 
@@ -268,7 +269,7 @@ def _get_property(schemas: dict[str, Any], place: str) -> dict[str, Any]:
 
 
 def _fill(node: Any, values: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
-    """Replace the names of languages and limits, which dialects give as `x-languages` and `x-limit`."""
+    """Insert languages and limits where dialects refer to them by `x-languages` and `x-limit`."""
     if isinstance(node, list):
         return [_fill(one, values) for one in node]
     if not isinstance(node, dict):

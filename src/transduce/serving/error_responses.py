@@ -37,7 +37,7 @@ _STATUSES: dict[type[Exception], tuple[int, int, int]] = {
     RequestValidationError: (400, 400, 422),
     UserError: (400, 400, 422),
 }
-"""Status for LibreTranslate's clients, for DeepL's, and in the native dialect; the first matching class counts."""
+"""Status for LibreTranslate's clients, for DeepL's, and in the native dialect; the first matching class applies."""
 
 _METRIC_REASONS: dict[type[Exception], str] = {
     BodiesFull: "bodies full",
@@ -52,13 +52,13 @@ _METRIC_REASONS: dict[type[Exception], str] = {
 }
 
 _RETRY_SECONDS = 5
-"""Until a service that starts or stops is likely to be replaced."""
+"""`Retry-After` in seconds while a service starts or stops."""
 
 _DESCRIPTIONS = {
     408: "The body did not arrive in time.",
-    429: "This client asks too often: see Retry-After.",
-    503: "Too much is waiting, or the service starts or ends: see Retry-After.",
-    504: "It could not be done in time.",
+    429: "Rate limit exceeded: see Retry-After.",
+    503: "The queue is full, or the service is starting or stopping: see Retry-After.",
+    504: "The deadline was exceeded.",
 }
 
 
@@ -75,7 +75,7 @@ def make_error_response(error: Exception, path: str, metrics: Metrics) -> JSONRe
     if isinstance(error, Refusal) and status != HTTPStatus.GATEWAY_TIMEOUT:
         headers["Retry-After"] = str(getattr(error, "retry_after", _RETRY_SECONDS))
     if isinstance(error, Draining):
-        headers["Connection"] = "close"  # the next request reaches another process, or this one once it is ready
+        headers["Connection"] = "close"  # the next request then reaches another process, or this one when it is ready
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     message = _make_message(error, status)
@@ -90,7 +90,9 @@ def make_error_response(error: Exception, path: str, metrics: Metrics) -> JSONRe
 
 
 def describe_errors(descriptions: dict[int, str], content: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    """Describe the errors of a dialect for OpenAPI, by status, and those of all dialects; `content` is their body."""
+    """Describe for OpenAPI, by status, the errors of a dialect and those common to all dialects; `content` is their
+    body.
+    """
     texts = sorted({**_DESCRIPTIONS, **descriptions}.items())
     return {status: {"description": text, "content": content} for status, text in texts}
 
@@ -123,6 +125,6 @@ def _make_message(error: Exception, status: int) -> str:
             first = error.errors()[0]
             return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, Refusal):
-        return "the service has failed at this request; its log says at which place"
+        return "internal error; the log of the service shows where it occurred"
     # Lone surrogates cannot be encoded.
     return str(error).encode("utf-8", "backslashreplace").decode("utf-8")

@@ -12,11 +12,11 @@ from html.parser import HTMLParser
 from typing import Literal, NamedTuple
 
 RAW = frozenset({"script", "style", "textarea", "title", "xmp"})
-"""Elements of HTML in which a browser reads text up to their end tag, whatever it looks like."""
+"""Elements of HTML whose content a browser reads as text up to their end tag."""
 
 _VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())  # noqa: SIM905 - a list of words
 _NAME = re.compile(r"</?([A-Za-z_][^\s/>]*)")
-# A tag from its "<" to its ">", which a quoted value may hold, too. Taken once and for all, so that time is linear.
+# A tag from its "<" to its ">", which quoted values may also contain. Possessive, so that matching takes linear time.
 _TAG = re.compile(r"""</?[A-Za-z_][^\s/>]*+(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?)*+>""")
 _CLOSINGS = {"<!--": "-->", "<![CDATA[": "]]>", "<!": ">", "<?": ">"}
 
@@ -27,9 +27,10 @@ class Part(NamedTuple):
     """A tag, a comment or a text.
 
     Args:
-        raw: as it is written.
-        shape: of a tag, whether it opens or closes an element or is one by itself; text; or other, as a comment.
-        name: name of the element, in small letters for HTML.
+        raw: the source text of the part.
+        shape: for a tag, whether it opens or closes an element or is empty; otherwise text, or other, such as a
+            comment.
+        name: name of the element, in lower case for HTML.
     """
 
     raw: str
@@ -38,9 +39,9 @@ class Part(NamedTuple):
 
 
 def parse_markup(markup: str, *, is_xml: bool) -> Iterator[Part]:
-    """Parse markup into parts; joined, they are the markup.
+    """Parse markup into parts, whose concatenation is the markup.
 
-    A tag or comment that is never closed is text, and so is all that follows. In XML names are case-sensitive, and only
+    A tag or comment that is never closed, and all that follows, is text. In XML names are case-sensitive, and only
     `/>` makes an element of a single tag.
     """
     begin = place = 0
@@ -63,9 +64,9 @@ def parse_markup(markup: str, *, is_xml: bool) -> Iterator[Part]:
 
 
 def _read_construct(markup: str, place: int, *, is_xml: bool) -> tuple[int, Shape, str]:
-    """Find where the part that begins with the "<" at `place` ends, and its shape and name.
+    """Find the end, shape and name of the part that begins with the "<" at `place`.
 
-    The end is -1 where nothing closes it, and `place` where the "<" is text.
+    The end is -1 if the part is not closed, and `place` if the "<" is text.
     """
     for opening, closing in _CLOSINGS.items():
         if markup.startswith(opening, place):
@@ -86,9 +87,11 @@ def _read_construct(markup: str, place: int, *, is_xml: bool) -> tuple[int, Shap
 
 
 def parse_attributes(tag: Part) -> dict[str, str]:
-    """Parse a start tag's attributes into values by names in small letters; the first of those that come twice."""
+    """Parse a start tag's attributes to a mapping from lower-case names to values; of duplicates, the first is
+    taken.
+    """
     reader = _AttributeParser()
-    # Elements of XML may have names that are none in HTML.
+    # Names of XML elements need not be valid in HTML.
     reader.feed("<x" + tag.raw[1 + len(tag.name) :])
     return reader.found
 
@@ -108,14 +111,15 @@ _INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark math nobr q rb rp rt ruby s "  # noqa: SIM905
     "samp small span strike strong sub sup svg time tt u var wbr".split()
 )
-"""Elements that stand in a sentence; any other begins and ends a paragraph."""
+"""Inline elements, which may stand within a sentence; any other begins and ends a paragraph."""
 
 _UNTRANSLATED = frozenset("code kbd math noscript samp script style svg template textarea var xmp".split())  # noqa: SIM905
 _ENDS_ITSELF = frozenset("dd dt li option p td th tr".split())  # noqa: SIM905
 """Elements whose end tag may be left out where the next one of them begins."""
 
 _Reason = Literal["name", "attribute"] | None
-"""Why the text of an element is kept: its name, or an attribute, which an element inside may revoke."""
+"""The reason why the text of an element is not translated: its name, or an attribute, which an inner element may
+override."""
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
 
@@ -125,7 +129,7 @@ class MarkupRules:
     """How markup is divided into passages.
 
     Args:
-        is_xml: names are case-sensitive, and an element is inline where it stands beside text.
+        is_xml: names are case-sensitive, and an element is inline if it is next to text.
         splitting: further elements that begin and end a paragraph.
         non_splitting: elements that are inline in any case.
         ignored: elements whose text is kept.
@@ -139,7 +143,7 @@ class MarkupRules:
     detects_outline: bool = True
 
     def is_inline(self, name: str, *, is_beside_text: bool) -> bool:
-        """Return whether an element stands in a sentence."""
+        """Return whether an element is inline."""
         if name in self.splitting:
             return False
         if name in self.non_splitting or not self.detects_outline:
@@ -152,8 +156,8 @@ class Passage:
     """Text with inline tags that is translated as a whole.
 
     Args:
-        parts: in order; no space is at either end.
-        keeps_spaces: whether line ends and runs of spaces mean something, as in `<pre>`.
+        parts: in order, without spaces at either end.
+        keeps_spaces: whether line ends and repeated spaces are significant, as in `<pre>`.
     """
 
     parts: tuple[Part, ...]
@@ -168,7 +172,7 @@ class Passage:
         """Return a mark for each tag: `<m0>` and `</m0>` for a pair, `<m1/>` for any other."""
         everything = "".join(self.get_texts())
         letters = "m"
-        while f"<{letters}" in everything or f"</{letters}" in everything:  # a text about marks
+        while f"<{letters}" in everything or f"</{letters}" in everything:  # the text itself contains such marks
             letters += "m"
         tags = [part for part in self.parts if part.shape != "text"]
         marks = [f"<{letters}{place}/>" for place in range(len(tags))]
@@ -182,7 +186,9 @@ class Passage:
         return "".join(next(texts) if part.shape == "text" else next(marks) for part in self.parts)
 
     def restore_tags(self, translation: str) -> str | None:
-        """Replace the marks in a translation of `to_marked_text` by tags; None if a mark is missing, twice or moved."""
+        """Replace the marks in a translation of `to_marked_text` by tags; None if a mark is missing, repeated or out of
+        order.
+        """
         marks = self.get_marks()
         letters = marks[0].strip("</>0123456789") if marks else ""
         pieces = re.split(rf"(</?{letters}\d+/?>)", translation) if marks else [translation]
@@ -198,12 +204,14 @@ class Passage:
 
 
 def escape_text(text: str) -> str:
-    """Escape text for markup; quotation marks mean nothing between tags."""
+    """Escape text for markup; quotation marks need no escape between tags."""
     return escape(text, quote=False)
 
 
 def split_markup(markup: str, rules: MarkupRules) -> list[str | Passage]:
-    """Split markup into passages, which are translated, and strings, which are kept; joined, they are the markup."""
+    """Split markup into passages, which are translated, and strings, which are kept; their concatenation is the
+    markup.
+    """
     found: list[str | Passage] = []
     waiting: list[Part] = []
     keeps_spaces = False
@@ -227,7 +235,7 @@ def _mark_inline(all_parts: Sequence[Part], rules: MarkupRules) -> Iterator[tupl
     for place, part in enumerate(all_parts):
         were_kept = elements.are_kept
         elements.read(part)
-        if not (were_kept and elements.are_kept):  # what is kept is inline if both its ends are
+        if not (were_kept and elements.are_kept):  # kept text is inline if both of its tags are
             is_inline = (is_inline or not were_kept) and (
                 part.shape in {"text", "other"} or rules.is_inline(part.name, is_beside_text=place in beside_text)
             )
@@ -248,7 +256,9 @@ class _OpenElements:
         self._ends_itself = frozenset[str]() if rules.is_xml else _ENDS_ITSELF
         self._names: list[str] = []
         self._counts: Counter[str] = Counter()
-        self._reasons: list[_Reason] = [None]  # why the text of each is kept, behind that of what is in none
+        self._reasons: list[_Reason] = [
+            None
+        ]  # why the text of each open element is kept; the first entry is for text outside all elements
 
     @property
     def are_kept(self) -> bool:
@@ -274,8 +284,10 @@ class _OpenElements:
 
 
 def _find_reason(tag: Part, outer: _Reason) -> _Reason:
-    """Find why the text of an element within another is kept, if it is; its attributes count first."""
-    if outer == "name" or "translate" not in tag.raw.lower():  # as of most: reading attributes takes a while
+    """Find why the text of an inner element is kept, if it is; its own attributes take precedence."""
+    if (
+        outer == "name" or "translate" not in tag.raw.lower()
+    ):  # most elements have no attributes, and parsing them is slow
         return outer
     found = parse_attributes(tag)
     says = found.get("translate", "").lower()

@@ -1,7 +1,7 @@
 """Middleware that every request passes before a dialect reads it: log, rate limit, body limit, API keys.
 
-They are given HTTP requests only: the server has neither WebSockets nor ASGI's lifespan. From the outside to the
-inside: `SecurityHeaders`, CORS, `RequestLog`, `RateLimit`, `BodyLimit`, `CancelOnDisconnect`.
+They receive HTTP requests only: the server uses neither WebSockets nor ASGI's lifespan. From the outside in:
+`SecurityHeaders`, CORS, `RequestLog`, `RateLimit`, `BodyLimit`, `CancelOnDisconnect`.
 """
 
 import asyncio
@@ -36,22 +36,24 @@ READINESS_PROBES = ("/v2/health/ready", "/readyz")
 """Paths of readiness probes; HEAD is allowed."""
 
 CLIENT_LEFT = 499
-"""Status that is logged where the client left before it got a response, as nginx does."""
+"""Status that is logged if the client disconnects before the response, as in nginx."""
 
 BODY_SECONDS = 30.0
-"""Time for a body to arrive, so that a slow client occupies no more than a connection."""
+"""Maximum time for a body to arrive, so that a slow client occupies only a connection."""
 
 UNKNOWN_BYTES = 262_144
-"""Most bytes of a body that may contain the API key, as LibreTranslate's does: it is read before the key is known."""
+"""Maximum size in bytes of a body that may contain the API key (as with LibreTranslate), which is read before the key
+is checked."""
 
 _DISCARDED = 16
-"""Multiple of the limit that is read and thrown away, as clients read no response before they have sent everything."""
+"""Multiple of the limit that is read and discarded, as clients read no response before they have sent the whole
+body."""
 
 _HELD = 32
-"""Multiple of the limit that the bodies of all requests may have together."""
+"""Maximum total size of the bodies of all requests, as a multiple of the limit of one."""
 
 _MAX_CLIENTS = 10_000
-"""Clients whose rate is remembered; those whose last request is longest ago are forgotten first."""
+"""Maximum number of clients whose rate is tracked; the least recently active are dropped first."""
 
 _UNCOUNTED = {*LIVENESS_PROBES, *READINESS_PROBES, "/", "/docs", "/openapi.json", "/languages", "/frontend/settings"}
 _UNCOUNTED_PREFIXES = ("/page/", "/docs/")
@@ -59,7 +61,7 @@ _SCHEMES = {"bearer", "deepl-auth-key"}
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SECURITY_HEADERS = {
-    # Responses are data: a browser that shows one as a page may load and run nothing. Pages bring their own policy.
+    # Responses are data: a browser that shows one as a page must not load or run anything. Pages set their own policy.
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
@@ -90,9 +92,9 @@ class SecurityHeaders:
 
 
 class RequestLog:
-    """Middleware that logs and counts each request, gives it an id, and answers for unexpected errors.
+    """Middleware that logs and counts each request, assigns it an id, and handles unexpected errors.
 
-    Log and metrics have the route instead of the path, as paths may contain texts and API keys.
+    Log and metrics contain the route instead of the path, as paths may contain texts and API keys.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -140,17 +142,19 @@ class RequestLog:
 
 
 class RequestRate:
-    """Token bucket of `per_minute` requests for each client, of which as many may come at once; 0 is any number."""
+    """Token bucket of `per_minute` requests for each client, all of which may arrive at once; 0: no limit."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_minute = per_minute
         self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests that are left, and since when
+        self._buckets: OrderedDict[str, tuple[float, float]] = (
+            OrderedDict()
+        )  # remaining requests, and the time of that count
 
     def count(self, client: str) -> None:
         """Count a request of a client.
 
-        Of an IPv6 address only the first 64 bits count, as a client chooses the others itself.
+        Of an IPv6 address only the first 64 bits are used, as a client may choose the others.
 
         Raises:
             RateExceeded: the client sends too many requests.
@@ -166,13 +170,13 @@ class RequestRate:
             self._buckets.popitem(last=False)
         if is_exceeded:
             seconds = math.ceil((1 - requests) * 60 / self.per_minute)
-            raise RateExceeded(f"more than {self.per_minute} requests a minute: ask again in {seconds} s", seconds)
+            raise RateExceeded(f"more than {self.per_minute} requests per minute: retry in {seconds} s", seconds)
 
 
 class RateLimit:
     """Middleware that refuses clients with too many requests before a key is compared or a body read.
 
-    Keys therefore cannot be guessed one after the other. Paths that need no key and compute nothing are not counted.
+    This also limits the guessing of keys. Paths that need no key and compute nothing are not counted.
     """
 
     def __init__(self, app: ASGIApp, rate: RequestRate, metrics: Metrics) -> None:
@@ -192,21 +196,21 @@ class RateLimit:
 
 
 class Authorization:
-    """API keys, compared in a time that does not depend on them; without any, no key is needed.
+    """API keys, compared in constant time; without any, no key is required.
 
     Raises:
-        ConfigError: a key has characters that a header cannot have, or is short enough to be guessed.
+        ConfigError: a key has characters that a header cannot contain, or is too short.
     """
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
         for number, key in enumerate(keys, start=1):
             if not re.fullmatch(r"[!-~]{16,}", key):
-                raise ConfigError(f"API key {number}: must be at least 16 letters, digits or signs of ASCII, unspaced")
+                raise ConfigError(f"API key {number}: must be at least 16 printable ASCII characters without spaces")
         self._digests = [_digest(key) for key in keys]
 
     @classmethod
     def read(cls, path: Path) -> "Authorization":
-        """Read keys from a file with one key a line; blank lines and lines that begin with # are skipped.
+        """Read keys from a file with one key per line; blank lines and lines that begin with # are skipped.
 
         Raises:
             ConfigError: the file has no key, or an invalid one.
@@ -215,19 +219,19 @@ class Authorization:
         lines = (line.strip() for line in read_lines(path))
         keys = [line for line in lines if line and not line.startswith("#")]
         if not keys:
-            raise ConfigError(f"{path}: has no API key: write one in each line, or leave --api-key-file out")
+            raise ConfigError(f"{path}: contains no API key: write one per line, or leave --api-key-file out")
         return cls(keys)
 
     @property
     def is_required(self) -> bool:
-        """Whether a key is needed."""
+        """Whether a key is required."""
         return bool(self._digests)
 
     def check(self, request: Request, key: str | None = None) -> None:
-        """Check the key of a request: that of its header, as in "Bearer KEY", or else `key`, that among its parameters.
+        """Check the key of a request: the one in its header, as in "Bearer KEY", or else `key`, from its parameters.
 
         Raises:
-            NotAuthorized: the key is missing or not known.
+            NotAuthorized: the key is missing or unknown.
         """
         if not self._digests:
             return
@@ -238,7 +242,7 @@ class Authorization:
             raise NotAuthorized(is_missing=False)
 
     def check_header(self, request: Request) -> bool | None:
-        """Return whether the header of a request has a known key; None if it has no key, but its body may."""
+        """Return whether the header of a request has a known key; None if it has none and the body may contain one."""
         if not self._digests:
             return True
         key = _read_header_key(request)
@@ -255,7 +259,7 @@ class Authorization:
 class BodyLimit:
     """Middleware that reads bodies into one message, and refuses those that are too large or too slow.
 
-    The body of a request whose header shows that it has no known key is not read.
+    The body of a request without a known key is not read, unless the body itself may contain the key.
     """
 
     def __init__(
@@ -286,9 +290,9 @@ class BodyLimit:
             self._release(chunks)
             refusal: Exception = error
             if isinstance(error, TimeoutError):
-                refusal = BodyTooSlow(f"the body did not arrive within {self._seconds:g} s: send it again")
+                refusal = BodyTooSlow(f"the body did not arrive within {self._seconds:g} s: retry")
             response = make_error_response(refusal, scope["path"], self._metrics)
-            response.headers["Connection"] = "close"  # the rest of the body is not the next request
+            response.headers["Connection"] = "close"  # the rest of the body must not be read as the next request
             await response(scope, receive, send)
             return
         chunks[:] = [b"".join(chunks)]
@@ -298,7 +302,7 @@ class BodyLimit:
             if messages:
                 return messages.pop()
             while (message := await receive())["type"] == "http.request":
-                pass  # part of a body that was not read
+                pass  # a part of the body was not read
             return message
 
         try:
@@ -321,7 +325,7 @@ class BodyLimit:
                 self._release(chunks)
                 continue
             if self._num_held + len(chunk) > _HELD * self._max_bytes:
-                raise BodiesFull("too many large requests arrive: ask again in a second")
+                raise BodiesFull("too many large requests at once: retry in a second")
             self._num_held += len(chunk)
             chunks.append(chunk)
         if size > max_bytes:
@@ -359,7 +363,7 @@ class CancelOnDisconnect:
                     with suppress(asyncio.CancelledError):
                         await task
         if not working.cancelled():
-            working.result()  # raises the error of the app, if there is one
+            working.result()  # re-raises an error of the app
 
 
 def get_service(request: Request) -> Service:
@@ -370,10 +374,10 @@ def get_service(request: Request) -> Service:
 
 @contextmanager
 def admit_request(request: Request, key: str | None = None) -> Iterator[Service]:
-    """Admit a request while the service is open, and give the service that answers it.
+    """Admit a request while the service is open, and return the service.
 
     Raises:
-        Draining: the service is not open yet, or not any more.
+        Draining: the service is starting or stopping.
         NotAuthorized: neither the header nor `key` is a known API key.
     """
     service = get_service(request)
@@ -400,7 +404,7 @@ def _digest(key: str) -> bytes:
 def _find_network(address: str) -> str:
     try:
         found = ip_address(address)
-    except ValueError:  # a proxy may give names, and a Unix socket has none
+    except ValueError:  # a proxy may give a name instead of an address, and a Unix socket gives none
         return address
     if not isinstance(found, IPv6Address):
         return address

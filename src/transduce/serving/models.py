@@ -1,4 +1,4 @@
-"""Loaded models, one for each pair of languages: loading, renewal when their files change, languages, detection."""
+"""Loaded models, one per language pair: loading, reloading when their files change, languages, language detection."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ from transduce.translation import (
 _WARM_UP = ["1 2 3.", "A man, a plan, a canal."]
 
 _DETECTED_CHARACTERS = 2_000
-"""Characters of a text that language detection reads: more take time and change nothing."""
+"""Maximum number of characters that language detection reads; more take time without changing the result."""
 
 Fingerprint = tuple[tuple[str, int, int, int], ...]
 LanguagePair = tuple[str, str]
@@ -64,10 +64,10 @@ class ModelInfo(DescribedFields):
     """Number of parameters of the network; null for engines other than the native one."""
 
     max_pieces: int
-    """Pieces of the longest sentence that is read as a whole; longer ones are translated in parts."""
+    """Maximum number of pieces of a sentence that is translated as a whole; longer ones are translated in parts."""
 
     beam: int
-    """Hypotheses for a sentence, unless a request asks for others."""
+    """Default number of hypotheses per sentence."""
 
     @property
     def pair(self) -> LanguagePair:
@@ -82,22 +82,22 @@ class ModelSettings:
     engine: str = NATIVE
     device: str = "auto"
     precision: str = "float32"
-    """Float32 gives a text the same translation whatever it is translated with."""
+    """With float32, the translation of a text does not depend on the other texts in its batch."""
     source_language: str = ""
-    """Source language of models that do not name it."""
+    """Source language of models without a recorded one."""
     target_language: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model that has translated something.
+    """A loaded and tested model.
 
     Args:
         info: its description.
-        translator: the model with its own settings of the search.
+        translator: the model with its own search settings.
         fingerprint: fingerprint of the files that it was loaded from.
-        head: the attention head that its calibration names for alignment, if it is calibrated.
-        confidence: its calibration, if it is calibrated.
+        head: the attention head for word alignment, from the model's calibration; None if not calibrated.
+        confidence: the model's calibration; None if not calibrated.
     """
 
     info: ModelInfo
@@ -108,26 +108,26 @@ class LoadedModel:
 
     @classmethod
     def load(cls, path: Path, settings: ModelSettings, report: Callable[[str], None] = lambda _: None) -> "LoadedModel":
-        """Load a model and translate something with it.
+        """Load a model and test it by a translation.
 
         Raises:
-            BundleError: it is missing, damaged, or was changed meanwhile.
-            ConfigError: it does not name its languages, or engine, device or precision are not available.
+            BundleError: it is missing or damaged, or was changed while it was loaded.
+            ConfigError: it has no recorded languages, or the engine, device or precision is not available.
         """
         fingerprint = compute_fingerprint(path)
         precision = settings.precision
         if settings.engine != NATIVE and precision == "float32":
-            precision = "auto"  # what an exported folder has
+            precision = "auto"  # the metadata of an exported folder
         translator = load_translator(path, settings.engine, device=settings.device, precision=precision, report=report)
         source = translator.source_language = translator.source_language or settings.source_language
         target = translator.target_language = translator.target_language or settings.target_language
         if not source or not target:
             raise ConfigError(
-                f"{path}: does not say which languages it translates, and requests name them: give "
-                f"--source-language and --target-language, as in --source-language en --target-language de"
+                f"{path}: has no recorded languages, which a service needs: give them, as in --source-language en "
+                "--target-language de"
             )
         bundle = Bundle.open(find_bundle(path)) if settings.engine == NATIVE else None
-        engine = find_pytorch_engine(translator.engine)  # loads PyTorch now, as requests may need it
+        engine = find_pytorch_engine(translator.engine)  # loads PyTorch now, not during a request
         info = ModelInfo(
             source=source,
             target=target,
@@ -143,11 +143,11 @@ class LoadedModel:
         head = None if bundle is None else AlignmentHead.load(bundle)
         confidence = None if bundle is None else Confidence.load(bundle)
         if compute_fingerprint(path) != fingerprint:
-            raise BundleError(f"{path}: was changed while it was loaded: load it again")
+            raise BundleError(f"{path}: was changed while it was being loaded: try again")
         return cls(info, translator, fingerprint, head, confidence)
 
     def make_line_translator(self, options: TranslationOptions) -> LineTranslator:
-        """Make a translator with the options, which are checked."""
+        """Check the options, and make a translator with them."""
         return LineTranslator(self.translator, options.widen_beam(self.translator.search), self.head)
 
 
@@ -160,7 +160,7 @@ class Models:
         self._paths = tuple(paths)
         self._settings, self._metrics, self._report = settings, metrics, report
         self._loaded: dict[Path, LoadedModel] = {}
-        self._seen: dict[Path, Fingerprint] = {}  # of a change that may still be going on
+        self._seen: dict[Path, Fingerprint] = {}  # of changes that may still be in progress
         self._refused: dict[Path, Fingerprint] = {}
 
     @property
@@ -170,20 +170,22 @@ class Models:
 
     @property
     def num_workers(self) -> int:
-        """Batches to compute at a time: one on each core of a processor; a GPU gains nothing from several."""
+        """Number of batches computed concurrently: one per CPU core; a single one on a GPU, which gains nothing from
+        more.
+        """
         is_native = self._settings.engine == NATIVE
         if is_native and find_device(self._settings.device).type != "cpu":
             return 1
         return torch.get_num_threads()
 
     def find(self, pair: LanguagePair) -> LoadedModel | None:
-        """Find the model of a pair of languages."""
+        """Find the model of a language pair."""
         return next((model for model in self._loaded.values() if model.info.pair == pair), None)
 
     def load(self) -> None:
         """Load all models; see `Service.start`."""
         if not self._paths:
-            raise ConfigError("there is no model to serve: give a bundle")
+            raise ConfigError("no model to serve: give a bundle")
         for path in self._paths:
             model = LoadedModel.load(path, self._settings, self._report)
             pair = model.info.pair
@@ -195,9 +197,9 @@ class Models:
         self._metrics.set_models(map(asdict, self.infos))
 
     async def watch(self, seconds: float) -> None:
-        """Check the models' files every so many seconds, and load those that have changed; never returns.
+        """Check the models' files at intervals, and reload models whose files have changed; never returns.
 
-        A new model replaces the old one once it has translated something. If it cannot be loaded, the old one stays.
+        A new model replaces the old one after a test translation. If it cannot be loaded, the old one is kept.
         """
         while True:
             await asyncio.sleep(seconds)
@@ -206,10 +208,10 @@ class Models:
                     await self._reload(path)
 
     def _has_changed(self, path: Path) -> bool:
-        """Return whether files differ from those loaded or refused, and have not changed since the last check."""
+        """Return whether files differ from those loaded or rejected, and have not changed since the last check."""
         try:
             found = compute_fingerprint(path)
-        except BundleError:  # for a moment, or for good: the old model stays
+        except BundleError:  # missing, briefly or permanently: the old model is kept
             return False
         before, self._seen[path] = self._seen.get(path), found
         return found == before and found not in (self._loaded[path].fingerprint, self._refused.get(path))
@@ -219,16 +221,16 @@ class Models:
         try:
             new = await asyncio.to_thread(LoadedModel.load, path, self._settings)
             if new.info.pair != old.pair:
-                raise ConfigError(f"it translates {'-'.join(new.info.pair)}, and not {'-'.join(old.pair)} any more")  # noqa: TRY301
-        except Exception as error:  # noqa: BLE001 - whatever it is, the old model stays
+                raise ConfigError(f"it translates {'-'.join(new.info.pair)}, no longer {'-'.join(old.pair)}")  # noqa: TRY301
+        except Exception as error:  # noqa: BLE001 - after any error the old model is kept
             self._refused[path] = self._seen[path]
             self._metrics.reloads.labels("refused").inc()
-            self._report(f"{path} was changed, and is refused: {error}; the old model stays")
+            self._report(f"{path} has changed and could not be loaded: {error}; the old model is kept")
             return
         self._loaded[path] = new
         self._metrics.reloads.labels("loaded").inc()
         self._metrics.set_models(map(asdict, self.infos))
-        self._report(f"{path} was changed, and is loaded anew")
+        self._report(f"{path} has changed; reloaded")
 
 
 def compute_fingerprint(path: Path) -> Fingerprint:
@@ -241,7 +243,7 @@ def compute_fingerprint(path: Path) -> Fingerprint:
         try:
             folder = find_bundle(path)
         except BundleError:
-            if not (path.is_dir() and any(path.glob("*.json"))):  # models of other engines have some
+            if not (path.is_dir() and any(path.glob("*.json"))):  # models of other engines may have subfolders
                 raise
             folder = path
         stats = {file.name: file.stat() for file in sorted(folder.iterdir()) if file.is_file()}
@@ -257,7 +259,7 @@ def _get_name(path: Path) -> str:
 
 
 def _find_precision(path: Path, settings: ModelSettings) -> str:
-    """Return the precision of a loaded model: that of a folder which was exported, or else that of the settings."""
+    """Return the precision of a loaded model: that of an exported folder, or else that of the settings."""
     file = ENGINES.get(settings.engine)
     if file is None:
         return settings.precision
@@ -276,30 +278,32 @@ class Languages:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Languages that are translated."""
+        """All source languages."""
         return tuple(self._targets)
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Languages that are translated into."""
+        """All target languages."""
         return tuple(dict.fromkeys(target for targets in self._targets.values() for target in targets))
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Sources, and then targets that are no sources."""
+        """All source languages, then the targets that are not sources."""
         return tuple(dict.fromkeys((*self.sources, *self.targets)))
 
     def get_targets(self, source: str) -> tuple[str, ...]:
-        """Return the languages that a source is translated into."""
+        """Return the target languages of a source."""
         return tuple(self._targets.get(source, ()))
 
     def get_sources(self, target: str) -> tuple[str, ...]:
-        """Return the languages that are translated into a target."""
+        """Return the source languages of a target."""
         return tuple(source for source, targets in self._targets.items() if target in targets)
 
 
 def find_language(code: str, codes: Iterable[str]) -> str | None:
-    """Find the code that clients mean: "DE" is "de", "en-US" is "en" if there is no other English, "en" is "en-GB"."""
+    """Find the model's code for a client's code: "DE" is "de", "en-US" is "en" if there is no other English, "en" is
+    "en-GB".
+    """
     known = {_normalize_code(one): one for one in reversed(list(codes))}
     normalized = _normalize_code(code)
     base = normalized.partition("-")[0]
@@ -316,7 +320,7 @@ def get_language_name(code: str) -> str:
 
 
 def _normalize_code(code: str) -> str:
-    """Return the code of Argos packages, or else the code in small letters."""
+    """Return the code used in Argos packages, or else the code in lower case."""
     try:
         return argos_code(code.strip())
     except BundleError:
@@ -344,9 +348,9 @@ def _restrict_identifier(bases: frozenset[str]) -> Any:  # noqa: ANN401 - a libr
 
 
 def rank_languages(text: str, languages: Sequence[str]) -> list[DetectedLanguage]:
-    """Rank languages by the probability, among each other, that a text is in them, best first.
+    """Rank languages by their probability, relative to each other, of being the language of a text, best first.
 
-    py3langid knows 97 languages. Others come last with probability 0, as do all for a text without letters.
+    py3langid supports 97 languages. Others come last with probability 0, as do all for a text without letters.
     """
     bases = {language.lower().partition("-")[0]: language for language in reversed(languages)}
     known = frozenset(bases).intersection(load_language_identifier().labels)

@@ -21,7 +21,7 @@ _LOG_LEVELS = {
     "transduce.serving": logging.INFO,
     "uvicorn": logging.WARNING,
     "asyncio": logging.ERROR,
-    "python_multipart": logging.ERROR,  # its warnings have bytes of the form that it cannot read
+    "python_multipart": logging.ERROR,  # its warnings contain bytes of forms that it cannot parse
 }
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -31,7 +31,7 @@ _MODEL_LABELS = ("model", "source", "target", "engine", "precision", "digest")
 
 
 class Metrics:
-    """Counters, gauges and histograms of one service, in a registry of their own; simple ones are attributes."""
+    """Counters, gauges and histograms of one service, in a separate registry; metrics without labels are attributes."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -39,38 +39,42 @@ class Metrics:
         gauge = partial(Gauge, namespace="transduce", registry=self.registry)
         histogram = partial(Histogram, namespace="transduce", registry=self.registry)
         request_labels = ("route", "status", "pair")
-        self._requests = counter("requests", "Requests that were answered.", request_labels)
-        self._seconds = histogram("request_seconds", "From a request to its answer.", request_labels, buckets=_SECONDS)
-        self.requests_in_flight = gauge("requests_in_flight", "Requests that are being answered.")
-        self.refusals = counter("refusals", "Requests that were not served.", ("reason",))
-        self._wait = histogram("queue_wait_seconds", "From a sentence's arrival to its batch.", buckets=_SECONDS)
-        self._batch_sentences = histogram("batch_sentences", "Sentences of a batch.", buckets=_SENTENCES)
-        self._batch_tokens = histogram("batch_tokens", "Source tokens of a batch, padding excluded.", buckets=_TOKENS)
+        self._requests = counter("requests", "Answered requests.", request_labels)
+        self._seconds = histogram(
+            "request_seconds", "Time from a request to its response.", request_labels, buckets=_SECONDS
+        )
+        self.requests_in_flight = gauge("requests_in_flight", "Requests in progress.")
+        self.refusals = counter("refusals", "Rejected requests.", ("reason",))
+        self._wait = histogram(
+            "queue_wait_seconds", "Time from a sentence's arrival to the start of its batch.", buckets=_SECONDS
+        )
+        self._batch_sentences = histogram("batch_sentences", "Sentences per batch.", buckets=_SENTENCES)
+        self._batch_tokens = histogram("batch_tokens", "Source tokens per batch, padding excluded.", buckets=_TOKENS)
         self._batch_seconds = histogram("batch_seconds", "Time to compute a batch.", buckets=_SECONDS)
-        self._padding = counter("padding_tokens", "Padding that was computed with source tokens.")
+        self._padding = counter("padding_tokens", "Padding tokens computed along with source tokens.")
         self._failures = counter("failed_sentences", "Sentences whose computation raised an error.")
         self._queues: list[tuple[Callable[[], float], Callable[[], float]]] = []
-        gauge("queue_tokens", "Source tokens that wait.").set_function(
+        gauge("queue_tokens", "Source tokens in the queue.").set_function(
             lambda: sum(count_tokens() for count_tokens, _ in self._queues)
         )
-        gauge("queue_sentences", "Sentences that wait.").set_function(
+        gauge("queue_sentences", "Sentences in the queue.").set_function(
             lambda: sum(count_sentences() for _, count_sentences in self._queues)
         )
         self._pairs: set[str] = set()
         self._models = gauge("model_info", "1 for each loaded model.", _MODEL_LABELS)
-        self.reloads = counter("reloads", "Models that were changed on disk.", ("outcome",))
+        self.reloads = counter("reloads", "Reloads of models that changed on disk.", ("outcome",))
 
     def export(self) -> tuple[bytes, str]:
-        """Return all metrics in the format of Prometheus, and the media type of that."""
+        """Return all metrics in the Prometheus text format, and its media type."""
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     def count_request(self, route: str, status: int, pair: str, seconds: float) -> None:
-        """Count a request that was answered.
+        """Count an answered request.
 
         Args:
             route: path of the route, as in "/v1/translate"; "" if no route matched.
             status: HTTP status.
-            pair: languages, as in "en-de", or "*-de" for several sources; counted as "" unless a model has them.
+            pair: languages, as in "en-de", or "*-de" for several sources; counted as "" unless a model translates them.
             seconds: from the request's arrival to the end of its response.
         """
         labels = (route, str(status), pair if pair in self._pairs else "")  # clients cannot create labels
@@ -78,7 +82,7 @@ class Metrics:
         self._seconds.labels(*labels).observe(seconds)
 
     def watch_queue(self, count_tokens: Callable[[], float], count_sentences: Callable[[], float]) -> None:
-        """Add a queue whose length is exported; several queues are added up."""
+        """Add a queue whose length is exported; the lengths of several queues are summed."""
         self._queues.append((count_tokens, count_sentences))
 
     def record_batch_start(self, waited: Sequence[float], lengths: Sequence[int], num_padding: int) -> None:
@@ -108,7 +112,7 @@ class _LogFormatter(logging.Formatter):
         self._is_json = log_format == "json"
 
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage().partition("\n")[0]  # asyncio writes the text of errors behind it
+        message = record.getMessage().partition("\n")[0]  # asyncio appends the text of errors
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         facts = dict(getattr(record, "facts", {}))
         if record.exc_info and record.exc_info[1] is not None:
@@ -121,7 +125,7 @@ class _LogFormatter(logging.Formatter):
 
 
 def start_logging(log_format: LogFormat) -> None:
-    """Write the logs of the service and of the libraries that it stands on to standard error."""
+    """Write the logs of the service and of its libraries to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(_LogFormatter(log_format))
     for name, level in _LOG_LEVELS.items():

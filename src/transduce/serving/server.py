@@ -1,4 +1,4 @@
-"""The server process: it listens, loads the models, and stops when it is told to, and it limits connections."""
+"""The server process: it listens, loads the models, limits connections, and stops on a signal."""
 
 import asyncio
 import contextlib
@@ -16,34 +16,37 @@ from transduce.errors import UserError
 from transduce.serving.service import Service
 
 MAX_HEAD_BYTES = 65_536
-"""Most bytes of a request's head, and of its body's chunk headers beyond `_CHUNK_BYTES` for each byte."""
+"""Maximum size in bytes of a request's headers, and of its chunk headers beyond `_CHUNK_BYTES` per byte of the body."""
 
 HEAD_SECONDS = 30.0
-"""Time for a connection's first request to begin, and for the headers of each request to arrive."""
+"""Maximum time in seconds for a connection's first request to begin, and for the headers of each request to arrive."""
 
 WRITE_SECONDS = 60.0
-"""Time for a client to read some more of a response; 15 kB a second are enough, as systems send in portions."""
+"""Maximum time in seconds in which a client reads nothing of a response; 15 kB per second suffice, as systems send in
+blocks."""
 
 _PART_BYTES = 4_096
-"""What arrives is parsed in parts of so many bytes, after each of which the limit is checked."""
+"""Received data are parsed in parts of this many bytes, after each of which the limit is checked."""
 
 _CHUNK_BYTES = 8
-"""Bytes for each byte of a body sent in chunks: the smallest chunk takes 6."""
+"""Bytes allowed per byte of a body sent in chunks: a chunk of one byte takes 6."""
 
 _WATCH_SECONDS = 3.0
 """Seconds between two checks of a connection."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """HTTP protocol that closes connections with endless headers, requests that do not arrive or responses not read."""
+    """HTTP protocol that closes connections with oversized headers, requests that do not arrive or responses that are
+    not read.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=0)  # what is not sent only shrinks, until everything is sent
+        transport.set_write_buffer_limits(high=0)  # the unsent part only shrinks until the whole response is sent
         self._num_bytes = self._num_body_bytes = self._num_unsent = 0
         now = self.loop.time()
-        self._waiting_since: float | None = now  # for headers, or for the rest of a body that nobody wants
+        self._waiting_since: float | None = now  # for headers, or for the rest of a rejected body
         self._sent_at = now
         self._watching = self.loop.call_later(_WATCH_SECONDS, self._watch)
 
@@ -62,7 +65,7 @@ class LimitedProtocol(HttpToolsProtocol):
             super().data_received(part)
             allowed = MAX_HEAD_BYTES + (1 + _CHUNK_BYTES) * self._num_body_bytes
             if self._num_bytes > allowed and not self.transport.is_closing():
-                self.send_400_response("The headers of this request have more than 65,536 bytes.")
+                self.send_400_response("The headers of this request exceed 65,536 bytes.")
 
     def on_message_begin(self) -> None:
         """Wait for the headers of a request."""
@@ -102,7 +105,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._sent_at = now
         self._num_unsent = num_unsent
         if self._waiting_since is not None and not getattr(self.cycle, "response_complete", True):
-            self._waiting_since = now  # nothing is read until the request before it is answered
+            self._waiting_since = now  # the next request is not read until the previous one is answered
         waiting_since = now if self._waiting_since is None else self._waiting_since
         if now - waiting_since >= HEAD_SECONDS or now - self._sent_at >= WRITE_SECONDS:
             self.transport.abort()
@@ -118,8 +121,9 @@ _KEEP_ALIVE_SECONDS = 75
 """Longer than proxies keep connections, so that the service never closes one that is about to be used."""
 
 _SWITCH_SECONDS = 1e-4
-"""Interval after which Python switches threads; its default is 5e-3. A thread that computes releases the lock for each
-operation, and would wait so long for the event loop each time: it would starve while thousands are refused."""
+"""Interval in seconds after which Python switches threads (default 5e-3). A computing thread releases the global lock
+at each operation, and would wait this long for the event loop each time, and starve while thousands of requests are
+rejected."""
 
 
 class _Server(uvicorn.Server):
@@ -132,10 +136,10 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket; port 0 is any that is free.
+    """Open a listening socket; port 0 picks a free one.
 
     Raises:
-        UserError: there is no such address here, or it is in use.
+        UserError: the address does not exist on this machine or is in use.
     """
     try:
         ((family, _, _, _, place), *_) = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -151,7 +155,7 @@ def is_local(listening: socket.socket) -> bool:
 
 
 def make_server(app: FastAPI) -> uvicorn.Server:
-    """Make the uvicorn server of an application, without its logs and its signal handlers."""
+    """Make the uvicorn server of an application, without uvicorn's logs and signal handlers."""
     return _Server(
         uvicorn.Config(
             app,
@@ -174,7 +178,7 @@ async def run(
     report: Callable[[str], None],
     exit_process: Callable[[int], None],
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, and then until admitted requests are done; a second signal ends it at once.
+    """Serve until SIGTERM or Ctrl-C, then finish admitted requests; a second signal ends the server at once.
 
     The service of the app is started and drained here.
 
@@ -182,9 +186,9 @@ async def run(
         app: from `make_app`.
         service: the app's.
         listening: from `listen`.
-        report: is called with one line whenever whoever runs the service should know something.
-        exit_process: is called with the exit code, 0 when all is done and 130 at the second signal, as a thread that
-            loads a model or computes cannot be stopped.
+        report: is called with each one-line message to the operator.
+        exit_process: is called with the exit code, 0 when all requests are finished and 130 at the second signal, as a
+            thread that loads a model or computes cannot be stopped.
 
     Raises:
         TransduceError: a model cannot be loaded.
@@ -201,7 +205,7 @@ async def run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, request_stop)
-    # It serves from the beginning, so that health checks get an answer while models are loaded.
+    # The server runs from the beginning, so that health checks are answered while models are loaded.
     serving = asyncio.create_task(server.serve([listening]))
     ending = asyncio.create_task(stop_requested.wait())
     starting = asyncio.create_task(service.start())
@@ -211,7 +215,7 @@ async def run(
             starting.result()
             _report_ready(service, listening, report)
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
-            report("taking nothing more, and finishing what was accepted")
+            report("draining: finishing accepted requests")
             await service.drain()
     finally:
         ending.cancel()

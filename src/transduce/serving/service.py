@@ -1,4 +1,6 @@
-"""The service: admission of requests, their deadlines, and the way of a text from language and markup to its batch."""
+"""The service: admission of requests, their deadlines, and the processing of a text: language, markup, sentences,
+batch.
+"""
 
 import asyncio
 from collections import defaultdict
@@ -41,14 +43,14 @@ from transduce.serving.scheduling.work import (
 from transduce.translation import DescribedFields, PairScore, TranslationOptions
 
 CHARACTERS_PER_TOKEN = 4
-"""Characters of a token, about: the size of texts that wait for their tokens to be counted is estimated so."""
+"""Approximate number of characters per token, to estimate the size of texts whose tokens are not counted yet."""
 
 PREPARING_THREADS = 4
-"""Requests that are divided into sentences at a time: a single sentence need not wait for a book."""
+"""Number of requests split into sentences concurrently, so that a single sentence need not wait for a book."""
 
 CERTAIN_PROBABILITY = 0.9
-"""Probability above which a text is taken to be in the target language, and is not translated. A word or two that both
-languages have, such as "Hotel", get less; a sentence gets more."""
+"""Probability above which a text is considered to be in the target language, and is not translated. One or two words
+common to both languages, such as "Hotel", get less; a sentence gets more."""
 
 _ResultT = TypeVar("_ResultT")
 
@@ -58,12 +60,12 @@ class TranslationRequest:
     """Texts to be translated.
 
     Args:
-        texts: anything: sentences, documents, nothing.
-        source: language code of a model; None: each text's is detected.
+        texts: may be sentences, documents or empty strings.
+        source: language code of a model; None: detected for each text.
         target: language code of a model.
-        options: how they are translated.
-        markup: how their markup is read; None for plain text.
-        deadline_seconds: for the whole request; not more than `Limits.deadline_seconds`, which is the default.
+        options: the options of the translation.
+        markup: rules for the markup of the texts; None for plain text.
+        deadline_seconds: for the whole request; at most `Limits.deadline_seconds`, the default.
     """
 
     texts: Sequence[str]
@@ -87,7 +89,7 @@ class TranslationResponse(DescribedFields):
 
 @dataclass(frozen=True)
 class _InputText:
-    """A text of a request, its language, and what its markup consists of (nothing for plain text)."""
+    """A text of a request, its language, and the parts of its markup (none for plain text)."""
 
     text: str
     parts: Sequence[str | Passage]
@@ -99,18 +101,17 @@ class _InputText:
 
 
 class Service:
-    """Translates, scores and inspects for many requests at a time, with one model for each pair of languages.
+    """Translates, scores and inspects for many concurrent requests, with one model per language pair.
 
-    All methods are called in one event loop, and requests within `admit`, so that `drain` waits for them. A caller that
-    is cancelled costs nothing more. Requests raise, besides what each method says: `UnknownPair` if no model has the
-    languages, `TooLong`, `QueueFull` if too much is waiting, `DeadlineExceeded`, and `Draining` if the service stops
-    before they are done.
+    All methods are called in one event loop, and requests within `admit`, so that `drain` waits for them. Cancelling a
+    caller stops its work. Besides the errors listed for each method, requests raise `UnknownPair` if no model has the
+    languages, `TooLong`, `QueueFull`, `DeadlineExceeded`, and `Draining` if the service stops before they are done.
 
     Args:
-        models: bundles, folders of runs, or for another engine what was exported to it.
-        settings: how they are loaded.
-        limits: what requests may cost.
-        report: is called with one line whenever whoever runs the service should know something.
+        models: bundles, folders of runs, or for another engine folders exported to it.
+        settings: settings for loading them.
+        limits: limits on requests.
+        report: is called with each one-line message to the operator.
     """
 
     def __init__(
@@ -123,12 +124,12 @@ class Service:
     ) -> None:
         self.limits = limits or Limits()
         self.metrics = Metrics()
-        load_language_identifier()  # now, so that the first request does not wait for it
+        load_language_identifier()  # imported now, so that the first request does not wait
         self.num_characters = 0
-        """Characters that were translated since the start."""
+        """Number of characters translated since the start."""
         self._models = Models(models, settings, self.metrics, report)
         self._batcher = Batcher(self.limits, self.metrics)
-        # One inspection takes as long as hundreds of sentences, which would wait for it.
+        # A separate worker, as one inspection takes as long as hundreds of sentences, which would wait for it.
         self._inspector = Batcher(self.limits, self.metrics)
         self._preparing = ThreadPoolExecutor(PREPARING_THREADS, "preparing")
         self._num_waiting_characters = self._num_requests = 0
@@ -149,15 +150,15 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all models are loaded and have translated something, and requests are admitted."""
+        """Whether all models are loaded and tested, and requests are admitted."""
         return self._is_open
 
     async def start(self) -> None:
-        """Load the models, have each translate something, and then admit requests.
+        """Load the models, test each by a translation, and then admit requests.
 
         Raises:
             BundleError: a model is missing or damaged.
-            ConfigError: a model does not name its languages, two have the same pair, or the engine, device or precision
+            ConfigError: a model has no recorded languages, two have the same pair, or the engine, device or precision
                 is not available.
             MissingExtraError: the engine is not installed.
         """
@@ -169,7 +170,9 @@ class Service:
         self._is_open = self._is_running = True
 
     async def drain(self) -> None:
-        """Admit no more requests, and finish the others within `Limits.drain_seconds`, or they raise `Draining`."""
+        """Admit no more requests, and finish the accepted ones; those not finished within `Limits.drain_seconds` raise
+        `Draining`.
+        """
         self._is_open = False
         if self._watcher is not None:
             self._watcher.cancel()
@@ -198,14 +201,14 @@ class Service:
     async def translate(
         self, request: TranslationRequest, report_pair: Callable[[str], None] = lambda _: None
     ) -> TranslationResponse:
-        """Translate texts; a text that certainly is in the target language already is not changed.
+        """Translate texts; a text that is almost certainly in the target language already is returned unchanged.
 
         Args:
             request: its size, options and deadline are checked.
             report_pair: is called with the languages once they are known, as in "en-de", or "*-de" for several sources.
 
         Raises:
-            ConfigError: options contradict each other, or ask for more than model, engine or service have.
+            ConfigError: options contradict each other, or are not supported by the model, engine or service.
             Unsatisfiable: a text has no translation that satisfies the options.
         """
         self._check_request(request)
@@ -251,11 +254,11 @@ class Service:
     async def inspect(self, pair: LanguagePair, request: InspectionRequest) -> dict[str, Any]:
         """Inspect a translation, and return the `InspectionDocument` as a JSON object.
 
-        One inspection at a time is computed, beside translations.
+        Inspections are computed one at a time, concurrently with translations.
 
         Raises:
             ConfigError: the engine is not the native one.
-            UserError: the text is longer than an inspection shows.
+            UserError: the text is longer than the limit of an inspection.
         """
         model = self._find_model(pair)
         model.translator.make_forced_decoder("inspections")
@@ -264,11 +267,12 @@ class Service:
         async with self._limit_time(None):
             with self._reserve_room([request.text]):
                 try:
-                    # Its number of tokens is that of a whole batch, as it is one by itself, within what may wait.
+                    # An inspection is a batch by itself: it counts as a whole batch of tokens, within the limit of the
+                    # queue.
                     num_tokens = min(self.limits.batch_tokens, self.limits.max_queue_tokens // 2)
                     documents = await self._inspector.submit(task, [(request, num_tokens)])
                 finally:
-                    task.is_over.set()  # its deadline may be over, or its client gone, while it is computed
+                    task.is_over.set()  # the deadline may pass, or the client disconnect, during the computation
                 return dict(documents[0])
 
     def _check_request(self, request: TranslationRequest) -> None:
@@ -278,7 +282,9 @@ class Service:
         if request.markup and (
             options.num_best > 1 or options.prefix or options.require or options.forbid or options.align
         ):
-            raise ConfigError("alternatives, prefixes, phrases and alignments are of plain text: leave the markup out")
+            raise ConfigError(
+                "alternatives, prefixes, phrases and alignments need plain text: leave them or the markup out"
+            )
 
     def _check_size(self, num_texts: int, texts: Sequence[str]) -> None:
         limits = self.limits
@@ -287,11 +293,11 @@ class Service:
             (sum(map(len, texts)), "characters", limits.max_characters),
         ):
             if count > limit:
-                raise TooLong(f"{count:,} {unit}: this service takes up to {limit:,} in a request; divide it")
+                raise TooLong(f"{count:,} {unit}: this service accepts at most {limit:,} per request; split it")
 
     @asynccontextmanager
     async def _limit_time(self, deadline_seconds: float | None) -> AsyncIterator[None]:
-        """Cancel the context at the deadline, and with it what it has submitted."""
+        """Cancel the context and all work submitted in it at the deadline."""
         limit = self.limits.deadline_seconds
         seconds = limit if deadline_seconds is None else deadline_seconds
         if not 0 < seconds <= limit:
@@ -300,11 +306,11 @@ class Service:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            raise DeadlineExceeded(f"not done within {seconds:g} s: ask for less, or when less is waiting") from None
+            raise DeadlineExceeded(f"not finished within {seconds:g} s: send less text, or retry later") from None
 
     @contextmanager
     def _reserve_room(self, texts: Sequence[str]) -> Iterator[None]:
-        """Limit the characters of all texts that wait, as their tokens are not counted yet."""
+        """Limit the total characters of texts whose tokens are not counted yet."""
         num_characters = sum(map(len, texts))
         if self._num_waiting_characters + num_characters > CHARACTERS_PER_TOKEN * self.limits.max_queue_tokens:
             raise self._batcher.make_queue_full_error()
@@ -334,11 +340,13 @@ class Service:
         return inputs
 
     def _detect_language(self, request: TranslationRequest, text: str) -> DetectedLanguage:
-        """Detect a language; one that no model translates, the target, only if certain: the text is not translated."""
+        """Detect the language of a text; returns the target, for which no model exists, only if almost certain: the
+        text is then not translated.
+        """
         if request.source is not None:
             return DetectedLanguage(request.source, 1.0)
         sources = self.languages.get_sources(request.target)
-        if not sources:  # no model will be found, which is the error then
+        if not sources:  # no model will be found, which raises the error
             return DetectedLanguage("auto", 0.0)
         ranked = rank_languages(text, tuple(dict.fromkeys((*sources, request.target))))
         return next(one for one in ranked if one.language in sources or one.probability > CERTAIN_PROBABILITY)
@@ -363,7 +371,7 @@ class Service:
     async def _translate_passages(
         self, pair: LanguagePair, passages: Sequence[Passage], options: TranslationOptions
     ) -> dict[Passage, str]:
-        """Translate passages of markup, with tags where the words are that they mark if the engine can align them."""
+        """Translate passages of markup; tags follow the words that they mark if the engine can align words."""
         model = self._models.find(pair)
         is_native = model is not None and model.info.engine == NATIVE
         marked = [passage for passage in passages if is_native and passage.get_marks()]
@@ -380,7 +388,7 @@ class Service:
     async def _translate_in_chunks(
         self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions
     ) -> list[str]:
-        """Translate passages, of which one text may have more than a request may have texts."""
+        """Translate passages, of which a single text may have more than the limit of texts in a request."""
         size = self.limits.max_texts
         found: list[str] = []
         for start in range(0, len(texts), size):
@@ -391,7 +399,7 @@ class Service:
     async def _translate_texts(
         self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions
     ) -> list[TranslatedText]:
-        """Divide plain texts into sentences, and translate these in batches with those of other requests."""
+        """Split plain texts into sentences, and translate them in batches with those of other requests."""
         model = self._find_model(pair)
         self.limits.check_options(options, model.translator.search)
         phrases = [options.prefix, *options.require, *options.forbid, *options.glossary, *options.glossary.values()]
@@ -401,12 +409,12 @@ class Service:
             try:
                 prepared = await self._prepare(prepare_texts, model, texts, options, is_over)
             finally:
-                is_over.set()  # the deadline may be over, or the client gone
+                is_over.set()  # the deadline may have passed, or the client disconnected
             sentences = await self._batcher.submit(TranslationTask(model, options), prepared.sentences)
             return prepared.join_translations(sentences, pair[0])
 
     async def _prepare(self, function: Callable[..., _ResultT], *arguments: Any) -> _ResultT:  # noqa: ANN401
-        """Call a function in a thread: a book takes seconds to be divided into sentences."""
+        """Call a function in a thread, as splitting a book into sentences takes seconds."""
         return await asyncio.get_running_loop().run_in_executor(self._preparing, function, *arguments)
 
 
@@ -421,4 +429,4 @@ async def _gather_or_cancel(awaitables: Sequence[Awaitable[None]]) -> None:
 
 
 def _make_closed_error() -> Draining:
-    return Draining("this service takes no requests now: it is starting, or about to end")
+    return Draining("the service is not accepting requests: it is starting or stopping; retry later")

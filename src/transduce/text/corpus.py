@@ -52,9 +52,9 @@ _WHAT_IT_IS = re.compile(r"[\s_-]+(text|sentence|language|lang|translation|sourc
 def is_header(source: str, target: str, languages: tuple[str, str]) -> bool:
     """Whether the two cells of a first row name columns, as "source" and "target", or "English" and "Swahili".
 
-    That is so if both are names of columns or of languages in English, or codes of languages, and not the same: no
-    sentence and its translation are. Single words that happen to be codes, as "is" and "es", count only where nothing
-    else is known of the languages: where both of `languages` are, other codes do not count.
+    True if both are column names, English names of languages, or language codes, and they differ, which a sentence and
+    its translation cannot satisfy. Other language codes, which may be words such as "is" and "es", are not accepted if
+    both of `languages` are given.
     """
     kinds = [_classify_cell(cell.strip().strip('"'), languages) for cell in (source, target)]
     return "" not in kinds and kinds[0] != kinds[1]
@@ -83,13 +83,13 @@ def read_tsv(
 ) -> Iterator[Pair]:
     """The pairs of a file whose columns have one tab between them; nothing is quoted or escaped.
 
-    A first row that names the columns is left out. Columns are numbered from 1; unless given, they are those that such
-    a row names by `languages` or as source and target, or else the first two.
+    A first row that names the columns is left out. Columns are numbered from 1; by default those that such a row names
+    by `languages` or as source and target, or else the first two.
 
     Raises:
         ConfigError: A column is not a number from 1 on.
-        CorpusError: The first row names more columns, and not which of them are meant, or a line has too few; see also
-            `read_lines`.
+        CorpusError: The first row names several columns of which source and target are unknown, or a line has too few;
+            see also `read_lines`.
     """
     positions, has_header = _find_columns(path, columns, languages)
     yield from islice(_read_rows(path, positions), int(has_header), None)
@@ -110,13 +110,13 @@ def _find_columns(
         return _choose_columns(path, row, languages)
     for column in columns:
         if not (column.isascii() and column.isdigit() and int(column) > 0):
-            raise ConfigError(f'data.columns: "{column}" must be the number of a column in {path}, from 1, as in "2"')
+            raise ConfigError(f'data.columns: "{column}" must be a column number in {path}, from 1, as in "2"')
     source, target = (int(column) - 1 for column in columns)
     return (source, target), max(source, target) < len(row) and is_header(row[source], row[target], languages)
 
 
 def _choose_columns(path: Path, row: list[str], languages: tuple[str, str]) -> tuple[tuple[int, int], bool]:
-    """What `_find_columns` finds where the columns are not given: they follow from the first row, if it is a header."""
+    """`_find_columns` without given columns: they follow from the first row, if it is a header."""
     kinds = [_name_language(_classify_cell(cell.strip().strip('"'), languages)) for cell in row]
     named = [position for position, kind in enumerate(kinds) if kind]
     if len({kinds[position] for position in named}) < 2:
@@ -128,14 +128,14 @@ def _choose_columns(path: Path, row: list[str], languages: tuple[str, str]) -> t
         return (0, 1), True
     names = ", ".join(f"{row[position]!r} (column {position + 1})" for position in named)
     raise CorpusError(
-        f"{path}: its first row names the columns {names}, and nothing says which are source and target: give "
+        f"{path}: cannot tell which of the columns {names} are source and target: give "
         f"--source-language and --target-language (data.source_language and data.target_language), or choose two by "
         f"data.columns"
     )
 
 
 def _name_language(code: str) -> str:
-    """The name of a language of which the code is known, in lower case; of everything else, itself in lower case."""
+    """The name of a language for a known code, otherwise the text itself; in lower case."""
     return LANGUAGE_NAMES.get(code.casefold(), code).casefold()
 
 
@@ -146,26 +146,26 @@ def _read_rows(path: Path, positions: tuple[int, int]) -> Iterator[Pair]:
         values = line.split("\t")
         if len(values) < needed:
             raise CorpusError(
-                f"{path}, line {number}: has {len(values)} of the {needed} columns that are needed, "
-                f"with one tab between columns: {_excerpt(line)}; correct the line, or choose others by data.columns"
+                f"{path}, line {number}: has {len(values)} of {needed} required columns, separated by single tabs: "
+                f"{_excerpt(line)}; correct the line, or choose other columns by data.columns"
             )
         yield values[source], values[target]
 
 
 def read_json(path: Path, columns: tuple[str, str] | None, languages: tuple[str, str]) -> Iterator[Pair]:
-    """The pairs of a file with one JSON object a line, or with one JSON array of objects.
+    """The pairs of a file with one JSON object per line, or with one JSON array of objects.
 
     An object has its texts under two keys, or, as in the data sets of Hugging Face, by language in its "translation":
-    {"translation": {"en": "A dog.", "de": "Ein Hund."}}. The keys are `columns`; unless given, "source" and "target",
-    or `languages` in "translation".
+    {"translation": {"en": "A dog.", "de": "Ein Hund."}}. The keys are `columns`; by default "source" and "target", or
+    `languages` in "translation".
 
     Raises:
-        CorpusError: A record is no JSON object, lacks a key, has something else than text there, or does not say which
-            of its texts is the source; see also `read_lines`.
+        CorpusError: A record is not a JSON object, lacks a key, has a value that is not text, or has several texts of
+            which the source is unknown; see also `read_lines`.
     """
     for place, record in _read_records(path):
         if not isinstance(record, dict):
-            raise CorpusError(f"{place}: must be a JSON object, but is {_excerpt(json.dumps(record))}")
+            raise CorpusError(f"{place}: must be a JSON object, not {_excerpt(json.dumps(record))}")
         texts, keys = _find_texts(record, columns, languages, place)
         yield _get_text(texts, keys[0], place), _get_text(texts, keys[1], place)
 
@@ -196,7 +196,7 @@ def _read_items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[s
         if next_character and needs_comma:
             if next_character != ",":
                 found = _excerpt(text[position : position + 61])
-                raise CorpusError(f"{place}: must have a comma before it, but there is {found}")
+                raise CorpusError(f"{place}: must follow a comma, but found {found}")
             position, needs_comma = position + 1, False
         elif next_character and (read := _read_item(text, position, place)) is not None:
             yield place, read[0]
@@ -204,18 +204,18 @@ def _read_items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[s
         else:
             more = next(lines, None)
             if more is None:
-                raise CorpusError(f"{path}: its JSON array has no end: get or make the file anew")
+                raise CorpusError(f"{path}: its JSON array is not closed: download or create the file again")
             text, position, line = f"{text[position:]}\n{more}", 0, line + 1
     if text[position + 1 :].strip() or any(rest.strip() for rest in lines):
-        raise CorpusError(f"{path}: has more behind the end of its JSON array: one array is read, or one object a line")
+        raise CorpusError(f"{path}: has text after its JSON array: give one array, or one object per line")
 
 
 def _read_item(text: str, position: int, place: str) -> tuple[Any, int] | None:
-    """The item of an array at `position`, and the position behind it; None if the item goes on in the next line."""
+    """The item of an array at `position`, and the position after it; None if the item continues on the next line."""
     try:
         return json.JSONDecoder().raw_decode(text, position)
     except (ValueError, RecursionError) as error:
-        # Wrong at the very end means that it goes on: no string of JSON holds the end of a line.
+        # An error at the very end means that the item continues: JSON strings cannot contain line ends.
         if getattr(error, "pos", 0) >= len(text.rstrip()) - 1:
             return None
         found = _excerpt(text[position : position + 61])
@@ -237,8 +237,8 @@ def _find_texts(
         return by_language, keys
     if "" in languages or languages[0] == languages[1]:
         raise CorpusError(
-            f'{place}: its "translation" has {", ".join(map(repr, by_language)) or "no languages"}, and nothing says '
-            f"which is the source: give --source-language and --target-language (data.source_language and "
+            f'{place}: its "translation" has {", ".join(map(repr, by_language)) or "no languages"}, and the source is '
+            f"unknown: give --source-language and --target-language (data.source_language and "
             f"data.target_language)"
         )
     if missing := [language for language in languages if language not in by_language]:
@@ -258,8 +258,8 @@ def _get_text(record: Mapping[str, object], key: str, place: str) -> str:
     if not isinstance(value, str):
         raise CorpusError(f"{place}: {key!r} must be text, but is {_excerpt(json.dumps(value))}")
     if any("\ud800" <= character <= "\udfff" for character in value):
-        # JSON can write half of a UTF-16 pair; no UTF-8 file can hold it.
-        raise CorpusError(f"{place}: {key!r} has half of a surrogate pair, which is no character: {value!a:.80}")
+        # JSON can contain an unpaired surrogate; a UTF-8 file cannot.
+        raise CorpusError(f"{place}: {key!r} contains an unpaired surrogate, which is not a character: {value!a:.80}")
     return value
 
 
@@ -274,7 +274,7 @@ class CorpusSize(NamedTuple):
     """How much text a parallel corpus has.
 
     Args:
-        num_pairs: lines, or what stands for them.
+        num_pairs: number of pairs.
         num_target_characters: number of characters of all targets, before any cleaning.
     """
 
@@ -284,12 +284,12 @@ class CorpusSize(NamedTuple):
 
 @dataclass(frozen=True)
 class ParallelCorpus:
-    """Pairs of source and target text, read anew by every iteration.
+    """Pairs of source and target text; each iteration reads the files again.
 
     Args:
         files: the files read; source and target, or one file of pairs.
         read: opens them and yields the pairs.
-        header: opens them and returns the first row of a table if it names the columns, and is no pair therefore.
+        header: opens them and returns the first row of a table if it is a header, which is not a pair.
     """
 
     files: tuple[Path, ...]
@@ -307,7 +307,7 @@ class ParallelCorpus:
         """The size, after reading all pairs once; one pair is held in memory at a time.
 
         Raises:
-            CorpusError: A file is damaged, is not UTF-8, breaks its format, or there is no pair at all.
+            CorpusError: A file is damaged, is not UTF-8 or breaks its format, or there are no pairs.
         """
         num_pairs = num_target_characters = 0
         for _, target in self:
@@ -331,7 +331,7 @@ def open_parallel_corpus(
 
     Args:
         folder: the folder of the files.
-        source: text, one sentence a line; plain, .gz, .xz or .zst.
+        source: text, one sentence per line; plain, .gz, .xz or .zst.
         target: the same for the other side, line for line.
         pairs: instead of both: .tsv, .json, .jsonl or .ndjson, and compressed or not.
         columns: of `pairs`: numbers from 1 (TSV, default 1 and 2) or keys (JSON, default "source" and "target").
@@ -339,7 +339,7 @@ def open_parallel_corpus(
             first row names, or Hugging Face's "translation"; see `read_tsv` and `read_json`.
 
     Raises:
-        CorpusError: A file is missing, is a folder, or has an ending that says nothing about its format.
+        CorpusError: A file is missing, is a folder, or has an unknown extension.
         ConfigError: Neither both sides nor pairs are given.
     """
     if pairs is not None:
@@ -347,7 +347,7 @@ def open_parallel_corpus(
         check_file(path)
         return _open_pairs(path, columns, languages)
     if source is None or target is None:
-        raise ConfigError("there is no parallel text: give source and target, or pairs")
+        raise ConfigError("no parallel text: give source and target, or pairs")
     files = folder / source, folder / target
     for path in files:
         check_file(path)
@@ -387,7 +387,7 @@ def _read_line_for_line(source: Path, target: Path) -> Iterator[Pair]:
             num_targets = index if target_line is None else index + rest
             raise CorpusError(
                 f"{source} has {num_sources} line{'' if num_sources == 1 else 's'} and {target} has {num_targets}: "
-                f"they must be translations of each other line for line"
+                f"they must be translations of each other, line for line"
             )
         yield source_line, target_line
 
@@ -396,7 +396,7 @@ def _read_line_for_line(source: Path, target: Path) -> Iterator[Pair]:
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 _INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
 
-# Up to so many pieces, the lengths of two translations say little about each other.
+# Up to this many pieces, the length of a sentence says little about that of its translation.
 _SHORT = 8
 
 
@@ -409,7 +409,7 @@ class Cleaner:
         self.counts = dict.fromkeys([*rules, "kept"], 0)
 
     def keeps(self, source: str, target: str, source_pieces: int, target_pieces: int, *, repeats: bool) -> bool:
-        """Whether training keeps the pair; `repeats`: an earlier pair is the same. `</s>` is none of the pieces."""
+        """Whether training keeps the pair; `repeats`: an earlier pair is the same. Pieces do not include `</s>`."""
         decision = self._find_broken_rule(source, target, source_pieces, target_pieces, repeats=repeats) or "kept"
         self.counts[decision] += 1
         return decision == "kept"
@@ -419,7 +419,7 @@ class Cleaner:
     ) -> str | None:
         config = self.config
         shorter, longer = sorted((source_pieces, target_pieces))
-        # The tokenizer may drop characters that can be seen, as in a side with nothing but "▁".
+        # The tokenizer may drop visible characters, as in a side that contains only "▁".
         if not (shorter and _is_visible(source) and _is_visible(target)):
             return "blank"
         if _CONTROL.search(source) or _CONTROL.search(target):
@@ -430,7 +430,7 @@ class Cleaner:
             return "too_long"
         if longer > _SHORT and longer > config.max_ratio * shorter:
             return "ratio"
-        # Repetitions come last: what they repeat is left out by the same rules.
+        # Repetitions come last: the pairs that they repeat are left out by the same rules.
         return "duplicate" if config.drop_duplicates and repeats else None
 
 

@@ -26,9 +26,9 @@ class Term(NamedTuple):
 class Glossary:
     """Source terms with their translations, which are found in a text as whole words, in upper or lower case.
 
-    Of terms that differ only in case, the one written as in the text counts. Of terms that overlap, the one that begins
-    first counts, then the longest. A term is not found inflected, or with other spaces. In scripts without spaces
-    between words a term may stand anywhere.
+    Of terms that differ only in case, the one spelled as in the text is used; of overlapping terms the leftmost, then
+    the longest. A term is not found inflected, or with other spaces. In scripts without spaces between words a term may
+    stand anywhere.
 
     Raises:
         UserError: a term or its translation is blank.
@@ -37,9 +37,7 @@ class Glossary:
     def __init__(self, targets: Mapping[str, str]) -> None:
         for source, target in targets.items():
             if not (source.strip() and target.strip()):
-                raise UserError(
-                    f"{source!r} and its translation {target!r} must both show something: leave the term out"
-                )
+                raise UserError(f"{source!r} and its translation {target!r} must not be blank: leave the term out")
         self.targets = dict(targets)
         self._any_case: dict[str, str] = {}
         lengths: dict[str, set[int]] = defaultdict(set)
@@ -51,13 +49,13 @@ class Glossary:
 
     @classmethod
     def read(cls, path: Path) -> "Glossary":
-        """The glossary in a file with one term a line: source term, tab, target term; in UTF-8, plain or compressed.
+        """The glossary in a file with one term per line: source term, tab, target term; in UTF-8, plain or compressed.
 
         Blank lines are skipped, and so are spaces around a term.
 
         Raises:
-            CorpusError: a line is not two terms with a tab between them, a source term has two translations, or there
-                is no term at all; see also `read_lines`.
+            CorpusError: a line is not two terms separated by a tab, a source term has two translations, or there are no
+                terms; see also `read_lines`.
         """
         targets: dict[str, str] = {}
         numbers: dict[str, int] = {}
@@ -67,17 +65,19 @@ class Glossary:
             terms = [column.strip() for column in line.split("\t")]
             if len(terms) != 2 or not all(terms):
                 raise CorpusError(
-                    f"{path}, line {number}: must be a source term, one tab and a target term, but is {line!r:.80}"
+                    f"{path}, line {number}: must be a source term, one tab and a target term, not {line!r:.80}"
                 )
             source, target = terms
             if targets.setdefault(source, target) != target:
                 raise CorpusError(
-                    f"{path}, line {number}: {source!r} must be translated as {target!r:.80} here, but as "
-                    f"{targets[source]!r:.80} in line {numbers[source]}: keep one of the two"
+                    f"{path}, line {number}: {source!r} has the translation {target!r:.80} here, but "
+                    f"{targets[source]!r:.80} in line {numbers[source]}: keep one of them"
                 )
             numbers.setdefault(source, number)
         if not targets:
-            raise CorpusError(f"{path}: has no term: give a line for each, with a source term, a tab and a target term")
+            raise CorpusError(
+                f"{path}: contains no terms: give one per line, as a source term, a tab and a target term"
+            )
         return cls(targets)
 
     def find_terms(self, text: str) -> list[Term]:

@@ -17,13 +17,13 @@ from transduce.errors import CorpusError, MissingExtraError
 
 _BLOCK = 1 << 14
 
-# What a file that is not text begins with.
+# First bytes of files that are not text.
 _SIGNATURES = {
-    b"\xff\xfe": "it looks like UTF-16: convert it, as in: iconv -f utf-16 -t utf-8",
-    b"\xfe\xff": "it looks like UTF-16: convert it, as in: iconv -f utf-16 -t utf-8",
-    b"\x1f\x8b": "it looks like gzip: let its name end in .gz",
-    b"\xfd7zXZ": "it looks like xz: let its name end in .xz",
-    b"\x28\xb5\x2f\xfd": "it looks like Zstandard: let its name end in .zst",
+    b"\xff\xfe": "the file looks like UTF-16: convert it, as in: iconv -f utf-16 -t utf-8",
+    b"\xfe\xff": "the file looks like UTF-16: convert it, as in: iconv -f utf-16 -t utf-8",
+    b"\x1f\x8b": "the file looks like gzip: rename it to end in .gz",
+    b"\xfd7zXZ": "the file looks like xz: rename it to end in .xz",
+    b"\x28\xb5\x2f\xfd": "the file looks like Zstandard: rename it to end in .zst",
 }
 
 
@@ -31,7 +31,7 @@ def read_lines(path: Path) -> Iterator[str]:
     """The lines of a file, decompressed as its ending says (.gz, .xz, .zst); see `read_stream`.
 
     Raises:
-        CorpusError: The file is missing, damaged or not UTF-8; with the line that was reached.
+        CorpusError: The file is missing, damaged or not UTF-8; names the last line read.
         MissingExtraError: The file ends in .zst and zstandard is not installed.
     """
     check_file(path)
@@ -60,29 +60,29 @@ def read_stream(stream: Iterable[bytes], name: str) -> Iterator[str]:
             yield text.removeprefix("\ufeff") if number == 1 else text
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise CorpusError(
-            f"{name}: damaged or cut off after line {number} ({error}): get or make the file anew"
+            f"{name}: damaged or truncated after line {number} ({error}): download or create the file again"
         ) from None
 
 
 def read_document(stream: BinaryIO, name: str) -> str:
-    """Everything in a stream, line ends as they are; a byte order mark at the start is dropped. See `read_stream`."""
+    """The whole text of a stream, with its line ends; a byte order mark at the start is dropped. See `read_stream`."""
     lines = stream.read().split(b"\n")
     text = "\n".join(_decode_utf8(line, name, number) for number, line in enumerate(lines, start=1))
     return text.removeprefix("\ufeff")
 
 
 def check_file(path: Path) -> None:
-    """Check that `path` is a regular file, and no folder, pipe or device."""
+    """Check that `path` is a regular file, not a folder, pipe or device."""
     if path.is_dir():
-        raise CorpusError(f"{path} is a folder: give the path of a file with text")
+        raise CorpusError(f"{path} is a folder: give the path of a text file")
     if not path.exists():
         raise CorpusError(f"{path}: there is no such file: check the path and the folder it is relative to")
     if not path.is_file():
-        raise CorpusError(f"{path} is not a regular file, and text is read more than once: write it to a file first")
+        raise CorpusError(f"{path} is not a regular file, but the text is read several times: write it to a file first")
 
 
 def _open(path: Path) -> io.BufferedReader:
-    # A buffer around gzip's and lzma's own: lines come several times as fast from one that is written in C.
+    # A buffer around those of gzip and lzma: one written in C yields lines several times as fast.
     match path.suffix.lower():
         case ".gz":
             return io.BufferedReader(gzip.GzipFile(path), _BLOCK)
@@ -112,7 +112,7 @@ class _ZstandardFile(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - anything writable
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
         while not self._left and (block := self._file.read(_BLOCK)):
             self._left = memoryview(self._decompressed(block))
         if not self._left and self._in_frame:
@@ -180,7 +180,7 @@ class _Descriptor:
             yield line
 
     def has_more(self) -> bool:
-        """Whether a whole line, or the end, is available or arrives within a twentieth of a second."""
+        """Whether a whole line, or the end, is available or arrives within 50 ms."""
         until = time.monotonic() + _PATIENCE
         while not self._line_end() and not self._is_at_end and not self._is_file:
             rest = max(0.0, until - time.monotonic())
@@ -204,9 +204,9 @@ class _Descriptor:
 def read_available_blocks(stream: Iterable[bytes] | None, name: str, most: Callable[[], int]) -> Iterator[list[str]]:
     """The lines of a binary stream in blocks; see `read_stream` for what a line is.
 
-    A file's blocks are as large as they may be: `most` says, before each block, how many lines it may have. What comes
-    through a pipe or from a terminal is handed on as soon as nothing more comes for a twentieth of a second. Before an
-    error is raised, what stands before it is handed on.
+    `most` returns, before each block, its maximum number of lines; blocks of a file have that size. Lines from a pipe
+    or terminal are yielded as soon as no more arrive for 50 ms. Before an error is raised, the lines before it are
+    yielded.
 
     Raises:
         CorpusError: a line is not UTF-8, or the stream breaks off.

@@ -1,4 +1,6 @@
-"""Protected spans, which a translation must keep: addresses, handles, hashtags, tags, placeholders, numbers."""
+"""Protected spans, which a translation must keep: URLs, e-mail addresses, handles, hashtags, tags, placeholders,
+numbers.
+"""
 
 import re
 from collections import Counter, defaultdict, deque
@@ -11,7 +13,7 @@ from typing import Literal
 Kind = Literal["url", "email", "handle", "hashtag", "tag", "entity", "placeholder", "number"]
 
 USUAL_KINDS: tuple[Kind, ...] = ("url", "email", "handle", "hashtag", "tag", "entity", "placeholder")
-"""All but numbers, which languages write differently and a translation may have to change."""
+"""All kinds but numbers, which a translation may have to change, as languages write them differently."""
 
 # A letter, digit or "_" of a script that puts spaces between words: others may touch an address on both sides.
 _LETTER = r"[^\W\u2e80-\U0003ffff]"
@@ -24,10 +26,10 @@ _LINE_WRAP = r"\r?\n(?!\s*\n)"  # a line end with something in the next line
 
 _WORD_BEHIND = rf"[-‐‑'’/%°]?{_LETTER}"  # of a number that is part of a word to be translated, as in 20-year-old
 
-# Looking for any of these takes time in proportion to the text. What repeats is taken once and for all (*+, ++); and a
-# match is tried only where a run of its characters begins, or ends at the latest where the next one could begin.
+# Searching takes time linear in the text: repetitions are possessive (*+, ++), and a match is tried only where a run of
+# its characters begins, or ends at the latest where the next one could begin.
 _PATTERNS: dict[Kind, str] = {
-    # https://a.b/c_(d)?e, www.a.b, mailto:a@b.c; with brackets in pairs, without the sentence's punctuation behind it.
+    # https://a.b/c_(d)?e, www.a.b, mailto:a@b.c; with brackets in pairs, without the sentence's punctuation after it.
     "url": r"""(?<![A-Za-z0-9]) (?: [A-Za-z][A-Za-z0-9+]{1,15}+:// | (?:www\.|mailto:)(?=\w) )
             (?: [^\s<>"“”„‟«»`()\[\]、。，；：！？「」『』（）【】《》]
               | \( [^\s<>"()]*+ \)
@@ -36,12 +38,12 @@ _PATTERNS: dict[Kind, str] = {
             (?<![.,;:!?'’*_~…|\\])""",
     "email": rf"""(?<!{_LETTER}) (?<!{_LETTER}[.+%'-])
             {_LETTER} (?:{_LETTER}|[.+%'-]){{0,63}}+ (?<!\.) @ {_LABEL} (?:\.{_LABEL})++""",
-    # @name, @first.last, @name@server.org; not behind a letter, as in an address.
+    # @name, @first.last, @name@server.org; not after a letter, as in an address.
     "handle": rf"""(?<![\w@.+%'/-]) @ {_OF_NAME}++ (?:\.{_OF_NAME}++)*+ (?: @ {_LABEL} (?:\.{_LABEL})++ )?+""",
     # #name, with a letter somewhere: #1 is a number.
     "hashtag": rf"""(?<![\w#&/]) \# (?=\d*+[^\W\d]) {_OF_NAME}++""",
     # <a href="x">, </a>, <br/>, <!-- x -->, <!DOCTYPE x>, <?x y?>. None has another "<" inside, nor an empty line:
-    # what is never closed does not swallow the page.
+    # an unclosed one does not swallow the page.
     "tag": rf"""<!-- (?: [^<{_LINE_ENDS}] | <(?!!--) | {_LINE_WRAP} )*? -->
           | < (?: /? [A-Za-z_][\w.-]*+ (?: :[\w.-]++ )? (?=[\s/>]) | [!?][A-Za-z] )
               (?: [^<>"'{_LINE_ENDS}] | {_LINE_WRAP}
@@ -51,7 +53,7 @@ _PATTERNS: dict[Kind, str] = {
     # &nbsp; &#39; &#x2019;
     "entity": r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|\#[0-9]{1,7}|\#[xX][0-9A-Fa-f]{1,6});",
     # {{ name }}, {% if name %}, ${name}, #{name}, %{name}, with spaces anywhere; {name}, {0:.2f}, {}, with one at each
-    # end; %s, %5.2f, %1$s, %(name)s, but not right behind a digit, as in "5%discount".
+    # end; %s, %5.2f, %1$s, %(name)s, but not directly after a digit, as in "5%discount".
     "placeholder": rf"""\{{{{2,3}}+ [^{{}}{_LINE_ENDS}]*+ \}}{{2,3}}
           | \{{% [^{{}}{_LINE_ENDS}]*+ (?<=%)\}}
           | [$#%]\{{ [^{{}}{_LINE_ENDS}]*+ \}}
@@ -59,8 +61,8 @@ _PATTERNS: dict[Kind, str] = {
           | (?<![\d%]) % (?: \(\w++\) | \d{{1,2}}\$ )?
             [-+0\#]{{0,3}} \d{{0,3}} (?: \.\d{{0,3}} )? l{{0,2}} [sdifgeuxXc@]""",
     # 7, -3.5, 1,000.00, 1 000, 2024-01-31, 12:30, 1/2, ½, 4x4: digits with single signs between them; spaces only
-    # between thousands, and so not behind a year. With currency, unit or other letters right beside it: $5, 20%, 5km,
-    # 36km/h, 3D, 2nd, 80's. What is part of a word is found, too, and passed over as a whole, in time in proportion.
+    # between thousands, and so not after a year. With currency, unit or other letters right beside it: $5, 20%, 5km,
+    # 36km/h, 3D, 2nd, 80's. Numbers within words are matched as well, and skipped as a whole, in linear time.
     "number": rf"""(?<!{_LETTER}) (?<!{_LETTER}[-‐‑'’]) (?<!\d[.,:/–x×]) [-+−]?+ (?: [A-Z]{{0,3}}+[$€£¥₹] )?+
             (?: \d++ [{_FRACTIONS}]?+ | [{_FRACTIONS}] )
             (?: [.,:/\u2044'’\u00a0\u2009\u202f–x×-]\d++ | (?<!\d{{4}})[ ]\d{{3}}(?!\d) )*+
@@ -68,12 +70,12 @@ _PATTERNS: dict[Kind, str] = {
                 | [$] | {_LETTER}++(?:/{_LETTER}{{1,2}})? | ['’]s ) (?!{_WORD_BEHIND})
               | (?P<word>{_WORD_BEHIND}) )?""",
 }
-"""Written with white space that counts for nothing; see `_compile_pattern`."""
+"""Verbose patterns, in which white space is ignored; see `_compile_pattern`."""
 
 
 @cache
 def _compile_pattern(kind: Kind) -> re.Pattern[str]:
-    """The pattern of a kind, compiled when it is first looked for: all together take a tenth of a second."""
+    """The pattern of a kind, compiled on first use: all together take 0.1 s."""
     return re.compile(_PATTERNS[kind], re.VERBOSE)
 
 
@@ -94,7 +96,7 @@ class ProtectedSpan:
 def find_protected_spans(text: str, kinds: Collection[Kind] = USUAL_KINDS) -> list[ProtectedSpan]:
     """The spans of these kinds, from left to right; of several that overlap the leftmost, then the longest.
 
-    Takes time in proportion to the text, whatever is in it. No span has an empty line inside.
+    Takes time linear in the text, for any text. No span contains an empty line.
     """
     spans: list[ProtectedSpan] = []
     ahead = {kind: _search(kind, text, 0) for kind in kinds}
@@ -113,10 +115,10 @@ def _search(kind: Kind, text: str, start: int) -> re.Match[str] | None:
 
 
 class SpanCheck:
-    """Checks that translations have the spans of their original: the same ones as often, and tags in the same order.
+    """Checks that translations contain the spans of their original equally often, with tags in the same order.
 
-    Numbers may be added. An element, as <b> and </b> with what is between them, that has a letter or digit must not
-    have lost all of them: a search that has to put two tags somewhere likes to put them side by side.
+    Numbers may be added. An element, such as <b>…</b>, that contains letters or digits must not become empty: a search
+    that is forced to place two tags tends to put them side by side.
     """
 
     def __init__(self, original: str, kinds: Collection[Kind]) -> None:
@@ -124,7 +126,7 @@ class SpanCheck:
         spans = find_protected_spans(original, kinds)
         tags = [span for span in spans if span.kind == "tag"]
         has_words = [any(map(str.isalnum, original[tag.end : following.start])) for tag, following in pairwise(tags)]
-        num_full = list(accumulate(has_words, initial=0))  # gaps between tags that have words, in front of each tag
+        num_full = list(accumulate(has_words, initial=0))  # gaps between tags that have words, before each tag
         self._tags = [original[tag.start : tag.end] for tag in tags]
         self._full_elements = {pair for pair in pair_tags(self._tags) if num_full[pair[0]] < num_full[pair[1]]}
         self._numbers = Counter(original[span.start : span.end] for span in spans if span.kind == "number")
@@ -144,8 +146,8 @@ class SpanCheck:
 def restore_spacing(text: str, original: str, kinds: Collection[Kind] = USUAL_KINDS) -> str:
     """Remove spaces beside the spans of a translation that the original does not have.
 
-    Tokenizers put spaces in front of words: "<b>old</b> (%s)" may become "<b> alt </b> ( %s)". A space goes where the
-    original has none between the span and the same word or sign, or on the inner side of a tag.
+    Tokenizers put spaces in front of words: "<b>old</b> (%s)" may become "<b> alt </b> ( %s)". A space is removed if
+    the original has none between the span and the same word or sign, or on the inner side of a tag.
     """
     dropped = set()
     for there, span in pair_spans(original, text, kinds):
@@ -162,7 +164,7 @@ def restore_spacing(text: str, original: str, kinds: Collection[Kind] = USUAL_KI
 def pair_spans(
     original: str, text: str, kinds: Collection[Kind] = USUAL_KINDS
 ) -> list[tuple[ProtectedSpan, ProtectedSpan]]:
-    """Each span of `text` that `original` has too, behind that of `original`; equal ones are paired in their order."""
+    """Pairs of a span of `original` and the same span in `text`; equal spans are paired in order."""
     originals: dict[str, deque[ProtectedSpan]] = defaultdict(deque)
     for span in find_protected_spans(original, kinds):
         originals[original[span.start : span.end]].append(span)
@@ -180,7 +182,7 @@ def find_run_before(text: str, place: int) -> str:
 
 
 def find_run_behind(text: str, place: int) -> str:
-    """The letters and digits, or one other sign, right behind `place`; "" for a space or the end."""
+    """The letters and digits, or one other sign, right after `place`; "" for a space or the end."""
     end = place
     while end < min(len(text), place + _LONGEST_RUN) and _is_of_run(text[end]):
         end += 1

@@ -14,19 +14,19 @@ from transduce.errors import UserError
 from transduce.text.protected_spans import ProtectedSpan, find_protected_spans, pair_tags
 
 # sentencex panics at a wide space before a full stop, as in "A\u00a0.", and refuses lone surrogates.
-# Both are shown to it as one plain character each, and the text itself is cut where it cuts its copy.
+# Each is replaced by one plain character in a copy, and the text is split where the copy is split.
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
-# Between clauses: behind a comma and the like with its space, or without space in Chinese and Japanese.
+# Between clauses: after a comma and the like with its space, or without space in Chinese and Japanese.
 _CLAUSE = re.compile(r"(?<=[,;:.!?…)\]}»”،؛–—]\s)(?=\S)|(?<=[、，；：。！？])(?=\S)")
 _WORD = re.compile(r"(?<=\s)(?=\S)")
 
 
 def split_sentences(text: str, language: str) -> list[str]:
-    """Split `text` into sentences, each with the space behind it: joined, they are `text` again.
+    """Split `text` into sentences, each with its trailing space; their concatenation is `text`.
 
-    The language is a code such as "en", or "" for rules that suit most; a region, as in "de-AT", makes no difference.
+    The language is a code such as "en", or "" for general rules; a region, as in "de-AT", has no effect.
     """
     plain = _LONE_SURROGATE.sub("?", _WIDE_SPACE.sub(" ", text))
     parts = []
@@ -40,14 +40,14 @@ def split_sentences(text: str, language: str) -> list[str]:
 def split_segments(text: str, language: str, fits: Callable[[str], bool]) -> list[str]:
     """Split `text` into consecutive parts that fit: as a whole, else by sentences, clauses, words, characters.
 
-    Parts are as long as they can be, so that a model sees as much context as possible. Joined, the parts are `text`.
+    Parts are as long as possible, so that a model sees as much context as possible. Their concatenation is `text`.
     A single character must fit.
     """
     return _split_to_fit(text, [partial(split_sentences, language=language), _CLAUSE.split, _WORD.split, list], fits)
 
 
 def _split_to_fit(text: str, cuts: list[Callable[[str], list[str]]], fits: Callable[[str], bool]) -> list[str]:
-    """`text` if it fits, else what the first cut gives, each part cut further by the next ones where it must be.
+    """`text` if it fits, else its parts by the first cut, each split further by the next ones where necessary.
 
     Neighbours are joined as long as they fit, from the left.
     """
@@ -100,7 +100,7 @@ def find_fitting_spans(
     that is too long.
 
     Args:
-        text: anything.
+        text: any text.
         hidden: spans of characters that the model does not see, by start and end.
         indivisible: spans that must stay together, from left to right.
         language: see `split_sentences`.
@@ -114,7 +114,7 @@ def find_fitting_spans(
             return [place]
         cuts = accumulate(map(len, split_segments(part, language, fits)), initial=start)
         places = _cut_text(text, move_cuts_outside([*cuts], indivisible))
-        # A part that begins earlier than it was to begin may be too long.
+        # A part that begins earlier than planned may be too long.
         return [one for other in places for one in divide(other)] if len(places) > 1 else places
 
     if fits(shown):
@@ -142,7 +142,7 @@ def _cut_text(text: str, cuts: Sequence[int]) -> list[Place]:
 
 
 def move_cuts_outside(cuts: Sequence[int], indivisible: Sequence[Place]) -> list[int]:
-    """Move cuts that fall within a span in front of the span, or else behind it."""
+    """Move cuts that fall within a span to before the span, or else to after it."""
     moved = [cuts[0]]
     for cut in cuts[1:]:
         before = bisect_right(indivisible, cut, key=lambda one: one[0]) - 1
@@ -153,7 +153,7 @@ def move_cuts_outside(cuts: Sequence[int], indivisible: Sequence[Place]) -> list
     return moved
 
 
-# What a line may begin with: spaces, and in front of a space what marks quotations, headings and entries of lists.
+# Beginnings of lines: spaces, and before a space the marks of quotations, headings and list items.
 _MARGIN = re.compile(
     r"""(?: \s++
           | (?: [-+*•‣◦▪●○–—] | >++ | \#{1,6}+ | \[[ xX]\] | \(? (?: \d{1,3}+ | [A-Za-z] ) \) ) (?=\s)
@@ -166,11 +166,11 @@ _NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,3})*\.")
 
 @dataclass(frozen=True)
 class Document:
-    """A text divided into sentences and what stands between them.
+    """A text split into sentences and separators.
 
     Args:
-        sentences: what is to be translated: each has a letter or digit, and no space at either end.
-        separators: what stands in front of each sentence, and behind the last; one more than there are sentences.
+        sentences: the texts to translate: each has a letter or digit, and no space at either end.
+        separators: the text before each sentence and after the last; one more than there are sentences.
     """
 
     sentences: tuple[str, ...]
@@ -178,20 +178,20 @@ class Document:
 
 
 def split_document(text: str, language: str) -> Document:
-    """Split a text into sentences and separators: joined in turn, they are `text` again.
+    """Split a text into sentences and separators, which joined alternately are `text`.
 
     Every end of a line ends a sentence: a text with lines that are broken at some width should be joined before.
-    Indentation, the marks of lists, headings and quotations, and whatever has no letter or digit are kept between
-    sentences. No cut falls within an address, a tag or a placeholder.
+    Indentation, the marks of lists, headings and quotations, and text without letters or digits are kept as separators.
+    No cut falls within an address, a tag or a placeholder.
     """
     return _build_document(_split_parts(text, language))
 
 
 def subdivide_document(document: Document, divide: Callable[[str], Sequence[str]]) -> Document:
-    """Divide the sentences of a document further, except within protected spans.
+    """Split the sentences of a document further, except within protected spans.
 
     `divide` gives consecutive parts of a sentence. A span that it would cut even on its own, such as an image within
-    its address, becomes part of a separator and is kept as it is; the text before and behind it is divided.
+    its address, becomes part of a separator and is kept unchanged; the text before and after it is split.
     """
     return _build_document(_subdivide_parts(document, divide))
 
@@ -199,8 +199,8 @@ def subdivide_document(document: Document, divide: Callable[[str], Sequence[str]
 def rebuild_document(document: Document, translations: Sequence[str]) -> str:
     """Join a document with translations in place of its sentences.
 
-    Chinese and Japanese have no space between sentences: behind a translation into a script that has them, one is put
-    in. Nothing else is changed, so that a document rebuilt from its own sentences is its text.
+    Chinese and Japanese have no space between sentences: after a translation into a script that has spaces, one is
+    inserted. Nothing else is changed, so that a document rebuilt from its own sentences is its text.
 
     Raises:
         UserError: there are more or fewer translations than sentences.
@@ -309,7 +309,7 @@ def _is_wide(text: str) -> bool:
     return bool(text) and unicodedata.east_asian_width(text[-1]) in "WF"
 
 
-# Tags of HTML that no sentence goes on across.
+# HTML tags across which no sentence continues.
 _DIVIDING = re.compile(
     r"""</?(?: address | article | aside | blockquote | body | br | caption | center | dd | details | dialog | div | dl
              | dt | fieldset | figcaption | figure | footer | form | h[1-6] | head | header | hr | html | legend | li
@@ -379,6 +379,6 @@ def _extend_over_space(text: str, group: Sequence[ProtectedSpan]) -> tuple[int, 
 
 
 def _place_to_cut(text: str, group: Sequence[ProtectedSpan]) -> int:
-    """The cut behind the last tag of the group that ends an element, else before the group."""
+    """The cut after the last tag of the group that ends an element, else before the group."""
     ends = [tag.end for tag in group if text.startswith("</", tag.start)]
     return ends[-1] if ends else group[0].start

@@ -48,7 +48,7 @@ _MOST_WORDS = 1 << 16
 """Words whose spelling without dropout is kept in memory: some 30 MB."""
 
 _NEVER = 1 << 62
-"""A gap longer than any text."""
+"""A gap (number of merges) longer than any text."""
 
 _Merge = tuple[float, int, int, str]
 """A possible merge, the best one first: negative score, positions of the two symbols, and their piece."""
@@ -57,8 +57,8 @@ _Merge = tuple[float, int, int, str]
 class BPEDropout:
     """BPE-dropout: merges of a BPE model skipped at random, so that training sees words in many spellings.
 
-    The method is that of Provilkov et al. 2020. SentencePiece implements it, too, but at least its version 0.2.3 draws
-    other random numbers in every process, whatever the seed: a run that is resumed would see other text.
+    The method is that of Provilkov et al. 2020. SentencePiece implements it, too, but version 0.2.3 draws different
+    random numbers in every process, whatever the seed: a resumed run would see different text.
 
     Args:
         processor: a model trained with BPE whose pieces do not reach across words, SentencePiece's default.
@@ -90,8 +90,8 @@ class BPEDropout:
                 ids += spelling
             if unsampled != expected:
                 raise ConfigError(
-                    f"text.bpe_dropout = {dropout}: this tokenizer is not made of merges within words, as {text!r:.80} "
-                    f"shows: use one trained with BPE and byte fallback, or set bpe_dropout to 0"
+                    f"text.bpe_dropout = {dropout}: this tokenizer does not consist of merges within words, as "
+                    f"{text!r:.80} shows: use one trained with BPE and byte fallback, or set bpe_dropout to 0"
                 )
             sampled.append(ids)
         return sampled
@@ -102,7 +102,7 @@ class BPEDropout:
         return ids, many - left
 
     def _apply_merges(self, word: str, gap: int, gaps: Iterator[int]) -> tuple[list[int], int]:
-        """Ids of the word if `gap` merges are done before one is skipped, and what is left of the gap after it.
+        """Ids of the word if `gap` merges are done before one is skipped, and the remaining gap after it.
 
         A merge that was skipped does not come up again, as in SentencePiece.
         """
@@ -151,7 +151,7 @@ def _draw_gaps(dropout: float, seed: int) -> Iterator[int]:
 class PieceLists(Record):
     """The pieces of a tokenizer with a SentencePiece model for each side, in the order of their ids.
 
-    Where the SentencePiece model of a side makes a piece that only the other side has, the side reads it as `<unk>`.
+    A piece produced by the SentencePiece model of one side that only the other side has is read as `<unk>`.
     """
 
     shared: tuple[str, ...]
@@ -164,7 +164,7 @@ class PieceLists(Record):
     """Pieces of the target alone."""
 
     ends_sources: bool = True
-    """Whether `</s>` stands behind a source, too, and not only behind a target."""
+    """Whether sources end with `</s>` as targets do."""
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -183,8 +183,8 @@ def _check_lists(lists: PieceLists, name: str) -> None:
 
 
 _MOST_SENTENCES = {"bpe": 1_000_000, "unigram": 250_000}
-"""More than enough for any vocabulary, and in training about 0.8 GB at 140 characters a sentence; of a larger corpus, a
-random sample of so many is learned from."""
+"""Maximum number of sentences for training the tokenizer; of a larger corpus, a random sample is used. Ample for any
+vocabulary, and about 0.8 GB at 140 characters per sentence."""
 
 _TOO_MANY_PIECES = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_FEW_PIECES = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
@@ -230,7 +230,7 @@ def _explain_error(error: RuntimeError, vocabulary: int) -> ConfigError | Corpus
     setting = f"text.vocabulary = {vocabulary}"
     if most := _TOO_MANY_PIECES.search(str(error)):
         return ConfigError(
-            f"{setting} is more than the training text has pieces for: set it to at most {int(most[1]) + 1}, "
+            f"{setting} is too large for the training text: set it to at most {int(most[1]) + 1}, "
             f'or to "fitted"; or give more text'
         )
     if least := _TOO_FEW_PIECES.search(str(error)):
@@ -239,8 +239,8 @@ def _explain_error(error: RuntimeError, vocabulary: int) -> ConfigError | Corpus
             f'or to "fitted"'
         )
     if "sentences_.empty()" in str(error):
-        return CorpusError("the training text is blank, or every line has more than 65536 bytes: give more text")
-    return CorpusError(f"SentencePiece cannot find pieces in the training text: {error}")
+        return CorpusError("every line of the training text is blank or longer than 65536 bytes: give more text")
+    return CorpusError(f"SentencePiece failed on the training text: {error}")
 
 
 _ADVICE = (
@@ -251,7 +251,7 @@ _ADVICE_FOR_TWO = "give the SentencePiece models that the translation model was 
 _LANGUAGE = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
 _SPECIAL = ("<unk>", "</s>")
 SILENT_PIECES = frozenset({"</s>", "<s>", "<pad>", "<blank>"})
-"""Pieces that no text shows. Of a tokenizer trained here, only the end and the padding have such names."""
+"""Pieces without text: in a tokenizer trained by Transduce, the end symbol and the padding."""
 
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -259,8 +259,8 @@ _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 class Tokenizer:
     """One vocabulary for both languages: `<unk>` 0, `</s>` 1, the pieces, and `<pad>` last (paper 5.1).
 
-    Its pieces are those of one SentencePiece model. Only models made elsewhere have one for each language, and `lists`
-    that assign ids: then a text has other ids as a source than as a target.
+    Its pieces are those of one SentencePiece model. Only imported models have one for each language, and `lists` that
+    assign ids: a text then has different ids as a source and as a target.
 
     Args:
         source_model: the SentencePiece model of source texts.
@@ -269,8 +269,8 @@ class Tokenizer:
         lists: the pieces of a model made elsewhere, in the order of their ids.
 
     Raises:
-        UserError: one is no SentencePiece model; without `lists`, `<unk>` is not 0 or `</s>` is not 1; or the lists
-            begin otherwise, or have a piece twice or without letters.
+        UserError: one is not a SentencePiece model; without `lists`, `<unk>` is not 0 or `</s>` is not 1; or the lists
+            begin differently, or have a repeated or empty piece.
     """
 
     unknown_id = 0
@@ -278,7 +278,7 @@ class Tokenizer:
 
     def __init__(self, source_model: bytes, target_model: bytes, name: str, lists: PieceLists | None = None) -> None:
         self.model_bytes, self.target_model_bytes = source_model, target_model
-        """The SentencePiece models of sources and of targets, as a rule the same."""
+        """The SentencePiece models of sources and of targets, usually the same."""
         self._lists = lists
         if lists is None:
             self._source = self._target = open_model(source_model, name, _ADVICE)
@@ -292,14 +292,15 @@ class Tokenizer:
             self._source = open_model(source_model, f"{name}, source", _ADVICE_FOR_TWO)
             self._target = open_model(target_model, f"{name}, target", _ADVICE_FOR_TWO)
             self._spellings = lists.all
-            # Where no letter of "</s>" is known, SentencePiece makes one piece of it, which must not end the text.
+            # If no character of "</s>" is in the vocabulary, SentencePiece encodes it as one piece, which must not end
+            # the text.
             ids = {piece: index for index, piece in enumerate(lists.all) if piece not in _SPECIAL}
             self._source_ids, self._target_ids = (
                 {piece: index for piece, index in ids.items() if piece not in others}
                 for others in (set(lists.target), set(lists.source))
             )
         self.ends_sources = lists is None or lists.ends_sources
-        """Whether the network reads `</s>` behind a source."""
+        """Whether sources end with `</s>`."""
         self.vocabulary = len(self._spellings) + 1
         self.pad_id = self.vocabulary - 1
 
@@ -311,13 +312,13 @@ class Tokenizer:
             sentences: source and target side of the training text, in one stream that is read once.
             vocabulary: number of token ids, `<pad>` included.
             algorithm: "bpe" or "unigram". Lines of more than 65,536 bytes are not learned from.
-            shrink: take the nearest size that the text allows, where it does not allow `vocabulary`.
+            shrink: if the text does not allow `vocabulary`, use the nearest size that it allows.
 
         Raises:
-            ConfigError: The text is too little, or has too many characters, for `vocabulary`.
+            ConfigError: The text is too short, or has too many distinct characters, for `vocabulary`.
             CorpusError: There is no text.
         """
-        # SentencePiece has a sampler, too, but the sample is another one in every process.
+        # SentencePiece has a sampler, but its sample differs in every process.
         sample = _sample(sentences, _MOST_SENTENCES[algorithm])
         try:
             model = _train(sample, vocabulary - 1, algorithm, exactly=not shrink)
@@ -333,7 +334,7 @@ class Tokenizer:
         """The tokenizer in a file that SentencePiece wrote, or in a folder that has one, as a bundle.
 
         Raises:
-            UserError: It cannot be read, is no SentencePiece model, or its special symbols have other ids.
+            UserError: It cannot be read, is not a SentencePiece model, or its special symbols have other ids.
         """
         files = {}
         for name, file in find_tokenizer_files(path).items():
@@ -355,7 +356,7 @@ class Tokenizer:
         if len(missing) == 2:
             return cls.from_bytes(files[SOURCE_MODEL], name)
         if missing:
-            raise UserError(f"{name}: has no {min(missing)}, which belongs to {', '.join(sorted(files))}")
+            raise UserError(f"{name}: lacks {min(missing)}, which is required with {', '.join(sorted(files))}")
         try:
             lists = PieceLists.model_validate_json(files[VOCABULARY])
         except ValidationError as error:
@@ -379,8 +380,8 @@ class Tokenizer:
     ) -> "Tokenizer":
         """The tokenizer of an imported model, which looks up the pieces of two SentencePiece models in a list.
 
-        A `>>xx<<` of the list in front of a source text is one token. If all this is one joint model with its own
-        pieces, it is the tokenizer of that model.
+        A `>>xx<<` of the list at the beginning of a source text is one token. If both models are one joint model with
+        its own pieces, the result is the tokenizer of that model.
 
         Args:
             source_model: the SentencePiece model of source texts.
@@ -388,11 +389,11 @@ class Tokenizer:
             vocabulary: the piece of each id from 0 on, which begin with `<unk>` and `</s>`; without `<pad>`.
             name: what errors call it.
             source_only: pieces of further ids that targets never have.
-            target_only: pieces of further ids, behind those, that sources never have.
-            ends_sources: whether `</s>` stands behind a source, too.
+            target_only: pieces of further ids, after those, that sources never have.
+            ends_sources: whether sources end with `</s>`.
 
         Raises:
-            UserError: One is no SentencePiece model, or the list begins otherwise, or has a piece twice.
+            UserError: One is not a SentencePiece model, or the list begins differently or has a repeated piece.
         """
         lists = PieceLists(
             shared=tuple(vocabulary), source=tuple(source_only), target=tuple(target_only), ends_sources=ends_sources
@@ -451,12 +452,13 @@ class Tokenizer:
         A pure function of its arguments, in every process.
 
         Raises:
-            ConfigError: The tokenizer is not made of merges within words: it was not trained with BPE, or elsewhere.
+            ConfigError: The tokenizer does not consist of merges within words: it was not trained with BPE, or is
+                imported.
         """
-        if not self.is_joint:  # SentencePiece does not know which pieces the translation model has
+        if not self.is_joint:  # SentencePiece cannot tell which pieces the translation model has
             raise ConfigError(
-                f"text.bpe_dropout = {dropout}: this tokenizer is that of a model made elsewhere, with a SentencePiece "
-                f"model for each language and a vocabulary beside them: set bpe_dropout to 0"
+                f"text.bpe_dropout = {dropout}: the tokenizer of an imported model with one SentencePiece model per "
+                "language does not support it: set bpe_dropout to 0"
             )
         return self._bpe_dropout.encode(_replace_surrogates(texts), dropout, seed)
 
@@ -465,7 +467,7 @@ class Tokenizer:
         return BPEDropout(self._source)
 
     def as_source(self, ids: Sequence[int]) -> list[int]:
-        """The ids of a source as the network reads them: with `</s>`, unless it learned without; never none."""
+        """The ids of a source as the network reads them: with `</s>`, unless it was trained without; never empty."""
         return [*ids, self.end_id] if self.ends_sources or not ids else list(ids)
 
     def as_target(self, ids: Sequence[int]) -> list[int]:
@@ -473,7 +475,9 @@ class Tokenizer:
         return [*ids, self.end_id]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of a target; `</s>` and `<pad>` have none, and a piece that only sources have stands for itself."""
+        """The text of a target; `</s>` and `<pad>` have none, and a piece that only sources have appears as it is
+        spelled.
+        """
         shown = [index for index in ids if index not in (self.end_id, self.pad_id)]
         if self.is_joint:
             text: str = self._target.decode(shown)
@@ -484,11 +488,11 @@ class Tokenizer:
         return text.replace("▁", " ").strip()
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The piece of each id; "▁" is the space in front of a word."""
+        """The piece of each id; "▁" is the space before a word."""
         return ["<pad>" if index == self.pad_id else self._spellings[index] for index in ids]
 
     def split_language(self, text: str) -> tuple[str, str]:
-        """The language token in front of a source text, as in ">>fra<< ", and what follows; mostly there is none."""
+        """The language token at the beginning of a source text, as in ">>fra<< " (usually empty), and the rest."""
         found = None if self.is_joint else _LANGUAGE.match(text)
         if found is None or found[1] not in self._source_ids:
             return "", text
@@ -496,7 +500,7 @@ class Tokenizer:
 
 
 def fit_vocabulary_size(num_pairs: int) -> int:
-    """A size of vocabulary for `num_pairs`; grows with their square root, from 512 to the paper's 37,000.
+    """A vocabulary size for `num_pairs`; grows with their square root, from 512 to the paper's 37,000.
 
     A multiple of 8, which suits matrix products: 952 for a thousand pairs, 9,488 for 100 thousand.
     """
@@ -509,5 +513,5 @@ def _encode(model: sentencepiece.SentencePieceProcessor, texts: Iterable[str]) -
 
 
 def _replace_surrogates(texts: Iterable[str]) -> list[str]:
-    # Half of a surrogate pair, as JSON can hold, is no character: SentencePiece refuses the whole text.
+    # SentencePiece rejects a whole text with an unpaired surrogate, which JSON can contain.
     return [_LONE_SURROGATE.sub("\ufffd", text) for text in texts]

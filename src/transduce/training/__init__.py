@@ -1,6 +1,4 @@
-"""One optimiser step, repeated, and what happens every so many steps: validation by real translations, checkpoints,
-reports.
-"""
+"""Training: optimiser steps, and periodically validation by real translations, checkpoints and reports."""
 
 from transduce.training.automatic_settings import choose_settings_for_run
 from transduce.training.distributed import Ranks, connect_ranks

@@ -1,4 +1,4 @@
-"""Settings for somebody who gives two files and nothing else, and what such runs have reached."""
+"""Automatic settings for runs without a recipe, and measured results of such runs."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ MAX_PAIRS_OF_PRESET = {"low-resource": 200_000, "medium-resource": 2_000_000, "b
 
 QUICK_SECONDS = 2 * 3600
 """Longest time limit, in seconds, for which `low-resource` is chosen for up to `MOST_PAIRS_QUICKLY` pairs: in so little
-time, its smaller network learns to translate better."""
+time, its smaller network translates better."""
 
 MOST_PAIRS_QUICKLY = 500_000
 """Largest number of pairs for which `QUICK_SECONDS` decides: with more, that time is not enough for one pass over
@@ -27,11 +27,11 @@ DROPOUT = {250_000: 0.4, 700_000: 0.3, 6_000_000: 0.2}
 LEAST_DROPOUT = 0.1
 
 FEW_PASSES = 30
-"""Largest number of passes over a corpus with which `LEAST_DROPOUT` gives the best translations, where it is so large
-that more passes want a dropout of 0.2."""
+"""Largest number of passes over a corpus with which `LEAST_DROPOUT` gives the best translations, if it is so large that
+more passes need a dropout of 0.2."""
 
 STANDARD_INPUT = CorpusSize(6_000, 700_000)
-"""The size that pairs on standard input, which cannot be counted beforehand, are taken to have."""
+"""The assumed number of pairs on standard input, which cannot be counted beforehand."""
 
 CHARACTERS_PER_SECOND = 36_000
 """Target characters per second that `low-resource` trains on two CPU cores; used to estimate passes within a time
@@ -62,7 +62,7 @@ FINE_TUNING_EPOCHS = 20.0
 def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) -> dict[str, Any]:
     """Preset, vocabulary, dropout and length of a run that fit a corpus of this size; dotted settings.
 
-    A run with a `time_limit` is ended by that alone. docs/experiments.md has what was compared.
+    A run with a `time_limit` ends only by that. The comparisons are in docs/experiments.md.
     """
     num_pairs = size.num_pairs
     preset = next((name for name, most in MAX_PAIRS_OF_PRESET.items() if num_pairs <= most), "big")
@@ -106,8 +106,7 @@ def choose_settings_for_run(
     """Count the pairs of the run described by `given` (with keys such as "output" and "data.source"), choose settings.
 
     Standard input cannot be counted beforehand; it gets the settings of a small corpus. A run that has begun keeps the
-    settings chosen then, and those that its preset had, unless it is to `restart`: to count a large corpus takes as
-    long as all else.
+    settings chosen then, and those of its preset at that time, unless `restart`: counting a large corpus is slow.
 
     Raises:
         CorpusError: a file is missing, is not UTF-8, or the two differ in number of lines.
@@ -160,17 +159,17 @@ MEASURED_RUNS = (
 )
 
 COMPARABLE_FACTOR = 3.0
-"""How many times larger or smaller a corpus may be for its result to say something of another one."""
+"""Maximum ratio of the sizes of two corpora for which the result of one is reported for the other."""
 
 
 def expected_quality(num_pairs: int) -> str | None:
-    """One sentence on what corpora of about `num_pairs` pairs reached; None where no such corpus was measured."""
+    """One sentence on the results of corpora of about `num_pairs` pairs; None if no such corpus was measured."""
 
     def distance(run: MeasuredRun) -> float:
         return abs(math.log(run.num_pairs / max(1, num_pairs)))
 
     comparable = [run for run in MEASURED_RUNS if distance(run) <= math.log(COMPARABLE_FACTOR)]
-    # Of each kind of text the nearest, which comes last.
+    # For each kind of text the nearest in size, which comes last.
     nearest = {run.text: run for run in sorted(comparable, key=distance, reverse=True)}
     if not nearest:
         return None
@@ -178,4 +177,4 @@ def expected_quality(num_pairs: int) -> str | None:
         f"{run.text}, {run.num_pairs:,} pairs, {run.training}: BLEU {run.bleu:g}, chrF {run.chrf:g}"
         for run in nearest.values()
     )
-    return f"what corpora of about this size reached: {reached}"
+    return f"results with corpora of about this size: {reached}"

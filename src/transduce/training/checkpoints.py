@@ -62,7 +62,7 @@ value."""
 
 @dataclass
 class RunState:
-    """Everything of a run that changes while it runs, beside weights and optimiser; saved in every checkpoint.
+    """The state of a run besides weights and optimiser; saved in every checkpoint.
 
     There is no random state: see `Updater.update`.
     """
@@ -83,15 +83,15 @@ class RunState:
     without_gain: int = 0
     """Validations in a row that were not better than `best_single`."""
     seconds: float = 0.0
-    """Seconds of training, over all sittings."""
+    """Seconds of training, over all sessions."""
     elapsed: float = 0.0
-    """Seconds of the run over all sittings, including validations and everything else."""
+    """Seconds of the run over all sessions, including validations and all other work."""
     decay: Decay | None = None
     """The decay of schedule = "warmup_stable_decay", once `training.time_limit` has determined it."""
     finished: bool = False
     """Whether training ended; a run is resumed only with more `training.updates`."""
     stopgap: int = 0
-    """Update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none."""
+    """Update of an unscheduled checkpoint, made because the run was stopped; 0 if there is none."""
     superseded: int = 0
     """Update of the earlier such checkpoint that this one replaces; 0 if there is none."""
     skipped: int = 0
@@ -138,8 +138,8 @@ class RunState:
                 values[name] = convert(values.pop(earlier_name))
         if unknown := values.keys() - {one.name for one in fields(cls)}:
             raise RunError(
-                f"{folder.checkpoints}: update {update} was written by a later version of Transduce (it says "
-                f"{min(unknown)!r}): go on with that one"
+                f"{folder.checkpoints}: update {update} was written by a later version of Transduce (unknown field "
+                f"{min(unknown)!r}): resume with that version"
             )
         if values.get("decay") is not None:
             values["decay"] = Decay(**values["decay"])

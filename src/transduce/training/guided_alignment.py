@@ -1,9 +1,7 @@
-"""Guided alignment: one head of the attention to the source learns where each token of the target comes from.
-
-An alignment model, which learns from the training text in seconds which tokens translate each other, says where that is
-(Chen et al. 2016, "Guided alignment training for topic-aware neural machine translation"; Garg et al. 2019). From the
-translation loss alone, a small model learns it only after many passes over its text. docs/experiments.md has what it
-is worth.
+"""Guided alignment: one head of the encoder-decoder attention is trained to follow a word alignment. An alignment
+model, learned from the training text in seconds, provides the alignment (Chen et al. 2016, "Guided alignment training
+for topic-aware neural machine translation"; Garg et al. 2019). From the translation loss alone, a small model learns it
+only after many passes over its text. Its effect is measured in docs/experiments.md.
 """
 
 from collections.abc import Iterator
@@ -19,15 +17,15 @@ from transduce.model import KeysAndValues, MultiHeadAttention, Transformer, atte
 from transduce.training.distributed.batches import use_one_thread
 
 MOST_TOKENS = 4_096
-"""Maximum number of token ids that an alignment model knows, the most frequent ones; its two tables take 134 MB, and
+"""Maximum number of (most frequent) token ids in an alignment model; its two tables take 134 MB, and
 twice that while they are learned."""
 
 MOST_PAIRS = 10_000
 """Maximum number of pairs from which an alignment model learns, evenly spread over the training text."""
 
 MOST_CELLS = 10**7
-"""Maximum number of pairs of a source and a target position in them; fewer pairs are taken where they are long. An
-iteration takes about 150 nanoseconds for each."""
+"""Maximum number of pairs of a source and a target position in them; fewer pairs are used if they are long. An
+iteration takes about 150 ns for each."""
 
 NUM_ITERATIONS = 5
 """Iterations of expectation maximisation."""
@@ -48,17 +46,17 @@ LEAST_COUNT = 1e-4
 """Count that is added to that of every two tokens, so that no probability is zero."""
 
 TINY = 1e-9
-"""What is added to a sum before it divides, as that of padding is zero."""
+"""Added to a sum before dividing by it, as that of padding is zero."""
 
 
 @dataclass(frozen=True)
 class AlignmentModel:
-    """Which tokens translate each other, and that what comes early in the source comes early in the target.
+    """Lexical translation probabilities, and a prior that prefers the diagonal.
 
     IBM Model 2 (Brown et al. 1993) with the prior of Dyer et al. 2013, in both directions: the probability that target
     position j of n comes from source position i of m is in proportion to exp(-strength · |i/m - j/n|) times the
     probability that one token is translated as the other. Both tables have a row for each known token of the source and
-    a column for each of the target; the last of either is zero, and stands for all tokens that are not known.
+    a column for each of the target; the last of either is zero, and stands for all other tokens.
     """
 
     table_index: Int[Tensor, " vocabulary"]
@@ -71,10 +69,9 @@ class AlignmentModel:
     """How much a position close to the diagonal is preferred."""
 
     def align(self, batch: Batch) -> tuple[Float[Tensor, "batch target source"], Float[Tensor, "batch target"]]:
-        """For each position of the target, how probable each of the source is, and how certain that is, from 0 to 1.
-
-        The probabilities are those of both directions, multiplied: of a token without a counterpart they are small
-        before they are divided by their sum, and this sum's root is how certain they are.
+        """For each target position, the probability of each source position, and the certainty of these, from 0 to 1.
+        The probabilities are the normalised products of those of both directions: for a token without a counterpart the
+        products are small, and the root of their sum is the certainty.
         """
         by_source, by_target = self.compute_posteriors(batch)
         both = by_source * by_target
@@ -84,10 +81,10 @@ class AlignmentModel:
     def compute_posteriors(
         self, batch: Batch
     ) -> tuple[Float[Tensor, "batch target source"], Float[Tensor, "batch target source"]]:
-        """For each target position, which source position it comes from; and the other way round.
+        """For each target position, the probability of each source position; and vice versa.
 
-        Both are probabilities: the first sum to 1 over the source, the second over the target, or to less where
-        nothing is known of the tokens.
+        Both are probabilities: the first sum to 1 over the source, the second over the target, or to less for tokens
+        that are not in the tables.
         """
         prior = _compute_prior(batch, self.strength)
         cells = self.find_cells(batch)
@@ -99,7 +96,7 @@ class AlignmentModel:
         )
 
     def find_cells(self, batch: Batch) -> Int[Tensor, "batch target source"]:
-        """For every two positions of a pair, where their tokens meet in a table, counted row by row."""
+        """For every two positions of a pair, the index of their tokens in a flattened table."""
         rows, columns = self.table_index[batch.source_ids], self.table_index[batch.target_ids]
         return rows[:, None, :] * self.target_given_source.size(1) + columns[:, :, None]
 
@@ -205,7 +202,7 @@ def compute_alignment_loss(
 ) -> Float[Tensor, ""]:
     """Cross-entropy of a head's weights against the alignment, summed over the real target tokens, in nats.
 
-    Each token counts by how certain its alignment is.
+    Each token is weighted by the certainty of its alignment.
     """
     with torch.no_grad():
         aligned, certainty = alignment.align(batch)

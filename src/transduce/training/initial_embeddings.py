@@ -1,8 +1,8 @@
-"""Initial token embeddings from the training text: tokens that come together in the same pairs get similar vectors.
+"""Initial token embeddings from the training text: tokens that co-occur in the same pairs get similar vectors.
 
-With random embeddings, no token of the source is like any of the target, and a small model learns to write its target
-language long before it makes use of the source. How often two tokens come together in the same pair says much of which
-translate each other, and takes seconds to count. docs/experiments.md has what that is worth.
+With random embeddings, source and target tokens are unrelated, and a small model learns to write its target language
+long before it uses the source. Co-occurrence counts of tokens in the same pairs indicate translations, and take seconds
+to compute. Their effect is measured in docs/experiments.md.
 """
 
 import math
@@ -24,21 +24,21 @@ MOST_PAIRS = 50_000
 """Maximum number of training pairs that are counted, evenly spread over the text."""
 
 MOST_COUNTS = 2 * 10**8
-"""Maximum number of counts that are raised by one; fewer pairs are counted where they are long."""
+"""Maximum number of counts that are raised by one; fewer pairs are counted if they are long."""
 
 MOST_TOKENS = 4_096
 """Maximum number of token ids whose co-occurrence is counted, the most frequent ones; 200 MB of memory are needed."""
 
 COOCCURRENCE_SHARE = 0.9
 """Length of the part of an initial vector that comes from co-occurrence; that of the whole vector is about 1. The rest
-is random, so that tokens that come together with the same others differ."""
+is random, so that tokens that co-occur with the same others differ."""
 
 POWER_ITERATIONS = 4
 """Power iterations of the randomised singular value decomposition (Halko et al. 2011)."""
 
 LEAST_INFORMATION = 1e-3
 """Largest mutual information of a token, in nats, up to which it has none: a token that is in every pair, as `</s>` is,
-comes together with no other more often than by chance, and its vector would be rounding alone."""
+co-occurs with no other more often than by chance, and its vector would be rounding noise."""
 
 
 @torch.no_grad()
@@ -65,13 +65,13 @@ def initialize_embeddings(model: Transformer, store: TokenStore, seed: int, rank
 def compute_cooccurrence_vectors(
     store: TokenStore, vocabulary: int, d_model: int, seed: int
 ) -> Float[Tensor, "vocabulary d_model"]:
-    """A vector of length 1 for each token; those of tokens that often come together in the same pairs point alike.
+    """A vector of length 1 for each token; those of tokens that often co-occur in the same pairs are similar.
 
     Latent semantic analysis (Deerwester et al. 1990) of both languages together (Dumais et al. 1997): the positive
     pointwise mutual information of two tokens in a pair, whichever side each is on, and of its singular value
-    decomposition the vectors times the root of their values (Levy et al. 2015). The first component, which is how
-    frequent tokens are, is left out. Zero for tokens that do not occur, are not among the `MOST_TOKENS` most frequent,
-    or come together with no other more often than by chance.
+    decomposition the vectors times the root of their values (Levy et al. 2015). The first component, which reflects
+    token frequency, is left out. Zero for tokens that do not occur, are not among the `MOST_TOKENS` most frequent, or
+    co-occur with no other more often than by chance.
     """
     costs = np.square(store.lengths.sum(axis=1, dtype=np.int64))
     sample = sample_evenly(costs, MOST_PAIRS, MOST_COUNTS)

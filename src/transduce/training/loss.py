@@ -149,7 +149,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 def _chunk_rows(hidden: Float[Tensor, "tokens d_model"], weight: Float[Tensor, "vocabulary d_model"]) -> int:
     on_cpu = hidden.device.type == "cpu"
-    # Each chunk adds a gradient of the whole matrix, which fewer than d_model rows would not be worth.
+    # Each chunk adds a gradient of the whole matrix, which is not worthwhile for fewer than d_model rows.
     rows = max((CHUNK_LOGITS if on_cpu else ACCELERATOR_CHUNK_LOGITS) // weight.size(0), weight.size(1))
     return min(rows, max(BLOCK, weight.size(1))) if uses_onednn_bfloat16(hidden) else rows
 
@@ -176,7 +176,7 @@ def _row_maximum(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows 1"]
     bits = rows.view(torch.int16)
     found = bits.amax(dim=-1, keepdim=True)
     # The bits of negative numbers are in the opposite order, and all of them below those of the others. A negative NaN
-    # may be passed over, but softmax makes all numbers of its row NaN.
+    # may be missed, but softmax makes all numbers of its row NaN.
     if (found < 0).any():
         found = torch.where(found < 0, bits.amin(dim=-1, keepdim=True), found)
     return found.view(torch.bfloat16)

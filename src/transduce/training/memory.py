@@ -1,4 +1,6 @@
-"""Fitting a run into memory: the model before anything is allocated, and the largest batch before the first update."""
+"""Fitting a run into memory: checks of the model before allocation, and of the largest batch before the first
+update.
+"""
 
 import math
 import time
@@ -52,13 +54,13 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
     value = "" if name is None else f"{section}.{name} = {getattr(config.model, name):,}: "
     raise ConfigError(
         f"{value}a model of {config.model.num_parameters:,} parameters needs at least {needed / 1e9:,.1f} GB to train "
-        f"(weights, gradients and Adam's two means, without any text), and {min(free) / 1e9:,.1f} GB are there; "
+        f"(weights, gradients and Adam's two means, without any text), and {min(free) / 1e9:,.1f} GB are free; "
         f"{'choose a smaller preset' if name is None else 'lower it'}"
     )
 
 
 def _largest_setting(model: TransformerConfig) -> str | None:
-    """The setting that would save most if it alone were that of the paper's base model; None if none saves anything."""
+    """The setting whose change to that of the paper's base model would save most; None if none saves memory."""
     base = TransformerConfig()
     saved = {}
     for name in (*_SIZES, "max_positions"):
@@ -99,7 +101,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """How a run fits into memory."""
+    """The memory needs of a run."""
 
     sequential_micro_batches: int
     """Number of micro-batches, computed one after the other, into which a rank's share of a batch is split to fit."""
@@ -113,13 +115,13 @@ class MemoryFit:
     def describe(self, updates: int, seconds_left: float = math.inf) -> str:
         """One line: memory and time of `updates` updates, or of those in `seconds_left` if these are fewer."""
         seconds = self.seconds_per_update * updates
-        duration = f"about {timedelta(seconds=round(seconds))} for {updates:,} updates, validations not counted"
+        duration = f"about {timedelta(seconds=round(seconds))} for {updates:,} updates, excluding validation"
         if seconds > seconds_left:
             most = max(1, seconds_left / self.seconds_per_update)
             duration = f"{timedelta(seconds=max(0, round(seconds_left)))} for about {most:,.0f} updates"
         if self.used is None or self.available is None:
             return duration
-        memory = f"training needs {self.used / 1e9:.1f} GB of memory, {self.available / 1e9:.1f} GB are there"
+        memory = f"training needs {self.used / 1e9:.1f} GB of memory, {self.available / 1e9:.1f} GB are free"
         return f"{memory}; {duration}"
 
 
@@ -165,10 +167,10 @@ def probe_memory(
     in the middle of a pass, which ends all of them before training begins.
 
     Args:
-        updater: updater of the model that is tried.
+        updater: updater of the tested model.
         lengths: tokens of the source and of the target of every pair, `</s>` included.
-        share: tokens of a batch, on either side, that each rank takes; it may take a pair more.
-        sequential_micro_batches: the number to begin with; doubled until they fit.
+        share: tokens of a batch, on either side, for each rank, which may exceed it by one pair.
+        sequential_micro_batches: the initial number; doubled until they fit.
         safe_share: a batch is tried if its estimate is at most this fraction of the free memory.
         times: how often an epoch has each pair at most; once unless given.
 
@@ -183,8 +185,8 @@ def probe_memory(
                 break
             if share // sequential_micro_batches <= int(lengths.max()):
                 raise TrainingError(
-                    f"memory does not hold the model and a pair of up to {lengths.max()} tokens a side: lower "
-                    f"text.max_pieces, or take a smaller model"
+                    f"memory cannot hold the model and a pair of up to {lengths.max()} tokens per side: lower "
+                    "text.max_pieces, or choose a smaller model"
                 )
             sequential_micro_batches *= 2
         used, still_free = get_used_memory(updater.device), _free_memory_per_rank(updater)
@@ -245,7 +247,7 @@ def _measure_seconds(updater: Updater, shapes: list[Shape], safe_share: float) -
 
 
 def _free_memory_per_rank(updater: Updater) -> int | None:
-    """Bytes that this rank can still allocate: ranks have a GPU each, but share the memory of a machine's CPU."""
+    """Bytes that this rank can still allocate: ranks have one GPU each, but share the memory of a machine's CPU."""
     there = get_available_memory(updater.device)
     return there if there is None or updater.device.type != "cpu" else there // updater.ranks.local_size
 
@@ -268,8 +270,10 @@ def _release_memory(updater: Updater) -> None:
 
 
 def _run_shapes(updater: Updater, shapes: list[Shape]) -> float:
-    """Run all shapes undivided, which takes as much memory; return the seconds of the first, divided as in training."""
-    reset_peak_memory(updater.device)  # of what was tried before
+    """Run all shapes in one thread, which takes as much memory; return the seconds of the first, divided as in
+    training.
+    """
+    reset_peak_memory(updater.device)  # peak of earlier attempts
     attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.has_parallel_micro_batches)]
     attempts += attempts[-1:] * updater.has_parallel_micro_batches  # again, as the first time starts the processes
     for shape, divided in attempts:

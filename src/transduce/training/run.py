@@ -60,18 +60,18 @@ def train(
     Args:
         config: the configuration of the run.
         reporter: shows how it goes; nothing is shown unless given.
-        restart: delete what the run's folder holds of an earlier run.
+        restart: delete an earlier run in the folder.
         standard_input: where `data.pairs = "-"` is read from.
 
     Raises:
-        BundleError, ConfigError, CorpusError, RunError: bundle, settings, text or folder are not what they must be.
+        BundleError, ConfigError, CorpusError, RunError: bundle, settings, text or folder are invalid.
         BusyError: another process is training in the folder.
-        MissingExtraError: TensorBoard is asked for and not installed.
-        Interrupted: by Ctrl-C or SIGTERM, once updates have begun; the same call goes on from there. Before, either has
-            its usual effect: there is nothing to be saved.
-        TrainingError: loss, gradients or weights are no longer numbers; a file could not be written; or another rank
+        MissingExtraError: TensorBoard is requested but not installed.
+        Interrupted: by Ctrl-C or SIGTERM, once updates have begun; the same call resumes the run. Before that, either
+            has its usual effect, as there is nothing to save.
+        TrainingError: loss, gradients or weights are not finite; a file could not be written; or another rank
             was lost.
-        EndedElsewhere: another of the ranks that torchrun has started reports what is wrong.
+        EndedElsewhere: another rank started by torchrun reports the error.
     """
     with connect_ranks() as ranks:
         shown = SilentReporter() if reporter is None or not ranks.is_first else reporter
@@ -82,7 +82,7 @@ def _train(
     config: RunConfig, reporter: Reporter, ranks: Ranks, standard_input: BinaryIO | None, *, restart: bool
 ) -> TrainingResult:
     if not config.data.training_corpora:
-        raise ConfigError("there is nothing to train on: give data.source and data.target, data.pairs or data.corpora")
+        raise ConfigError("no training text: give data.source and data.target, data.pairs or data.corpora")
     device = ranks.select_device(find_device(config.training.device))
     if config.training.tensorboard:
         check_tensorboard()
@@ -95,8 +95,8 @@ def _train(
     check_model_memory(config if known else config.with_vocabulary(SMALLEST_VOCABULARY), device, ranks)
     if restart and can_restart():
         raise RunError(
-            f"{folder.path}: with --restart, torchrun --max-restarts would delete the run whenever a rank has failed: "
-            f"leave out one of the two"
+            f"{folder.path}: with --restart, torchrun --max-restarts would delete the run whenever a rank fails: leave "
+            "out one of them"
         )
     folder.check(config, restart=restart, report=reporter.report)
     ranks.barrier()  # now that all have seen the folder, the first may change it
@@ -104,8 +104,8 @@ def _train(
         ranks.barrier()
         if ranks.any(not folder.is_locked(FILE_SYSTEM_TIMEOUT)):
             raise RunError(
-                f"{folder.path}: not every rank sees that the first is at work there: give all of them an output "
-                f"in a folder that their machines share"
+                f"{folder.path}: not every rank sees the lock of the first: give all of them an output in a folder "
+                "shared by their machines"
             )
         return _train_in_folder(config, text, start, folder, reporter, ranks, standard_input, restart=restart)
 
@@ -158,8 +158,8 @@ def _train_in_folder(
             trainer.resume()
         trainer.state.settings = settings_digest(config)
         _check_same_on_all_ranks(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
-        trainer.prepare_updates()  # before an earlier run makes way for one that cannot be
-        # From here on there is something to be saved: before, a signal ends the process at once.
+        trainer.prepare_updates()  # before an earlier run is deleted for one that cannot start
+        # From here on there is a state to save: before, a signal ends the process at once.
         with catch_stop_signals(reporter.report) as stop:
             trainer.updater.should_stop = lambda: stop.is_requested
             if ranks.is_first:
@@ -169,7 +169,7 @@ def _train_in_folder(
                 trainer.trackers.begin()
             try:
                 return trainer.run(stop, resume_hint)
-            except TransduceError:  # stopped, or diverged: the report shows it up to here
+            except TransduceError:  # stopped or diverged: the report shows the run up to here
                 if ranks.is_first:
                     trainer.trackers.update_report()
                 raise
@@ -194,9 +194,7 @@ def _resolve_start(
     with suppress(BundleError):
         present = Bundle.open(find_bundle(Path(path))).digest
     if begun.get("start") != present:
-        report(
-            f"training.start_from = {path!r}: is not there any more, or has other weights; the run goes on without it"
-        )
+        report(f"training.start_from = {path!r}: is missing, or has other weights; the run continues without it")
     own = find_prepared_tokenizer(cache, begun.get("digests", {}).get("all", ""))
     known = text
     if own is not None and _read_tokenizer_files(text.tokenizer) != _read_tokenizer_files(own):
@@ -215,23 +213,23 @@ def _read_tokenizer_files(tokenizer: str | Path | None) -> object:
 
 @contextmanager
 def _explain_failures(folder: RunFolder, resume_hint: str) -> Iterator[None]:
-    """Turn errors of a full disk or full memory into errors that name the folder and say how to go on."""
+    """Turn errors of a full disk or full memory into errors that name the folder and say how to resume."""
     try:
         yield
     except BrokenPipeError:
         raise
     except (OSError, WriteError) as error:
         raise TrainingError(
-            f"{folder.path}: training stopped, because a file could not be read or written: {error}; what was saved "
-            f"is intact: put that right, and {resume_hint} goes on from the last checkpoint"
+            f"{folder.path}: training stopped, because a file could not be read or written: {error}; checkpoints are "
+            f"intact: fix the cause, and {resume_hint} resumes from the last checkpoint"
         ) from error
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         raise TrainingError(
-            f"{folder.path}: training stopped, because memory is full; what was saved is intact: end other programs, "
-            f"and {resume_hint} goes on from the last checkpoint. If it is validation that takes too much, a lower "
-            f"search.batch_tokens needs less; if it is training, a new run with a lower training.batch_tokens"
+            f"{folder.path}: training stopped, because memory is full; checkpoints are intact: close other programs, "
+            f"and {resume_hint} resumes from the last checkpoint. If validation needs too much, lower "
+            "search.batch_tokens; if training does, start a new run with a lower training.batch_tokens"
         ) from error
 
 
@@ -247,17 +245,17 @@ def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
         return
     if config.data.pairs == "-":
         raise ConfigError(
-            f'data.pairs = "-": {ranks.size} ranks cannot all read standard input: give a file with the pairs'
+            f'data.pairs = "-": {ranks.size} ranks cannot share standard input: give a file with the pairs'
         )
     if config.model.normalization == "batch":
         raise ConfigError(
-            f'model.normalization = "batch" takes its statistics over a whole batch, which {ranks.size} ranks '
-            f'share: train it in one process, or set it to "layer"'
+            f'model.normalization = "batch" computes statistics over a whole batch, which is split over {ranks.size} '
+            'ranks: train in one process, or set it to "layer"'
         )
     if config.training.ema_decay and config.training.sharding == "fsdp":
         raise ConfigError(
             f"training.ema_decay = {config.training.ema_decay} keeps a second whole model on each of the {ranks.size} "
-            f'ranks, which training.sharding = "fsdp" is there to avoid: set sharding to "none", or ema_decay to 0'
+            f'ranks, which training.sharding = "fsdp" is meant to avoid: set sharding to "none", or ema_decay to 0'
         )
 
 
@@ -266,16 +264,16 @@ def _check_same_on_all_ranks(folder: RunFolder, ranks: Ranks, *found: object) ->
     digest = hashlib.sha256("\n".join(map(str, found)).encode()).digest()
     if not ranks.are_equal(int.from_bytes(digest[:7])):
         raise RunError(
-            f"{folder.path}: the ranks have different settings, or do not find the same there: give all "
-            f"of them the same recipe, the same options, a folder that all machines share, and, if their processors "
-            f"differ, a training.precision other than auto"
+            f"{folder.path}: the ranks have different settings, or find different files there: give all of them the "
+            "same recipe, the same options, a folder shared by all machines, and, if their processors differ, a "
+            "training.precision other than auto"
         )
 
 
 def _set_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | None, ranks: Ranks) -> RunConfig:
     """The run with the updates that its `training.epochs` have, by the batches of the first epoch.
 
-    A run that is resumed with the same epochs keeps the updates of its `saved` configuration.
+    A run resumed with the same epochs keeps the updates of its `saved` configuration.
     """
     training = config.training
     if training.epochs is None:
@@ -298,24 +296,24 @@ def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
     if longest > config.model.max_positions:
         raise ConfigError(
             f"model.max_positions = {config.model.max_positions}: the text has a sentence of {longest} tokens; raise "
-            f"it to at least that, or lower text.max_pieces if the sentence is not one of the validation text"
+            "it to at least that, or, for a training sentence, lower text.max_pieces"
         )
     if config.search.min_length > config.model.max_positions:
         raise ConfigError(
-            f"search.min_length = {config.search.min_length}: a model of {config.model.max_positions} learned "
-            f"positions (model.max_positions) writes no more tokens than that: ask for fewer"
+            f"search.min_length = {config.search.min_length}: a model with {config.model.max_positions} learned "
+            "positions (model.max_positions) cannot write more tokens: lower min_length"
         )
 
 
 def _limit_max_pieces(config: RunConfig, prepared: PreparedData) -> RunConfig:
-    """The run with `search.max_pieces` of at most its longest source: of longer texts, a model leaves most out."""
+    """The run with `search.max_pieces` of at most its longest source: a model omits much of longer texts."""
     longest = int(prepared.train.lengths[:, 0].max()) - 1  # without </s>
     search = config.search.model_copy(update={"max_pieces": max(8, min(config.search.max_pieces, longest))})
     return config.model_copy(update={"search": search})
 
 
 def _report_start(trainer: Trainer) -> None:
-    """Report what is trained on which text and machine, and log it as the first line of metrics.jsonl."""
+    """Report model, text and machine, and log them as the first line of metrics.jsonl."""
     config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
     parameters, start = trainer.model.num_parameters, config.training.start_from
     model = f"{config.preset} model" if start is None else f"model of {start}"
@@ -340,19 +338,19 @@ def _report_start(trainer: Trainer) -> None:
         log.append("data", 0, facts)
     report = trainer.reporter.report
     report(
-        f"{len(prepared.train):,} pairs to train on (left out: {_describe_cleaning(prepared.cleaning)}), "
-        f"{len(prepared.validation):,} to validate with"
+        f"{len(prepared.train):,} training pairs (left out: {_describe_cleaning(prepared.cleaning)}), "
+        f"{len(prepared.validation):,} validation pairs"
     )
     for corpus in prepared.corpora if len(prepared.corpora) > 1 else []:
         report(
             f"    {corpus.name}: {corpus.cleaning['kept']:,} pairs (left out: {_describe_cleaning(corpus.cleaning)}), "
-            f"each {corpus.weight:g} times an epoch"
+            f"each {corpus.weight:g} times per epoch"
         )
     budget = trainer.state.ranks * config.training.batch_tokens * config.training.accumulation
     report(
         f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
         f"on {_describe_device(trainer)}, precision {config.training.precision}; "
-        f"updates of at most {budget:,} tokens a side, ending after {config.training.describe_length()}; "
+        f"updates of at most {budget:,} tokens per side, ending after {config.training.describe_length()}; "
         f"texts of more than {config.search.max_pieces} pieces are translated in parts"
     )
     if not begun and config.preset == "low-resource" and (quality := expected_quality(len(prepared.train))) is not None:
@@ -360,8 +358,7 @@ def _report_start(trainer: Trainer) -> None:
     if (warmup := config.training.warmup) > config.training.updates:
         report(
             f"training.warmup = {warmup:,}: the learning rate is still rising when training ends after "
-            f"{config.training.updates:,} updates; lower it to reach the rate that the preset or the recipe is meant "
-            f"for"
+            f"{config.training.updates:,} updates; lower it to reach the intended peak rate"
         )
     trainer.selection.diagnosis.report_findings()
 
@@ -381,9 +378,11 @@ def _describe_device(trainer: Trainer) -> str:
 
 
 def _report_other_machine(before: Mapping[str, str], now: Mapping[str, str], reporter: Reporter) -> None:
-    changed = [f"{name} was {before[name]}, is {now[name]}" for name in now if before.get(name, now[name]) != now[name]]
+    changed = [
+        f"{name} was {before[name]}, now {now[name]}" for name in now if before.get(name, now[name]) != now[name]
+    ]
     if changed:
         reporter.report(
-            f"this is not what the run began with ({'; '.join(changed)}): figures may differ by rounding from those "
-            f"of a run that never stopped"
+            f"the environment has changed since the run began ({'; '.join(changed)}): figures may differ by rounding "
+            "from those of an uninterrupted run"
         )

@@ -47,19 +47,19 @@ MAY_DIFFER = {
     "training.tensorboard",
     "search.batch_tokens",
 }
-"""Settings that may change when a run is resumed: none of them changes what was computed so far.
+"""Settings that may change when a run is resumed: none of them affects the updates made so far.
 
-`model.vocabulary` is decided by text and tokenizer, and is not known before they are read.
+`model.vocabulary` is determined by text and tokenizer, and unknown before they are read.
 """
 
 PASSED_OVER = "passed-over"
-"""In the name of a checkpoint that is damaged, or later than a damaged one."""
+"""Suffix for the name of a checkpoint that is damaged, or later than a damaged one."""
 
 
 def settings_digest(config: RunConfig) -> str:
     """SHA-256 of the settings that may not change.
 
-    Defaults are left out, so that a new setting of a later version does not make it another run.
+    Defaults are left out, so that a setting added by a later version does not change the digest.
     """
     usual, may_differ = _flatten_without_paths(RunConfig()), _may_differ(config)
     given = _flatten_without_paths(config)
@@ -89,8 +89,8 @@ def _may_differ(config: RunConfig) -> set[str]:
 
 
 _WHY_UPDATES_STAY = (
-    "with this training.schedule, the learning rate of every update depends on training.updates: all that were "
-    "made would have been others. To train this model further, start another run with training.start_from"
+    "with this training.schedule, the learning rate of every update depends on training.updates, so the updates made "
+    "would have been different. To train this model further, start a new run with training.start_from"
 )
 
 
@@ -112,13 +112,13 @@ class RunFolder:
         """Check that a run of `config` may begin or be resumed here; nothing is changed, and damage is reported.
 
         Raises:
-            RunError: the folder holds something else, or a run with other settings.
+            RunError: the folder contains other files, or a run with other settings.
         """
         for place in (self.path, *self.path.parents):
             if place.is_symlink() and not place.exists():
                 raise RunError(
-                    f"{place}: is a link to {place.readlink()}, where there is no folder: make one, or choose another "
-                    f"output"
+                    f"{place}: is a link to {place.readlink()}, which is not a folder: create it, or choose another "
+                    "output"
                 )
             if place.exists() and not place.is_dir():
                 raise RunError(f"{place}: is a file; a run needs a folder: choose another output")
@@ -128,7 +128,7 @@ class RunFolder:
             found -= {self._lock.name, *self._text_within(config), *self._list_unfinished_files(found)}
             if foreign := sorted(found):
                 raise RunError(
-                    f"{self.path}: is not empty (it holds {foreign[0]}) and is not a run: choose another output"
+                    f"{self.path}: is not empty (it contains {foreign[0]}) and is not a run: choose another output"
                 )
         elif not restart:
             self._check_same(config, report)
@@ -154,8 +154,7 @@ class RunFolder:
                 stack.enter_context(lock_folder(self.path, self._lock))
             except OSError as error:
                 raise RunError(
-                    f"{self.path}: cannot be written ({error.strerror}), and a run needs that: choose another output, "
-                    f"or see to it that it can be written"
+                    f"{self.path}: cannot be written ({error.strerror}): make it writable, or choose another output"
                 ) from error
             yield
 
@@ -167,7 +166,7 @@ class RunFolder:
         return found
 
     def recover(self) -> None:
-        """Repair what a killed process left unfinished; only for the process that has locked the folder."""
+        """Clean up after a killed process; only for the process that has locked the folder."""
         recover_folders(self.path, f"{self.best.name}|{self.last.name}")
         recover_checkpoints(self.checkpoints)
         for name in self._list_unfinished_files(path.name for path in self.path.iterdir()):
@@ -197,18 +196,19 @@ class RunFolder:
         for later in list_checkpoints(self.checkpoints):
             if later > update:
                 aside = _set_aside(self.checkpoints / f"{later:09d}", PASSED_OVER)
-                report(f"what was passed over is kept as {aside}; the run does not need it")
+                report(f"the damaged checkpoint was moved to {aside}; the run does not need it")
         if damaged := self.metrics.damaged_lines():
-            report(f"{self.metrics.path}: left out what cannot be read, lines {', '.join(map(str, damaged))}")
+            report(f"{self.metrics.path}: left out unreadable lines: {', '.join(map(str, damaged))}")
         self.metrics.truncate_after(update, average=finished)
 
     def set_aside_foreign(self, bundle: Path, report: Callable[[str], None]) -> None:
         """Rename the folder in the place of `bundle` if it is damaged or holds files that are not of a bundle."""
         if bundle.is_dir() and not is_bundle(bundle):
-            report(f"{bundle}: is no bundle any more; what is left of it is kept as {_set_aside(bundle, 'damaged')}")
+            report(f"{bundle}: is no longer a bundle; it was moved to {_set_aside(bundle, 'damaged')}")
         elif bundle.is_dir() and (foreign := foreign_files(bundle)):
             report(
-                f"{bundle}: holds {foreign[0]}, which is of no model; all of it is kept as {_set_aside(bundle, 'kept')}"
+                f"{bundle}: contains {foreign[0]}, which is not a bundle file; the folder was moved to "
+                f"{_set_aside(bundle, 'kept')}"
             )
 
     def remove_outdated(self, update: int, superseded: int, keep: int) -> None:
@@ -216,8 +216,8 @@ class RunFolder:
 
         `superseded` was not due; it is 0 if there is none.
         """
-        # A checkpoint that was not due, but made when the run was stopped, must not be averaged: the run would not end
-        # like one that was never interrupted.
+        # An unscheduled checkpoint, made when the run was stopped, must not be averaged, so that the run ends like an
+        # uninterrupted one.
         if superseded in list_checkpoints(self.checkpoints) and superseded != update:
             remove_folder(self.checkpoints / f"{superseded:09d}")
         remove_checkpoints(self.checkpoints, keep)
@@ -265,19 +265,20 @@ class RunFolder:
         checkpoint = latest_checkpoint(self.checkpoints, lambda _: None)
         recorded = checkpoint.state.get("settings") if checkpoint is not None else None
         if recorded == settings_digest(config):
-            report(f"{self.config_file}: is damaged, and is written anew: the settings asked for are those of the run")
+            report(f"{self.config_file}: is damaged, and is rewritten: the given settings are those of the run")
         elif before is None or recorded not in {None, settings_digest(before)}:
             raise RunError(
-                f"{self.config_file}: is damaged, and no checkpoint was made with the settings asked for: put an "
-                f"undamaged copy in its place, set them back, choose another output, or start over with --restart, "
-                f"which deletes that run"
+                f"{self.config_file}: is damaged, and no checkpoint was made with the given settings: restore an "
+                "undamaged copy or the former settings, choose another output, or start over with --restart, which "
+                "deletes that run"
             )
         else:
             lines = "\n".join(changes)
             reason = f"{_WHY_UPDATES_STAY}\n" if "  training.updates: " in lines else ""
             raise RunError(
-                f"{self.path}: holds a run with other settings:\n{lines}\n{reason}"
-                f"choose another output, set them back, or start over with --restart, which deletes that run"
+                f"{self.path}: contains a run with other settings:\n{lines}\n{reason}"
+                "choose another output, restore the former settings, or start over with --restart, which deletes that "
+                "run"
             )
 
 

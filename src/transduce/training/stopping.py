@@ -21,14 +21,14 @@ from transduce.training.reporting import Line, rank_validation, select_lines
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "loss": "loss"}
 
 MOST_SKIPPED_IN_A_ROW = 10
-"""Skipped updates in a row that end a run: one bad batch is an accident, ten in a row are none."""
+"""Number of consecutive skipped updates that end a run: ten in a row indicate divergence."""
 
 DIVERGENCE_ADVICE = (
     "start over with --restart and a lower training.learning_rate, a longer training.warmup or training.clip_norm = 1.0"
 )
 
 ACKNOWLEDGE_AFTER = 1.0
-"""Seconds in which most requests to stop are granted; after that, the user is told that it was received."""
+"""Seconds within which most requests to stop are granted; after that, a message confirms the request."""
 
 
 def should_stop_early(training: TrainingConfig, without_gain: int) -> bool:
@@ -49,7 +49,7 @@ def explain_early_stop(training: TrainingConfig, lines: Sequence[Line]) -> str |
         return None
     return (
         f"stopped after update {since[-1]:,}: {len(since)} validations in a row without a better "
-        f"{METRIC_NAMES[training.best_by]}; best was update {best:,}; raise training.patience to go on"
+        f"{METRIC_NAMES[training.best_by]}; best was update {best:,}; raise training.patience to continue"
     )
 
 
@@ -63,7 +63,7 @@ def make_divergence_error(
 ) -> TrainingError:
     """The error that ends a run after `skipped` updates in a row; it shows the batches of the last one, `taken`.
 
-    Of each batch it has the position, and the first three pairs, a line each and cut to 60 characters a side. Of
+    Of each batch it has the position, and the first three pairs, one per line, cut to 60 characters per side. Of
     several ranks, the one that raises it first names its own share of the batches.
     """
     lines = []
@@ -74,7 +74,7 @@ def make_divergence_error(
             lines.append("  " + " -> ".join(repr(text if len(text) <= 60 else f"{text[:60]}…") for text in texts))
     text = "\n".join(lines)
     return TrainingError(
-        f"training has diverged: update {update} is the last of {skipped} in a row that had to be skipped; {finding}; "
+        f"training has diverged: update {update} is the last of {skipped} consecutive skipped updates; {finding}; "
         f"{DIVERGENCE_ADVICE}, or look at its text: {text}"
     )
 
@@ -96,14 +96,14 @@ class StopRequest:
 def catch_stop_signals(report: Callable[[str], None] = lambda _: None) -> Iterator[StopRequest]:
     """Make SIGINT and SIGTERM set a `StopRequest` instead of ending the process; only in the main thread.
 
-    `report` is told, by a thread of its own, that a request was received, if it is not granted soon.
+    `report` is called from a separate thread with a confirmation of the request, if it is not granted soon.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
     is_over = threading.Event()
-    # A thread polls for the request: a handler of signals may touch no lock, which starting a thread or writing does.
+    # A thread polls for the request: a signal handler must not acquire locks, as starting a thread or writing does.
     threading.Thread(target=_acknowledge, args=(request, is_over, report), daemon=True).start()
     before = {number: signal.signal(number, request.handle_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

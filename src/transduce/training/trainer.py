@@ -1,4 +1,4 @@
-"""The training loop: it repeats updates and, every so many of them, writes metrics, validates or saves a checkpoint."""
+"""The training loop: repeated updates and, at intervals, metrics, validations and checkpoints."""
 
 import math
 import time
@@ -46,13 +46,13 @@ from transduce.training.validation import NO_AVERAGE, ModelSelection
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a run ended."""
+    """The result of a run."""
 
     folder: Path
     """Folder of the run; `folder/best` is the model to use."""
     updates: int
     seconds: float
-    """Seconds of training, over all sittings; without validation."""
+    """Seconds of training, over all sessions; without validation."""
     best: float
     """The best figure of validation, in terms of `training.best_by` (for "loss", its negative)."""
 
@@ -62,10 +62,10 @@ class Trainer:
 
     Args:
         config: the configuration of the run; `prepared` is its data, and `folder` its folder.
-        reporter: is told how training goes.
+        reporter: receives the progress of training.
         start: the bundle whose weights training starts from; random weights unless given.
         ranks: the processes that train the model together.
-        begun: reading of `time.perf_counter` from which the time of this sitting counts; now unless given.
+        begun: `time.perf_counter` at the beginning of this session; default: now.
         is_resumed: whether there is a checkpoint, which `resume` will load.
     """
 
@@ -93,7 +93,7 @@ class Trainer:
         if start is not None:
             load_tensors(self.model, model_tensors(start.load_model()), str(start.folder))
         elif config.training.initial_embeddings == "cooccurrence" and not is_resumed:
-            reporter.report("counting which tokens come together")
+            reporter.report("computing co-occurrence embeddings")
             initialize_embeddings(self.model, prepared.train, config.training.seed, ranks)
         self.updater = Updater(self.model, config.training, self.device, ranks)
         origin = "" if start is None else start.digest
@@ -111,22 +111,22 @@ class Trainer:
         """Load the latest undamaged checkpoint, if there is one; nothing on disk is changed.
 
         Raises:
-            RunError: the run was trained on other data, has no checkpoint yet and started from other weights, or has
-                checkpoints of which none can be read.
+            RunError: the run was trained on other data, has no checkpoint yet and started from other weights, or none
+                of its checkpoints can be read.
         """
         checkpoint = latest_checkpoint(self.folder.checkpoints, self.reporter.report)
         if checkpoint is None:
             if list_checkpoints(self.folder.checkpoints):
                 raise RunError(
-                    f"{self.folder.checkpoints}: none of the checkpoints can be read, for the reasons above: put them "
-                    f"right, or start over with --restart, which deletes them"
+                    f"{self.folder.checkpoints}: none of the checkpoints can be read, for the reasons above: restore "
+                    "them, or start over with --restart, which deletes them"
                 )
             begun = self.folder.metrics.first()  # which is written before any checkpoint
             self._check_same_data(begun.get("digests", self.prepared.digests)["all"])
             if begun.get("start", self.state.start) != self.state.start:
                 raise RunError(
                     f"{self.folder.path}: was started from other weights than {self.config.training.start_from} has "
-                    f"now: put them back, choose another output, or start over with --restart"
+                    "now: restore them, choose another output, or start over with --restart"
                 )
             if begun:
                 earlier = begun.get("micro_batches", 1)  # the name in a run that an earlier version began
@@ -138,25 +138,25 @@ class Trainer:
         self.updater.parallel_micro_batches = self.state.parallel_micro_batches
         self._elapsed_before = self.state.elapsed
         self._throughput = Throughput(self._elapsed)
-        self.reporter.report(f"going on after update {checkpoint.update:,}")
+        self.reporter.report(f"resuming after update {checkpoint.update:,}")
         if self.state.ranks != self.ranks.size:
             self.reporter.report(
-                f"the run began on {self.state.ranks} ranks and goes on with {self.ranks.size}, which share the same "
-                f"batches: figures will differ by rounding and by what dropout draws"
+                f"the run began on {self.state.ranks} ranks and continues on {self.ranks.size}, which share the same "
+                "batches: figures will differ by rounding and by the random numbers of dropout"
             )
-        # Each rank for itself: the ranks may not even have found the same checkpoint, which is checked later.
+        # No collective here: the ranks may not have found the same checkpoint, which is checked later.
         self._forget_lost_best(is_lost=self.selection.is_best_lost(self.state))
 
     def _check_same_data(self, data: object) -> None:
         if data != self.prepared.digests["all"]:
             raise RunError(
                 f"{self.folder.path}: was trained on other data: a file, a setting of data or text, or (if the cache "
-                f"of prepared data is gone) the version of Transduce or SentencePiece has changed. Set it back, choose "
+                f"of prepared data is gone) the version of Transduce or SentencePiece has changed. Restore it, choose "
                 f"another output, or start over with --restart"
             )
 
     def _forget_lost_best(self, *, is_lost: bool) -> None:
-        """Let another model become the best, now or at the end of the run, where the best one so far is lost."""
+        """If the best model so far is lost, let another become the best, now or at the end of the run."""
         if is_lost:
             self.state.best, self.state.finished = None, False
 
@@ -164,19 +164,19 @@ class Trainer:
         """Train to the last update, or until early stopping ends the run.
 
         Args:
-            stop: is asked after every update.
-            resume_hint: what the user is told to do to go on after an interruption.
+            stop: is checked after every update.
+            resume_hint: the command to resume after an interruption, for the message.
 
         Raises:
             Interrupted: `stop` was requested; the state is saved.
-            TrainingError: loss, gradients or weights are no longer numbers.
+            TrainingError: loss, gradients or weights are not finite.
         """
         if self.state.finished and self._at_end():
             self.reporter.report(f"nothing to do: training ended after update {self.state.update:,}")
             if self.state.decay is not None and self.config.training.updates > self.state.update:
                 self.reporter.report(
-                    "its learning rate has fallen to zero, as was decided then: longer training is a new run, with "
-                    "another output or --restart"
+                    "the learning-rate decay is already finished: for longer training start a new run, with another "
+                    "output or --restart"
                 )
             return self._finish()
         self.state.finished = False
@@ -193,19 +193,19 @@ class Trainer:
                 self.selection.diagnosis.measure(self.model, self.state.update, self.ranks)
                 if self._validation_is_due() or self._at_end():
                     self._validate()
-            # Asked once: a request that comes now is granted after the next update.
+            # Checked once: a later request is granted after the next update.
             should_stop = self.ranks.any(stop.is_requested or self.ranks.is_orphan)
-            # What the clock has decided is kept at once, so that a run that is killed goes on with the same decision.
+            # Decisions based on the clock are saved at once, so that a killed run resumes with the same decision.
             is_due = self._is_due_every(training.checkpoint_every) or self._at_end() or should_stop or begins_to_end
             if self.state.update and is_due:
                 self._checkpoint()
             if should_stop:
-                raise Interrupted(f"stopped after update {self.state.update:,}; {resume_hint} goes on from there")
+                raise Interrupted(f"stopped after update {self.state.update:,}; {resume_hint} resumes from there")
         self._forget_lost_best(is_lost=self.ranks.any(self.ranks.is_first and self.selection.is_best_lost(self.state)))
-        if self.state.best is None:  # interrupted before the first validation, and now asked for no further update
+        if self.state.best is None:  # interrupted before the first validation, and resumed without further updates
             without_gain = self.state.without_gain
             self._validate()
-            self.state.without_gain = without_gain  # a run that was stopped early stays so
+            self.state.without_gain = without_gain  # a run that ended by early stopping does not continue
         self._try_averages_and_fit_penalty()
         if self.ranks.is_first:
             remove_epochs(self.prepared, text.bpe_dropout, training.seed, before=self.state.place.epoch + 1)
@@ -216,19 +216,19 @@ class Trainer:
     def prepare_updates(self) -> None:
         """Learn the alignment of the training text, if the model is guided by one, and try the largest batch.
 
-        Where that does not fit into memory, batches are split, so that an update is over the same pairs everywhere. A
+        A batch that does not fit into memory is split, so that an update covers the same pairs on any machine. A
         resumed run has micro-batches of the same size as before, or smaller ones. Nothing is done if no update is left
         to do. Nothing is written, and `run` reports the result.
 
         Raises:
-            ConfigError: `text.bpe_dropout` is asked of a tokenizer that has no merges to leave out.
-            TrainingError: the memory does not hold a single pair.
+            ConfigError: the tokenizer does not support `text.bpe_dropout`.
+            TrainingError: memory cannot hold a single pair.
         """
         if self._at_end():
             return
         training, state = self.config.training, self.state
         if training.guided_alignment:
-            self.reporter.report("learning which tokens translate each other")
+            self.reporter.report("learning a word alignment")
             self.updater.guide_by(train_alignment_model(self.prepared.train, self.config.model.vocabulary))
         self.reporter.report("trying the largest batch")
         lengths = load_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks).lengths
@@ -238,10 +238,10 @@ class Trainer:
         fit = probe_memory(self.updater, lengths, share, before, safe_share, times)
         if fit.sequential_micro_batches > before:
             state.sequential_micro_batches = fit.sequential_micro_batches
-            warning = "; dropout draws other numbers in them than in a run that was not stopped" if is_resumed else ""
+            warning = "; dropout then uses other random numbers than in an uninterrupted run" if is_resumed else ""
             self._memory_messages.append(
-                f"batches of {share:,} tokens a side do not fit into memory: each is computed in parts of "
-                f"{share // fit.sequential_micro_batches:,}, and an update is over the same pairs as before{warning}"
+                f"batches of {share:,} tokens per side do not fit into memory: each is computed in parts of "
+                f"{share // fit.sequential_micro_batches:,}, and an update covers the same pairs as before{warning}"
             )
         prefix = f"each of {self.ranks.size} ranks: " if self.ranks.size > 1 else ""
         self._memory_messages.append(prefix + fit.describe(self._last_update - state.update, left))
@@ -257,7 +257,7 @@ class Trainer:
 
     @property
     def _last_update(self) -> int:
-        """The last update of the run, as far as that is decided."""
+        """The last update of the run, as far as it is determined."""
         return self.config.training.updates if self.state.decay is None else self.state.decay.end
 
     def _at_end(self) -> bool:
@@ -331,7 +331,7 @@ class Trainer:
         found = {"loss": str(figures.loss), "gradient_norm": str(figures.gradient_norm), **asdict(state.place)}
         self._log("skipped", {**found, "skipped": state.skipped})
         finding = f"its loss is {figures.loss}, the norm of its gradient {figures.gradient_norm}"
-        self.reporter.report(f"update {state.update:,} is skipped, the model stays as it is: {finding}")
+        self.reporter.report(f"update {state.update:,} is skipped, and the model is unchanged: {finding}")
         if state.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
             raise make_divergence_error(state.update, state.skipped_in_a_row, finding, taken, self.prepared.tokenizer)
 
@@ -375,7 +375,7 @@ class Trainer:
         self._broadcast_best()
 
     def _broadcast_best(self) -> None:
-        """Tell all ranks what the first one has found, as it decides when they end."""
+        """Send the results of the first rank to all, as it decides when they end."""
         found = torch.tensor([self.state.best or 0.0, self.state.without_gain], dtype=torch.float64)
         self.state.best, without_gain = self.ranks.broadcast(found).tolist()
         self.state.without_gain = int(without_gain)
@@ -388,7 +388,7 @@ class Trainer:
     def _checkpoint(self) -> None:
         if not is_finite(self.model):
             raise TrainingError(
-                f"training has diverged: weights are no longer numbers after update {self.state.update}, and the "
+                f"training has diverged: weights are not finite after update {self.state.update}, and the "
                 f"checkpoints before it are kept; {DIVERGENCE_ADVICE}"
             )
         self.state.elapsed = self._elapsed

@@ -29,7 +29,7 @@ from transduce.training.loss import TokenLosses, compute_losses
 
 @dataclass(frozen=True)
 class Decay:
-    """The last part of schedule = "warmup_stable_decay": a straight line down to zero after the last update."""
+    """The last part of schedule = "warmup_stable_decay": linear decay to zero after the last update."""
 
     start: int
     """The first update whose rate is lower than the one before."""
@@ -57,7 +57,7 @@ def learning_rate(config: TrainingConfig, d_model: int, update: int, decay: Deca
 
     - "paper": d_model^-0.5 · min(update^-0.5, update · warmup^-1.5)  (eq. 3)
     - "inverse_square_root": the same curve scaled to peak at `learning_rate`
-    - "linear": up to `learning_rate` over `warmup` updates, then in a straight line to zero after the last update
+    - "linear": up to `learning_rate` over `warmup` updates, then linearly to zero after the last update
     - "warmup_stable_decay": up to `learning_rate` over `warmup` updates, constant, then `decay`, which is that of
       `config.updates` unless given (Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed
       Training Durations")
@@ -78,7 +78,7 @@ def peak_rate(config: TrainingConfig, d_model: int) -> float:
 
 
 TOLERANCE = 0.01
-"""Fraction of the time limit by which the expected end of a run may miss that limit before `plan_decay` plans a new
+"""Fraction of the time limit by which the expected end of a run may deviate from it before `plan_decay` plans a new
 decay."""
 
 
@@ -87,8 +87,8 @@ def plan_decay(
 ) -> Decay | None:
     """The decay after update number `update` of a run with schedule = "warmup_stable_decay"; None before it begins.
 
-    A decay that would miss the time limit by more than `TOLERANCE` is replaced by one that ends in time: the rate
-    continues from its present value on another straight line.
+    A decay that would miss the time limit by more than `TOLERANCE` is replaced by one that ends in time: the rate then
+    falls linearly from its present value.
 
     Args:
         config: the configuration of the run.
@@ -149,7 +149,7 @@ def use_deterministic_algorithms(device: torch.device) -> Iterator[None]:
     filled = getattr(deterministic, _FILL)
     # Not with warn_only, which leaves attention's gradient as it is.
     torch.use_deterministic_algorithms(True)
-    # Nothing here reads memory before it writes it, and filling it first costs time.
+    # No code here reads uninitialised memory, and filling it takes time.
     setattr(deterministic, _FILL, False)
     try:
         yield
@@ -162,7 +162,7 @@ class ExponentialMovingAverage:
     """Exponential moving average of the weights after all updates so far (Polyak & Juditsky 1992).
 
     After update n the average moves to the new weights by 1 - min(decay, (1 + n) / (10 + n)), so that the weights of
-    the first updates soon count for nothing. Running statistics are averaged alike. The average begins with the present
+    the first updates soon become negligible. Running statistics are averaged alike. The average begins with the present
     weights of `model`; `decay` is at least 0 and below 1.
     """
 
@@ -187,11 +187,11 @@ class UpdateFigures:
     """Figures of one update, over the real target tokens of its batches."""
 
     loss: float
-    """Label-smoothed cross-entropy, in nats a token."""
+    """Label-smoothed cross-entropy, in nats per token."""
     cross_entropy: float
-    """Cross-entropy without smoothing, in nats a token."""
+    """Cross-entropy without smoothing, in nats per token."""
     accuracy: float
-    """Share of tokens predicted right, teacher-forced."""
+    """Share of tokens predicted correctly, teacher-forced."""
     num_target_tokens: int
     padding_share: float
     """Share of padding in the batches, both sides."""
@@ -201,9 +201,9 @@ class UpdateFigures:
 
     @property
     def is_skipped(self) -> bool:
-        """Whether the model was left as it was, because loss or gradient are not finite.
+        """Whether the update was skipped, because loss or gradient are not finite.
 
-        A step along an infinite or NaN gradient would make all weights infinite or NaN for good. Loss scaling skips
+        A step along an infinite or NaN gradient would make all weights infinite or NaN permanently. Loss scaling skips
         such steps (Micikevicius et al. 2018); here they are skipped in every precision.
         """
         return not (math.isfinite(self.loss) and math.isfinite(self.gradient_norm))
@@ -252,7 +252,7 @@ class Updater:
             eps=config.adam_epsilon,
             fused=device.type in {"cpu", "cuda"},
         )
-        self.should_stop: Callable[[], bool] = lambda: False  # asked between the batches of an update
+        self.should_stop: Callable[[], bool] = lambda: False  # called between the batches of an update
         self.processes = MicroBatchProcesses(model, self._compute_micro_batch, torch.get_num_threads())
         # Of batch normalisation: a forward pass in training changes them.
         self._running_statistics = [
@@ -262,14 +262,14 @@ class Updater:
     def update(self, number: int, batches: Sequence[Batch], decay: Decay | None = None) -> UpdateFigures:
         """Update the weights by the mean loss over the tokens of `batches`, on all ranks.
 
-        The random numbers of dropout depend on the seed, `number`, the rank and the micro-batch alone, so that an
-        interrupted run goes on exactly as if it had not been interrupted. If loss or gradient are not finite, all ranks
-        skip the update: weights, running statistics and optimiser stay as they are, to the bit.
+        The random numbers of dropout depend on the seed, `number`, the rank and the micro-batch alone, so that a
+        resumed run is identical to an uninterrupted one. If loss or gradient are not finite, all ranks skip the update:
+        weights, running statistics and optimiser are unchanged.
 
         Args:
             number: number of the update, from 1.
             batches: the batches of this rank; their gradients are summed.
-            decay: decay of the learning rate; the one that the configuration plans unless given.
+            decay: decay of the learning rate; default: the one planned by the configuration.
 
         Raises:
             UpdateStoppedError: `should_stop` returned True between two batches, and there is one rank: several would

@@ -43,7 +43,7 @@ METRICS = ("bleu", "chrf")
 PENALTY_STEP = 0.5
 
 MOST_PENALTY = 3.0
-"""A length penalty beyond which nothing changed in any corpus that was tried (docs/experiments.md)."""
+"""A length penalty above which no tested corpus showed any change (docs/experiments.md)."""
 
 
 class Validator:
@@ -57,7 +57,7 @@ class Validator:
         self.config = config
 
     def validate(self, model: Transformer) -> Validation:
-        """Compute all figures for the model, whose mode and weights stay as they are.
+        """Compute all metrics of the model; its mode and weights are unchanged.
 
         Raises:
             TrainingError: the model's logits are not finite.
@@ -79,11 +79,11 @@ class Validator:
     def fit_length_penalty(self, model: Transformer, scores: Sequence[Score]) -> tuple[float, list[Score]]:
         """The length penalty with the best translations of the validation text, and their scores.
 
-        It is sought upwards from that of the settings, in steps of `PENALTY_STEP` as long as each is better than the
-        one before, and downwards where the first step up is not.
+        The search goes up from that of the settings in steps of `PENALTY_STEP` while each improves on the one before,
+        and down if the first step up does not.
 
         Args:
-            model: whose translations are scored; BLEU decides, or chrF where `training.best_by` says so.
+            model: the model to translate with; compared by BLEU, or by chrF if `training.best_by` is "chrf".
             scores: with the length penalty of the settings.
         """
         metric = "chrf" if self.config.training.best_by == "chrf" else "bleu"
@@ -133,7 +133,7 @@ class Validator:
             return torch.cat([sums, torch.tensor([batch.num_target_tokens])])
 
         parts = list(batch_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096))
-        # A batch a thread: threads that share one batch wait for each other, long beside other programs.
+        # One batch per thread: threads that share one batch wait for each other, especially next to other programs.
         num_threads = torch.get_num_threads() if device.type == "cpu" else 1
         one_by_one = num_threads == 1
         sums = map(sums_over_tokens, parts) if one_by_one else map_on_cores(sums_over_tokens, parts, num_threads)
@@ -145,8 +145,8 @@ class Validator:
 def token_f1(hypotheses: Sequence[Sequence[int]], references: Sequence[Sequence[int]]) -> float:
     """F1 of the tokens of all hypotheses against those of their references, regardless of order; from 0 to 1.
 
-    It is compared with the teacher-forced accuracy, and about as high for a healthy model. Counted position by
-    position, one more word at the beginning would make all tokens after it wrong.
+    It is compared with the teacher-forced accuracy, and is about as high for a healthy model. Compared position by
+    position, an additional word at the beginning would make all later tokens wrong.
     """
     pairs = [
         (Counter(hypothesis), Counter(reference)) for hypothesis, reference in zip(hypotheses, references, strict=True)
@@ -163,7 +163,7 @@ def commonest_share(sources: Sequence[str], translations: Sequence[str]) -> floa
 
 
 def repetition_share(sources: Sequence[str], translations: Sequence[str]) -> float:
-    """Share of translations in which the same words or characters come again and again, from 0 to 1."""
+    """Share of translations that repeat the same words or characters consecutively, from 0 to 1."""
     return sum(map(PROBLEMS["repetition"], sources, translations)) / len(sources)
 
 
@@ -241,12 +241,12 @@ class ModelSelection:
         try:
             Bundle.open(self.folder.best)
         except BundleError as error:
-            self.reporter.report(f"the best model so far is lost: {error}; another takes its place")
+            self.reporter.report(f"the best model so far is lost: {error}; it will be replaced by another")
             return True
         return False
 
     def _iterate_averages(self, updater: Updater) -> Iterator[tuple[str, Mapping[str, int | float], Transformer]]:
-        """The mean of the kept checkpoints, if there are several; and where validations measure a moving average, the
+        """The mean of the kept checkpoints, if there are several; and if validations measure a moving average, the
         weights themselves. Damaged checkpoints are reported and left out.
         """
         updates = []
@@ -359,35 +359,35 @@ def average_run(run: Path, last: int, output: Path, *, force: bool = False) -> l
     is replaced only with `force`.
 
     Raises:
-        RunError: there is no run, or it keeps fewer checkpoints.
-        UserError: `last` is less than 1, or `output` lies in `run`.
+        RunError: `run` is not a run, or has fewer checkpoints.
+        UserError: `last` is less than 1, or `output` is in `run`.
         BundleError: a checkpoint is damaged.
-        OutputError: `output` holds something that is not replaced, or cannot be written.
+        OutputError: `output` contains files that are not replaced, or cannot be written.
         WriteError: writing failed, as on a full disk.
     """
     folder = RunFolder(run)
     if not folder.config_file.is_file():
-        raise RunError(f"{run}: is no run: it has no {folder.config_file.name}; give the folder of a run")
+        raise RunError(f"{run}: is not a run: it has no {folder.config_file.name}; give the folder of a run")
     if output.resolve().is_relative_to(run.resolve()):
-        raise UserError(f"--output {output}: lies in the run's own folder, whose models are the run's: choose another")
+        raise UserError(f"--output {output}: is in the run's own folder: choose another")
     if last < 1:
         raise UserError(f"--last {last}: must be at least 1")
     check_new_bundle(output, force=force)
     updates = list_checkpoints(folder.checkpoints)
     if len(updates) < last:
         raise RunError(
-            f"{folder.checkpoints}: holds {len(updates)} checkpoint{'' if len(updates) == 1 else 's'}, {last} were "
-            f"asked for: ask for fewer with --last, or train with a higher training.keep_checkpoints"
+            f"{folder.checkpoints}: holds {len(updates)} checkpoint{'' if len(updates) == 1 else 's'}, but --last is "
+            f"{last}: lower it, or train with a higher training.keep_checkpoints"
         )
     if not resolve_folder(folder.last).exists():
-        raise RunError(f"{run}: has no {folder.last.name}/ yet: its first validation makes it; train further")
+        raise RunError(f"{run}: has no {folder.last.name}/ yet: it is written by the first validation; train further")
     bundle = Bundle.open(folder.last)
     chosen = updates[-last:]
     model = average_checkpoints(folder, chosen, bundle.model_config)
     # The checkpoints have the weights themselves, and not their moving average, which `last` may hold.
     averages = {**NO_AVERAGE, "averaged_checkpoints": last}
     training = {**bundle.description.training, **averages, "update": chosen[-1]}
-    for name in ("epochs", "seconds", "validation_loss", "scored_pairs"):  # of another model
+    for name in ("epochs", "seconds", "validation_loss", "scored_pairs"):  # these describe another model
         training.pop(name, None)
     description = bundle.description.model_copy(update={"scores": [], "training": training})
     save_bundle(output, model, bundle.load_tokenizer(), description, lambda _: check_new_bundle(output, force=force))

@@ -1,4 +1,4 @@
-"""Verification that a user's run, killed by SIGKILL and resumed, ends to the bit like one that is not killed."""
+"""Verification that a run killed by SIGKILL and resumed is bit-identical to an uninterrupted one."""
 
 import filecmp
 import json
@@ -22,10 +22,10 @@ from transduce.training.reporting import CLOCK
 from transduce.training.run_folder import RunFolder
 
 MOST_UPDATES = 40
-"""Updates of the run that is verified; 5 to a checkpoint, 20 to a validation."""
+"""Updates of the verified run; a checkpoint every 5, a validation every 20."""
 
 NUM_KILLS = 4
-"""Times that its process is killed, one of them while it writes a checkpoint."""
+"""Number of times its process is killed, once while it writes a checkpoint."""
 
 WHILE_WRITING = " while a checkpoint was being written"
 """In the description of a kill that left a checkpoint unfinished."""
@@ -48,9 +48,9 @@ class ResumeProof:
 
 
 def verify_resume(config: RunConfig, report: Callable[[str], None]) -> ResumeProof:
-    """Train the beginning of the run that `config` describes without a stop, and again with kills, and compare.
+    """Train the beginning of the run of `config` without interruption, and again with kills, and compare.
 
-    Both runs lie in a folder beside the run's own, which is removed unless they differ. The text is prepared in the
+    Both runs are in a folder next to the run's own, which is removed unless they differ. The text is prepared in the
     run's own cache.
 
     Raises:
@@ -59,23 +59,23 @@ def verify_resume(config: RunConfig, report: Callable[[str], None]) -> ResumePro
         UserError, TrainingError: training itself ended with an error.
     """
     if config.data.pairs == "-":
-        raise ConfigError('pairs = "-": standard input can be read only once, and this takes several runs: give a file')
+        raise ConfigError(
+            'pairs = "-": standard input can be read only once, and the check needs several runs: give a file'
+        )
     with connect_ranks() as ranks:
         if ranks.size > 1:
-            raise ConfigError(
-                "--verify-resume kills and starts a run in one process: give the command without torchrun"
-            )
+            raise ConfigError("--verify-resume works with a single process only: run it without torchrun")
     output = Path(config.output)
     config, _ = apply_start_from(config)
     short = _shorten(config)
     before, after = flatten(config.model_dump()), flatten(short.model_dump())
     changes = [f"{key} = {after[key]} (was {before[key]})" for key in after if after[key] != before[key]]
-    report(f"the run is proved with its own settings, but for {', '.join(changes)}")
+    report(f"verifying with the run's settings, except {', '.join(changes)}")
     with scratch_folder(output.parent, f"{output.name}-verification") as scratch:
         unbroken, broken = (_write_recipe(short, scratch / name) for name in ("unbroken", "killed"))
-        report(f"training {short.training.updates} updates without a stop")
+        report(f"training {short.training.updates} updates without interruption")
         train_in_subprocess(unbroken)
-        report("training them again, killed and started anew")
+        report("training them again, killed and resumed")
         kills = []
         last, random = unbroken.metrics.read()[-1], np.random.default_rng()
         updates = sorted(random.choice(last["update"], size=min(NUM_KILLS, last["update"]), replace=False).tolist())
@@ -126,7 +126,7 @@ def train_in_subprocess(
     environment = remove_settings(os.environ)
     with (
         run.path.with_suffix(".log").open("wb") as log,
-        # In a session of its own, so that Ctrl-C spares it.
+        # In its own process session, so that Ctrl-C does not reach it.
         subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
         ) as process,
@@ -160,7 +160,7 @@ def read_last_update(run: RunFolder) -> int:
 
 
 def find_differences(one: RunFolder, other: RunFolder) -> list[str]:
-    """The differences of two runs, except in time: of lines of metrics, of the state, and of bytes of tensors."""
+    """The differences between two runs, timing excluded: in lines of metrics, in the state, and in bytes of tensors."""
     found = []
     lines = [run.metrics.read() for run in (one, other)]
     if len(lines[0]) != len(lines[1]):

@@ -1,4 +1,4 @@
-"""What is asked of a translation, and what programs are told of it: options, sentences, alternatives, words, tokens."""
+"""The options of a translation, and its result for programs: sentences, alternatives, words, tokens."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -21,26 +21,26 @@ SEARCH_OPTIONS = (
     "repetition_penalty",
     "diversity",
 )
-"""Options that take the place of the model's own `SearchConfig`."""
+"""Options that override the model's `SearchConfig`."""
 
 _BEAM_SEARCH_OPTIONS = ("beam", "no_repeat_ngram", "repetition_penalty", "diversity")
 """Those of `SEARCH_OPTIONS` that have no effect on sampling."""
 
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(strict=False, fail_fast=True)]
-"""Any sequence, of which the first wrong item is an error, and not each of a million."""
+"""Any sequence; validation stops at the first invalid item."""
 
 Phrase = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
 
 class TranslationOptions(Settings):
-    """How texts are translated; equal options are translated together."""
+    """Options of the translation of texts; texts with equal options are translated together."""
 
     num_best: int = Field(default=1, ge=1)
     """Translations of each text, the best included."""
 
     beam: int | None = Field(default=None, ge=1)
-    """Hypotheses kept for each sentence; 1 is greedy. Like all settings of the search, the model's own unless given."""
+    """Hypotheses kept for each sentence; 1 is greedy. As for all search settings, the default is the model's."""
 
     length_penalty: float | None = Field(default=None, ge=0, le=10)
     """Alpha: the log-probability of n tokens is divided by ((5 + n) / 6)^alpha (Wu et al. 2016, eq. 14)."""
@@ -52,7 +52,7 @@ class TranslationOptions(Settings):
     """Maximum number of tokens of a sentence's translation, the end included."""
 
     no_repeat_ngram: int | None = Field(default=None, ge=0, le=100)
-    """n, where no n-gram of tokens may occur twice in a sentence; 0: off."""
+    """Forbid repeating any n-gram of this length in a sentence; 0: off."""
 
     repetition_penalty: float | None = Field(default=None, ge=1, le=100)
     """Factor for the log-probability of a token that already occurs in the hypothesis; 1: off."""
@@ -71,13 +71,13 @@ class TranslationOptions(Settings):
     """Words or phrases that no translation contains."""
 
     protect: _List[Kind] = Field(default=[])
-    """Kinds of spans that are kept as they are."""
+    """Kinds of spans that are kept unchanged."""
 
     glossary: dict[Phrase, Phrase] = Field(default={}, examples=[{"bike": "Rad"}])
-    """Terms, and how they must be translated."""
+    """Source terms and their required translations."""
 
     guard: bool = False
-    """Whether translations that repeat themselves, copy the source, are empty or lose numbers are tried once more."""
+    """Retry translations that look faulty: repetition, copied source, empty, lost numbers, too short or too long."""
 
     num_samples: int = Field(default=0, ge=0)
     """Number of translations of each sentence to draw at random instead of searching; 0: search."""
@@ -92,10 +92,10 @@ class TranslationOptions(Settings):
     """Draw from the most probable tokens whose probabilities add up to this."""
 
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Seed of the random numbers that samples are drawn with."""
+    """Seed of the random numbers for sampling."""
 
     minimum_bayes_risk: bool = False
-    """Whether samples are ranked by their mean chrF against each other (minimum Bayes risk, Eikema & Aziz 2020)."""
+    """Rank samples by their mean chrF against each other (minimum Bayes risk, Eikema & Aziz 2020)."""
 
     split_sentences: bool = True
     """Whether a text is translated sentence by sentence; never with `prefix` or `require`."""
@@ -116,7 +116,7 @@ class TranslationOptions(Settings):
 
     @property
     def search(self) -> dict[str, Any]:
-        """The options that take the place of the model's own search settings, as far as they are given."""
+        """The given options that override the model's search settings."""
         return {name: getattr(self, name) for name in SEARCH_OPTIONS if getattr(self, name) is not None}
 
     @property
@@ -159,7 +159,7 @@ class TranslationOptions(Settings):
         }
         given = [name for name, is_chosen in ways.items() if is_chosen]
         if len(given) > 1:
-            raise ConfigError(f"{given[0]} cannot be combined with {given[1]}: ask for one of them")
+            raise ConfigError(f"{given[0]} cannot be combined with {given[1]}: use one of them")
         if self.keeps_spans and self.num_best > 1:
             raise ConfigError(
                 f"num_best = {self.num_best}: with protected spans or a glossary there is one translation"
@@ -167,40 +167,44 @@ class TranslationOptions(Settings):
         if self.num_samples:
             self._check_sampling()
         elif self.minimum_bayes_risk:
-            raise ConfigError("minimum-Bayes-risk chooses among samples: say how many to draw")
+            raise ConfigError("minimum Bayes risk ranks samples: set num_samples")
         elif self.sampling != Sampling():
-            raise ConfigError("temperature, top_k and top_p are for samples: say how many to draw, or leave them out")
+            raise ConfigError("temperature, top_k and top_p apply to sampling: set num_samples, or leave them out")
         elif self.seed != 1:
-            raise ConfigError(f"seed = {self.seed}: is for samples; say how many to draw, or leave it out")
+            raise ConfigError(f"seed = {self.seed}: applies to sampling: set num_samples, or leave it out")
 
     def _check_sampling(self) -> None:
         if self.guard:
-            raise ConfigError("the guard searches again, and samples are not searched for: ask for one of them")
+            raise ConfigError(
+                "the guard retries with beam search and cannot be combined with sampling: use one of them"
+            )
         if self.num_best > self.num_samples:
             raise ConfigError(
                 f"num_best = {self.num_best}: must be from 1 to the number of samples, {self.num_samples}"
             )
         for name in _BEAM_SEARCH_OPTIONS:
             if getattr(self, name) is not None:
-                raise ConfigError(f"{name} = {getattr(self, name)}: is for searching, not for samples; leave it out")
+                raise ConfigError(
+                    f"{name} = {getattr(self, name)}: applies to beam search, not to sampling; leave it out"
+                )
 
 
 def _blank_phrase(error: ValidationError) -> str | None:
     """The message of `TextConstraints` for a blank phrase; None if `error` is another."""
     first = error.errors(include_url=False)[0]
     if first["loc"][:1] in {("require",), ("forbid",)} and first["type"].startswith("string_") and "ctx" in first:
-        return f"{first['loc'][0]} {first['input']!r}: must show something; give a word or phrase, or leave it out"
+        return f"{first['loc'][0]} {first['input']!r}: must not be blank; give a word or phrase, or leave it out"
     return None
 
 
 def _is_one_line(text: str) -> str:
     if "".join(text.splitlines()) != text:
-        raise ValueError("must be without line ends: give each line by itself")
+        raise ValueError("must not contain line ends: give each line separately")
     return text
 
 
 class TranslationLine(TranslationOptions):
-    """A text to be translated, and the options that this line has of its own: `require`, `forbid` and `prefix`."""
+    """A text to be translated, with its own `require`, `forbid` and `prefix`."""
 
     text: Annotated[str, AfterValidator(_is_one_line)]
     """One line; may be blank."""
@@ -210,8 +214,8 @@ class TranslationLine(TranslationOptions):
         """The text and options in a line, a JSON object; errors give its number in the file, which they call `name`.
 
         Raises:
-            CorpusError: the line is no JSON object with a "text", has an unknown key or a value of a wrong type, or a
-                phrase that shows nothing or has a line end.
+            CorpusError: the line is not a JSON object with a "text", has an unknown key or a value of a wrong type, or
+                a phrase that is blank or contains a line end.
         """
         problem = None
         try:
@@ -235,8 +239,8 @@ class TranslationLine(TranslationOptions):
 
 
 ProtectionMethod = Literal["free", "constrained", "in parts", "copied"]
-"""How spans and terms were kept: by a search for nothing in particular, or with constraints; in parts of the sentence;
-or in the source, which stays as it is."""
+"""How spans and terms were kept: by an unconstrained search, or with constraints; by translating parts of the sentence;
+or by copying the source."""
 
 
 class DescribedFields:
@@ -261,7 +265,7 @@ class Word(DescribedFields):
     """A word of a translation."""
 
     word: str
-    """The word as it stands in the translation."""
+    """The word as spelled in the translation."""
 
     confidence: float
     """The probability, from 0 to 1, that it is right."""
@@ -295,10 +299,11 @@ class TranslatedSentence(DescribedFields):
     """Pieces of the best translation; none if it was joined from parts."""
 
     num_parts: int
-    """Parts that the sentence was divided into; above 1 if it is longer than the model reads at a time."""
+    """Parts that the sentence was divided into; above 1 if it is longer than the model reads at once."""
 
     how: ProtectionMethod | None
-    """How spans and terms were kept: "free", "constrained", "in parts" or "copied"; null if nothing was to be kept."""
+    """How spans and terms were kept: "free", "constrained", "in parts" or "copied"; null if there was nothing to
+    keep."""
 
     confidence: float | None
     """Expected chrF, from 0 to 100; null unless the model is calibrated."""

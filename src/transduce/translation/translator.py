@@ -56,7 +56,7 @@ class Alternative:
 class Translation:
     """The alternatives for one text, best first; a blank text has one, blank.
 
-    `num_parts` is above 1 where the text was too long for the model and was translated in parts.
+    `num_parts` is above 1 if the text was too long for the model and was translated in parts.
     """
 
     alternatives: tuple[Alternative, ...]
@@ -75,7 +75,7 @@ class EncodedText:
     Args:
         text: the text.
         num_tokens: number of tokens of the whole text, `</s>` included.
-        parts: source ids of each part that is translated by itself, `</s>` included; empty for a blank text.
+        parts: source ids of each separately translated part, `</s>` included; empty for a blank text.
         is_whole: whether the model reads the text as a whole.
     """
 
@@ -86,18 +86,18 @@ class EncodedText:
 
 
 FAILED = Translation((Alternative("", -math.inf),))
-"""The result for a text whose constraints cannot be kept."""
+"""The result for a text whose constraints cannot be met."""
 
 _MOST_ATTEMPTS = 8
-"""Maximum number of searches for a translation that keeps constraints. After each failed one, further token sequences
-are forbidden: see `TextConstraints.learn_spellings`."""
+"""Maximum number of searches for a translation that meets its constraints. After each failed one, further token
+sequences are forbidden: see `TextConstraints.learn_spellings`."""
 
 
 @dataclass(eq=False)
 class Translator:
     """Translates raw text with an engine, the tokenizer of its model, and settings of the search.
 
-    Texts are given as they are, or as `encode` has encoded them, so that no text is tokenised twice.
+    Texts are given as strings, or as encoded by `encode`, to avoid tokenising twice.
     """
 
     engine: Engine
@@ -120,14 +120,14 @@ class Translator:
         Args:
             path: the folder.
             device: cpu, cuda, mps or auto.
-            precision: float32 gives the same translation in every batch; auto is bfloat16 where the device has that in
-                hardware, else float32, or int8 where all bundles are in int8, on a processor; int8 is fastest there,
-                and rounds weights to 8 bits.
+            precision: float32 gives the same translation in every batch; auto is bfloat16 if the hardware supports it,
+                else float32, or int8 on a CPU if all bundles are in int8; int8 is fastest on a CPU, and rounds weights
+                to 8 bits.
             ensemble: other bundles with the same tokenizer, whose probabilities are averaged with the model's.
 
         Raises:
             BundleError: there is no bundle, or it is damaged.
-            ConfigError: the device or precision is not there, or tokenizers or languages differ.
+            ConfigError: the device or precision is not available, or tokenizers or languages differ.
         """
         keep_freed_memory()
         keep_few_kernels(KERNELS_OF_TRANSLATION)
@@ -145,12 +145,12 @@ class Translator:
             if any(known and expected and known != expected for known, expected in pairs):
                 raise ConfigError(
                     f"{other.folder} translates {_name_languages(other.description.languages)}, and {bundle.folder} "
-                    f"{_name_languages(languages)}: models of an ensemble must translate between the same languages"
+                    f"translates {_name_languages(languages)}: the models of an ensemble must have the same languages"
                 )
             if other.load_tokenizer().files != tokenizer.files:
                 raise ConfigError(
-                    f"{other.folder} has another tokenizer than {bundle.folder}: models of an ensemble need the same, "
-                    f"so train them with the same text.tokenizer"
+                    f"{other.folder} has a different tokenizer than {bundle.folder}: train the models of an ensemble "
+                    "with the same text.tokenizer"
                 )
         are_int8 = all(one.description.precision == "int8" for one in (bundle, *others))
         if precision == "auto" and is_on_cpu and are_int8:
@@ -165,19 +165,17 @@ class Translator:
         return cls(engine, tokenizer, search, languages.source, languages.target)
 
     def make_forced_decoder(self, purpose: str) -> "ForcedDecoder":
-        """A decoder that is forced to given translations, for their attention and probabilities.
+        """A decoder for forced decoding of given translations, for their attention and probabilities.
 
         Raises:
-            ConfigError: the engine is not the native one; says that `purpose` needs it.
+            ConfigError: the engine is not the native one, which `purpose` needs.
         """
         from transduce.translation.confidence.scoring import ForcedDecoder  # noqa: PLC0415 - loads PyTorch
         from transduce.translation.engines.network_engine import find_pytorch_engine  # noqa: PLC0415 - loads PyTorch
 
         engine = find_pytorch_engine(self.engine)
         if engine is None:
-            raise ConfigError(
-                f"{purpose}: needs the native engine, as it reads the decoder's attention: choose that one"
-            )
+            raise ConfigError(f"{purpose}: needs the native engine, which provides attention weights: use that one")
         return ForcedDecoder(engine.model, self.tokenizer, self.search)
 
     def with_search(self, settings: Mapping[str, Any]) -> "Translator":
@@ -196,12 +194,12 @@ class Translator:
             UserError: one text is given instead of a sequence of texts.
         """
         if isinstance(texts, str):
-            raise UserError(f"{texts!r} is one text: give a list of texts, as in [{texts!r}]")
+            raise UserError(f"{texts!r} is a single text: give a list of texts, as in [{texts!r}]")
         ids = iter(self.tokenizer.encode_all([text for text in texts if isinstance(text, str)]))
         return [self.encode_ids(text, next(ids)) if isinstance(text, str) else text for text in texts]
 
     def encode_ids(self, text: str, ids: list[int], fits: Callable[[str], bool] | None = None) -> EncodedText:
-        """A text whose ids, without `</s>`, are known; `fits` takes the place of the method. See `encode`."""
+        """Encode a text from its ids, without `</s>`; `fits` replaces the method of this name. See `encode`."""
         num_tokens = len(ids) + 1
         if not text.strip() or not ids:
             return EncodedText(text, num_tokens, (), is_whole=True)
@@ -225,8 +223,8 @@ class Translator:
 
         Alternatives differ in their texts; there are fewer than `num_best` only if the search finds no more. A
         translation with constraints is verified; if it violates them, the search is repeated with stricter ones. If
-        they cannot be kept, the only alternative of the text has the score -inf; if `check` can tell, there is no
-        search.
+        they cannot be met, the only alternative of the text has the score -inf; there is no search if `check` detects
+        this.
 
         Raises:
             ConfigError: `num_best` is above the beam.
@@ -243,8 +241,8 @@ class Translator:
         for number, text in enumerate(encoded, start=1):
             if len(text.parts) > 1:
                 raise UserError(
-                    f"text {number} is longer than the {self.search.max_pieces} pieces that the model reads at a time, "
-                    f"and would be translated in parts: divide it, or ask for nothing in its translation"
+                    f"text {number} is longer than the {self.search.max_pieces} pieces that the model reads at once, "
+                    "and constraints cannot apply to parts: split it, or remove the constraints"
                 )
         waiting = {place: one.as_written(self.tokenizer) for place, one in enumerate(constraints)}
         results: dict[int, Translation] = {}
@@ -270,14 +268,14 @@ class Translator:
         return self._join_all(encoded, found)
 
     def check(self, *, num_best: int = 1, constraints: TextConstraints | None = None, num_samples: int = 0) -> None:
-        """Check that the engine has what the options need, and that translations can keep the constraints.
+        """Check that the engine supports the options, and that translations can meet the constraints.
 
-        Only reasons that are known before a search are found.
+        Only problems that are known before a search are detected.
 
         Raises:
             ConfigError: constraints contradict each other or the settings of the search, or are longer than the model
-                reads, or have characters that it cannot write; `num_best` is above the beam; the engine does not have
-                something, and is named.
+                reads, or have characters that it cannot write; `num_best` is above the beam; the engine does not
+                support an option; names it.
         """
         in_ids = None if constraints is None else constraints.as_ids(self.tokenizer)
         problem = None if constraints is None or in_ids is None else self._find_problem(constraints, in_ids)
@@ -305,7 +303,7 @@ class Translator:
             text if possible else replace(text, parts=()) for text, possible in zip(texts, is_possible, strict=True)
         ]
         given = [one for text, one in zip(searched, in_ids, strict=True) if text.parts]
-        # Not all that the search finds have the words whose tokens they have.
+        # Hypotheses may have the tokens of a word without containing the word.
         hypotheses = self.engine.search(_flatten(searched), self.search, 2 * self.search.beam, given)
         return [
             verify_constraints(translation, one, num_best) if possible or not text.parts else FAILED
@@ -341,9 +339,9 @@ class Translator:
 
 
 def _load_compiled_engine(bundle: Bundle, end_id: int, precision: Precision) -> CompiledEngine | None:
-    """The engine on a processor that needs no PyTorch for searching; None where there is none for this model.
+    """The compiled engine, which searches on a CPU without PyTorch; None if it does not support this model.
 
-    What `resolve_precision` says of `auto` holds here, too: a processor with bfloat16 is left to PyTorch.
+    As described for `resolve_precision`, `auto` leaves a CPU with bfloat16 to PyTorch.
     """
     config = bundle.model_config
     is_known = precision in {"auto", "float32", "int8"} and has_inference_model(config)
@@ -382,7 +380,7 @@ def translate(path: str | Path, texts: Sequence[str], *, beam: int | None = None
 
 
 def make_single_line(text: str) -> str:
-    """The text on one line: a model spells single bytes, too, line ends and control characters among them."""
+    """The text on one line: byte pieces may spell line ends and control characters, which are replaced."""
     return text.translate(_NOT_IN_A_LINE)
 
 
@@ -395,9 +393,9 @@ def remove_duplicates(alternatives: Iterable[Alternative]) -> tuple[Alternative,
 
 
 def verify_constraints(translation: Translation, constraints: TextConstraints, num_best: int) -> Translation:
-    """The translation with those alternatives that keep the constraints; if none does, the best, with the score -inf.
+    """The translation with those alternatives that meet the constraints; if none does, the best, with the score -inf.
 
-    A blank text stays blank, whatever is required.
+    A blank text stays blank, whatever the constraints.
     """
     if not translation.alternatives[0].pieces:
         return translation

@@ -105,28 +105,28 @@ WHOLE_FILE = START + number(2) + ONE + SCALE + number(1) + text("b") + text("a")
 
 def test_a_file_that_breaks_off_anywhere_is_refused(read: Callable) -> None:
     for length in range(len(WHOLE_FILE)):
-        with pytest.raises(BundleError, match=r"ends after|where a name"):
+        with pytest.raises(BundleError, match=r"ends after|in place of a name"):
             read(WHOLE_FILE[:length])
 
 
 @pytest.mark.parametrize(
     ("content", "finding"),
     [
-        (WHOLE_FILE + b"x", "goes on for 1 bytes"),
+        (WHOLE_FILE + b"x", "has 1 extra bytes"),
         (number(7) + WHOLE_FILE[4:], "has file version 7, known are 3 to 6"),
         (b"\x89PNG\r\n", "has file version"),
         (START + number(2) + ONE + ONE + number(0), "has the variable 'a' twice"),
         (START + number(1) + ONE + number(1) + text("b") + text("c"), "says that 'b' is 'c'"),
         (START + number(1) + ONE + number(1) + text("a") + text("a"), "has the variable 'a' twice"),
         (START + number(1) + variable("a", (2,), 9, b"") + number(0), "unknown type 9"),
-        (START + number(1) + variable("a", (2,), 0, b"1234") + number(0), "has 4 bytes, its shape"),
-        (START + number(1) + variable("a", (2**32 - 1, 2**32 - 1), 0, b""), "has 0 bytes, its shape"),
+        (START + number(1) + variable("a", (2,), 0, b"1234") + number(0), "has 4 bytes, but its shape"),
+        (START + number(1) + variable("a", (2**32 - 1, 2**32 - 1), 0, b""), "has 0 bytes, but its shape"),
         (START + number(1) + variable("a", (2,), 0, b"", 2**32 - 1), "has 4,294,967,295 bytes"),
         (START + number(1) + variable("a", (2**30 - 1,), 0, b"", 2**32 - 4), "ends after"),
         (START + number(1) + text("a") + b"\xff" + b"\0" * 1020, "has 255 axes"),
         (START + number(2**32 - 1) + ONE, "ends after"),
-        (START + number(1) + b"\x02\0\xff\0", "where a name should stand"),
-        (START + number(1) + b"\x01\0\0", "where a name should stand"),
+        (START + number(1) + b"\x02\0\xff\0", "in place of a name"),
+        (START + number(1) + b"\x01\0\0", "in place of a name"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -187,7 +187,7 @@ def test_single_numbers() -> None:
     assert file_variables().number("num_heads", 8.0) == 7
     assert file_variables().number("nothing", 8.0) == 8
     for name in ("matrix", "odd"):
-        with pytest.raises(BundleError, match="must be one number"):
+        with pytest.raises(BundleError, match="must be a single number"):
             file_variables().number(name, 0.0)
 
 
@@ -369,13 +369,13 @@ def test_what_is_left_is_named_and_the_rest_counted() -> None:
     for name in WHOLE:
         found.raw(name)
     problems = list(find_unknown_variables(found))
-    assert problems == [f"{ATTENTION}/relative_position_keys: relative positions", "zzz: ours has no such thing"]
+    assert problems == [f"{ATTENTION}/relative_position_keys: relative positions", "zzz: is not supported"]
     many = list(find_unknown_variables(network_variables()))
     assert len(many) == 6
-    assert many[-1] == f"and {len(WHOLE) - 5} more variables that ours has no place for"
+    assert many[-1] == f"and {len(WHOLE) - 5} more unsupported variables"
 
 
 def test_a_single_number_with_scales_of_rows_is_refused() -> None:
     numbers = {"a": torch.tensor(5, dtype=torch.int8), "a_scale": torch.ones(2)}
-    with pytest.raises(BundleError, match=r"a_scale' has the shape \[2\], which scales no rows"):
+    with pytest.raises(BundleError, match=r"a_scale' has the shape \[2\], which does not match the rows"):
         Variables(Path("model.bin"), "TransformerSpec", 7, numbers)["a"]

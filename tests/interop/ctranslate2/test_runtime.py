@@ -225,7 +225,7 @@ def test_samples_are_refused(engine: Engine) -> None:
 
 
 def test_damage_is_said(decoder: ForcedDecoder, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"device = 'mps': CTranslate2 has cpu, cuda and auto"):
+    with pytest.raises(ConfigError, match=r"device = 'mps': CTranslate2 supports cpu, cuda and auto"):
         CTranslate2Engine(tmp_path / "exported", "mps")
     path = tmp_path / "exported" / "model.bin"
     path.write_bytes(path.read_bytes()[:1000])

@@ -163,13 +163,13 @@ def test_pad_is_never_generated(export: Callable[..., tuple[Bundle, Path]], sett
 @pytest.mark.parametrize(
     ("settings", "finding"),
     [
-        ({"d_k": 4}, "d_k = 4, d_v = 8: in Transformers both are d_model / num_heads, 16 / 2"),
+        ({"d_k": 4}, "d_k = 4, d_v = 8: Transformers requires d_model / num_heads, 16 / 2"),
         (
             {"num_heads": 3, "d_k": 8, "d_v": 8},
-            "d_k = 8, d_v = 8: in Transformers both are d_model / num_heads, 16 / 3",
+            "d_k = 8, d_v = 8: Transformers requires d_model / num_heads, 16 / 3",
         ),
         ({"attention_score": "additive"}, 'attention_score = "additive": '),
-        ({"attention_score": "dot"}, 'attention_score = "dot": .* with d_k = 8 queries that make up for it'),
+        ({"attention_score": "dot"}, 'attention_score = "dot": .* with d_k = 8 queries that compensate for it'),
         ({"normalization": "batch"}, 'normalization = "batch": '),
         ({"norm_order": "pre", "tied_embeddings": "two_way"}, 'tied_embeddings = "two_way" and norm_order = "pre": '),
         ({"norm_order": "pre", "tied_embeddings": "none"}, 'tied_embeddings = "none" and norm_order = "pre": '),
@@ -484,10 +484,10 @@ def test_nothing_in_a_pickle_is_run(
     [
         ({"decoder_attention_heads": 4}, "encoder_attention_heads = 2, decoder_attention_heads = 4: must be"),
         ({"activation_function": "gelu_new"}, "activation_function = 'gelu_new': must be one of relu, gelu, swish"),
-        ({"static_position_embeddings": False}, "static_position_embeddings = False: Transformers computes as if"),
+        ({"static_position_embeddings": False}, "static_position_embeddings = False: Transformers only supports"),
         ({"normalize_before": True}, "normalize_before = True: "),
         ({"normalize_embedding": True}, "normalize_embedding = True: "),
-        ({"decoder_start_token_id": 5}, "decoder_start_token_id = 5: translations begin behind a token whose"),
+        ({"decoder_start_token_id": 5}, "decoder_start_token_id = 5: not supported: its start symbol"),
         ({"decoder_start_token_id": 100}, "decoder_start_token_id = 100: must be the id of a token, from 0 to 99"),
         ({"eos_token_id": [0, 5]}, r"eos_token_id = \[0, 5\]: must be the id of a token"),
     ],
@@ -528,7 +528,7 @@ def change_vocabulary(**changes: object) -> Callable[[Path], None]:
         (add_a_tensor, r"Transformers has unexpected keys: \['model\.encoder\.layer_norm\.weight'\]"),
         (lambda path: (path / "model.safetensors").write_bytes(b"no weights"), "Transformers cannot load it"),
         (lambda path: (path / "source.spm").unlink(), "Transformers cannot load it"),
-        (change_vocabulary(word=100), r"vocab\.json: has the id 100; the model ends at 99"),
+        (change_vocabulary(word=100), r"vocab\.json: has the id 100, but the model's ids end at 99"),
         (change_vocabulary(word="3"), r"vocab\.json: gives 'word' the id '3', must be a whole number from 0 on"),
         (change_vocabulary(word=-1), r"vocab\.json: gives 'word' the id -1, must be"),
         (lambda path: (path / "generation_config.json").write_text('{"num_beams": -2}'), "num_beams = -2: beam"),
@@ -554,7 +554,7 @@ def test_a_language_that_is_no_code_is_none(folder: Callable[..., Path]) -> None
 
 def test_a_tokenizer_beside_its_own_is_refused(folder: Callable[..., Path], tmp_path: Path) -> None:
     path = folder()
-    with pytest.raises(UserError, match=r"other\.spm: .*model has a tokenizer of its own"):
+    with pytest.raises(UserError, match=r"other\.spm: .*model has its own tokenizer"):
         FORMAT.read(path, tmp_path / "other.spm")
 
 

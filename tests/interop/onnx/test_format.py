@@ -235,7 +235,7 @@ def test_copies_that_differ_are_refused(
     (weight,) = (one for one in model.graph.initializer if one.name == name)
     weight.raw_data = weight.raw_data[:-4] + b"\0\0\0\1"
     onnx.save(model, folder / file)
-    with pytest.raises(BundleError, match=f"{name} is not the same in both graphs"):
+    with pytest.raises(BundleError, match=f"{name} differs between the graphs"):
         FORMAT.read_back(folder)
 
 
@@ -258,7 +258,7 @@ def test_a_model_beyond_protocol_buffers_is_an_obstacle(
     bundle = make_bundle()
     monkeypatch.setattr(onnx_format, "MOST_BYTES", 1000)
     (obstacle,) = FORMAT.obstacles(bundle)
-    assert "less than 2 GB" in obstacle
+    assert "limited to 2 GB" in obstacle
 
 
 def test_an_unknown_attention_score_is_an_obstacle(
@@ -317,7 +317,7 @@ def test_other_settings_are_refused(make_bundle: Callable[..., Bundle], tmp_path
 @pytest.mark.parametrize("text", ["", "[]", "{", "null"])
 def test_what_is_no_settings_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / CONFIG_FILE).write_text(text, encoding="utf-8")
-    with pytest.raises(BundleError, match="give a folder that transduce export --to onnx has written"):
+    with pytest.raises(BundleError, match="give a folder written by transduce export --to onnx"):
         read_settings(tmp_path)
 
 

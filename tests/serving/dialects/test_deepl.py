@@ -48,8 +48,8 @@ def test_usage_counts_characters(client: httpx.Client) -> None:
         ({"text": ["Sun."]}, 400, "Parameter 'target_lang' not specified"),
         ({"text": [1], "target_lang": "DE"}, 400, "text must be text"),
         ({"text": ["Sun."], "target_lang": "DE", "split_sentences": "2"}, 400, "must be one of 0, 1, nonewlines"),
-        ({"text": ["Sun."], "target_lang": "DE", "style_id": "x"}, 400, "style_id is not offered"),
-        ({"text": ["Sun."], "target_lang": "DE", "translation_memory_threshold": 75}, 400, "is not offered"),
+        ({"text": ["Sun."], "target_lang": "DE", "style_id": "x"}, 400, "style_id is not supported"),
+        ({"text": ["Sun."], "target_lang": "DE", "translation_memory_threshold": 75}, 400, "is not supported"),
         ({"text": ["Sun."], "target_lang": "DE", "formality": "more"}, 400, "must be one of default"),
         ({"text": ["Sun."], "target_lang": "DE", "outline_detection": 2}, 400, "must be true or false"),
         ({"text": ["Sun."], "target_lang": "DE", "outline_detection": "no"}, 400, "must be true or false"),
@@ -93,7 +93,7 @@ def test_what_makes_no_difference(client: httpx.Client) -> None:
     said = client.get("/openapi.json").json()["paths"]["/v2/translate"]["post"]["requestBody"]["content"]
     for content in said.values():
         for name in ignored:
-            assert content["schema"]["properties"][name]["description"].startswith("Makes no difference")
+            assert content["schema"]["properties"][name]["description"].startswith("Has no effect")
 
 
 def test_what_is_not_there_is_a_message(client: httpx.Client) -> None:

@@ -131,12 +131,15 @@ def test_what_there_is(client: httpx.Client) -> None:
         ({"data": ASKED | {"alternatives": "-1"}}, "Invalid request: alternatives must be a whole number from 0 to 7"),
         ({"json": [ASKED]}, "Invalid request: the body must be a JSON object"),
         ({"content": b'{"q": "\xff"}'}, "Invalid request: the body is not JSON in UTF-8"),
-        ({"content": b'{"q": "\\ud800", "source": "en", "target": "de"}'}, "lone surrogate"),
+        ({"content": b'{"q": "\\ud800", "source": "en", "target": "de"}'}, "unpaired surrogate"),
         ({"content": b'{"q":' + b"[" * 100_000}, "Invalid request: the body is not JSON in UTF-8"),
         ({"content": b'{"alternatives": ' + b"9" * 5_000 + b"}"}, "Invalid request: the body is not JSON in UTF-8"),
         ({"content": b'{"alternatives": NaN}'}, "Invalid request: the body is not JSON in UTF-8"),
-        ({"json": ASKED | {"q": "a" * 500_001}}, "500,001 characters: this service takes up to 500,000 in a request"),
-        ({"json": ASKED | {"q": ["a"] * 1_001}}, "1,001 texts: this service takes up to 1,000 in a request"),
+        (
+            {"json": ASKED | {"q": "a" * 500_001}},
+            "500,001 characters: this service accepts at most 500,000 per request",
+        ),
+        ({"json": ASKED | {"q": ["a"] * 1_001}}, "1,001 texts: this service accepts at most 1,000 per request"),
         (
             {"content": b"q=%FF", "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
             "Invalid request: the form is not UTF-8",
@@ -151,7 +154,7 @@ def test_errors_say_what_is_wrong(client: httpx.Client, given: dict[str, Any], m
 
 def test_other_media_types_are_refused(client: httpx.Client) -> None:
     answer = client.post("/translate", content="<q>Sun.</q>", headers={"Content-Type": "text/xml"})
-    assert (answer.status_code, answer.json()) == (415, {"error": "a body must be JSON or a form, and not text/xml"})
+    assert (answer.status_code, answer.json()) == (415, {"error": "the body must be JSON or a form, not text/xml"})
 
 
 def test_files_are_refused(client: httpx.Client) -> None:

@@ -315,13 +315,13 @@ def test_what_comes_while_a_thread_is_busy_is_computed_together() -> None:
 def test_a_full_queue_refuses_and_keeps_room_for_short_requests() -> None:
     async def check(batcher: Batcher) -> None:
         gate = Gate()
-        with pytest.raises(TooLong, match="51 tokens: this service takes up to 50"):
+        with pytest.raises(TooLong, match="51 tokens: this service accepts at most 50"):
             await batcher.submit(gate, [("x", 51)])
         busy = asyncio.create_task(batcher.submit(gate, ones("x")))
         await asyncio.to_thread(gate.begun.acquire)
         waiting = [asyncio.create_task(batcher.submit(gate, [("x", length)])) for length in (50, 25, 12)]
         await asyncio.sleep(0)
-        with pytest.raises(QueueFull, match="ask again in 1 s") as refused:
+        with pytest.raises(QueueFull, match="retry in 1 s") as refused:
             await batcher.submit(gate, [("x", 10)])
         assert refused.value.retry_after == 1
         waiting.append(asyncio.create_task(batcher.submit(gate, [("x", 6)])))

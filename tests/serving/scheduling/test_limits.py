@@ -37,9 +37,9 @@ def test_limits_are_named() -> None:
         (TranslationOptions(beam=7), "beam = 7"),
         (TranslationOptions(num_samples=7), "num_samples = 7"),
     ):
-        with pytest.raises(ConfigError, match=f"{name}: this service allows up to"):
+        with pytest.raises(ConfigError, match=f"{name}: this service allows at most"):
             limits.check_options(options)
-    with pytest.raises(ConfigError, match="num_best = 4: this service allows up to 2"):
+    with pytest.raises(ConfigError, match="num_best = 4: this service allows at most 2"):
         Limits(max_beam=2).check_options(TranslationOptions(num_best=4))  # each is a hypothesis
     with pytest.raises(TooLong, match="3 phrases and terms"):
         limits.check_options(TranslationOptions(require=["a"], forbid=["b"], glossary={"c": "d"}))
@@ -54,5 +54,5 @@ def test_a_guard_searches_with_no_more_than_a_request_may_ask_for(given: dict[st
     search = model.translator.search
     Limits(max_beam=beam - 1).check_options(options, search)
     Limits(max_beam=beam).check_options(guarding, search)
-    with pytest.raises(ConfigError, match=f"guard = true: tries again with a beam of {beam}, and this service allows"):
+    with pytest.raises(ConfigError, match=f"guard = true: retries with a beam of {beam}, and this service allows"):
         Limits(max_beam=beam - 1).check_options(guarding, search)

@@ -117,7 +117,7 @@ def test_each_text_is_tokenised_once(
 
 
 def test_what_cannot_be_granted_never_waits(model: LoadedModel) -> None:
-    with pytest.raises(ConfigError, match="max_length = 1 leaves no room"):
+    with pytest.raises(ConfigError, match="max_length = 1 leaves room for `</s>` only"):
         prepare_texts(model, TEXTS, TranslationOptions(max_length=1))
 
 

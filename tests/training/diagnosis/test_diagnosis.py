@@ -74,7 +74,7 @@ def test_pairs_that_do_not_belong_together_are_named_with_their_place() -> None:
 
 def test_swapped_sides_are_not_called_another_language() -> None:
     swapped = run_with(source_similarity=0.3, target_similarity=0.28, swapped_similarity=0.95)
-    assert "the other way round" in str(find_swapped_validation(swapped))
+    assert "are swapped" in str(find_swapped_validation(swapped))
     assert find_foreign_validation(swapped) is None
 
 
@@ -242,7 +242,7 @@ def test_a_model_that_takes_no_notice_of_the_source() -> None:
     found = find_ignored_source(run_of(IGNORED, unigram=5.8))
     assert "its loss is 4.208 with the right source and 4.208 with that of another pair" in str(found)
     assert find_end_of_ignored_source(run_of(IGNORED, unigram=5.8)) is None
-    assert "0.227 nats a token" in str(find_end_of_ignored_source(run_of(HEALTHY_CAPTIONS[:6])))
+    assert "0.227 nats per token" in str(find_end_of_ignored_source(run_of(HEALTHY_CAPTIONS[:6])))
 
 
 def test_pairs_too_few_to_tell_are_not_judged() -> None:

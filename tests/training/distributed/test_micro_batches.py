@@ -134,7 +134,7 @@ def test_a_process_that_is_killed_ends_the_run_with_a_word() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 
-    with pytest.raises(TrainingError, match="ended from outside, as Linux does where memory is full"):
+    with pytest.raises(TrainingError, match="killed, as Linux does when memory is full"):
         in_other_processes(die).sum_gradients([(batch(1, 2), 0)] * 2, 1)
 
 

@@ -133,7 +133,7 @@ def test_the_death_of_one_changes_nothing(
     assert (code, output) == (0, ""), messages
     assert messages.count("has lost another rank") == 1
     assert "a bug in Transduce" not in messages
-    assert "going on after update" in messages
+    assert "resuming after update" in messages
     found, expected = outcome_of(Path(killed.output)), outcome_of(Path(config.output))
     assert [name for name in expected if found[name] != expected[name]] == []
 
@@ -156,10 +156,10 @@ def test_a_run_goes_from_one_process_to_a_sharded_model_and_back(
     torchrun.process.send_signal(signal.SIGTERM)
     _, output, messages = torchrun.end()
     assert output == ""
-    assert "going on after update 4" in messages
-    assert "the run began on 1 ranks and goes on with 2" in messages
+    assert "resuming after update 4" in messages
+    assert "the run began on 1 ranks and continues on 2" in messages
     assert f"on 2 ranks of {device}, sharding fsdp" in messages
-    assert messages.count("the same command goes on from there") == 1
+    assert messages.count("the same command resumes from there") == 1
     last = metrics_of(folder)[-1]["update"]
     assert 4 < last < 24
 
@@ -179,7 +179,7 @@ def test_ranks_whose_launcher_was_killed_save_their_work_and_end(make_config: Ma
     torchrun.process.kill()
     _, output, messages = torchrun.end()  # which is when the ranks have closed it, too
     assert output == ""
-    assert messages.count("the same command goes on from there") == 1, messages
+    assert messages.count("the same command resumes from there") == 1, messages
     assert "a bug in Transduce" not in messages
     (stopgap,) = (folder / "checkpoints").iterdir()
     assert int(stopgap.name) < 150
@@ -227,7 +227,7 @@ main(["train", sys.argv[1], f"--set=output={sys.argv[2]}/{os.environ['RANK']}"])
         (TOLD_OTHERWISE, "training.seed=7", "the ranks have different settings"),
         (TOLD_OTHERWISE, "training.sharding=fsdp", "the ranks have different settings"),
         (TOLD_OTHERWISE, "model.d_ff=48", "the ranks have different settings"),
-        (WITH_FOLDERS_OF_THEIR_OWN, "folders", "not every rank sees that the first is at work there"),
+        (WITH_FOLDERS_OF_THEIR_OWN, "folders", "not every rank sees the lock of the first"),
     ],
 )
 def test_ranks_that_cannot_work_together_end_with_one_message(
@@ -270,14 +270,14 @@ def test_what_one_rank_cannot_hold_all_compute_in_parts(
     program.write_text(WITHOUT_MEMORY, encoding="utf-8")
     code, _, messages = Torchrun(2, [str(program), str(recipe)]).end()
     assert code == 0, messages
-    assert messages.count("batches of 200 tokens a side do not fit into memory") == 1
+    assert messages.count("batches of 200 tokens per side do not fit into memory") == 1
     assert messages.count("each of 2 ranks: training needs") == 1
     sharded = ["--set=training.updates=12", "--set=training.sharding=fsdp"]
     code, _, messages = Torchrun(2, [str(program), str(recipe), *sharded]).end()
     assert code == 0, messages
     assert "do not fit" not in messages
     assert messages.count("each of 2 ranks: training needs") == 1
-    assert "for 4 updates, validations not counted" in messages
+    assert "for 4 updates, excluding validation" in messages
     found, expected = (
         [line for line in metrics_of(folder) if line["kind"] == "training"]
         for folder in (
@@ -316,7 +316,7 @@ def test_ranks_skip_an_update_together(
     skipped, expected = ([line["update"] for line in lines if line["kind"] == "skipped"] for lines in (two, one))
     assert skipped == expected
     assert skipped
-    assert messages.count("is skipped, the model stays as it is") == len(skipped)
+    assert messages.count("is skipped, and the model is unchanged") == len(skipped)
 
     digest, prepared = "", prepare_for(config)
     streams = [
@@ -345,7 +345,7 @@ def test_a_busy_folder_ends_all_ranks_with_one_message(make_config: MakeConfig) 
 
 def test_the_proof_of_resumption_is_for_one_process(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transduce.training.verification.connect_ranks", lambda: nullcontext(Ranks(0, 2)))
-    with pytest.raises(ConfigError, match="give the command without torchrun"):
+    with pytest.raises(ConfigError, match="run it without torchrun"):
         verify_resume(make_config(), pytest.fail)
 
 

@@ -425,7 +425,7 @@ def saboteur(watcher: type) -> type:
 
 
 def complaints(told: Any) -> list[str]:
-    return [text for text in told.said if "training goes on without" in text]
+    return [text for text in told.said if "training continues without" in text]
 
 
 @pytest.mark.exhaustive

@@ -169,7 +169,7 @@ def test_what_is_no_head_is_named(text: str) -> None:
     "head", [AlignmentHead(2, 0), AlignmentHead(0, 4), AlignmentHead(2), AlignmentHead(-1), AlignmentHead(0, 0, 2)]
 )
 def test_a_head_that_the_model_has_not(decoder: ForcedDecoder, head: AlignmentHead) -> None:
-    with pytest.raises(ConfigError, match="layers 1 to 2, in each of them heads 1 to 4") as refused:
+    with pytest.raises(ConfigError, match="layers 1 to 2, each with heads 1 to 4") as refused:
         align_pairs(decoder, [("sun", "moon")], head)
     assert repr(str(head)) in str(refused.value)
 
@@ -365,7 +365,7 @@ def test_blank_lines_count_for_nothing(forced: ForcedDecoder, copies: Pairs) -> 
     golds = [one for pair in diagonal(copies[:30]) for one in (pair, gold)]
     for head, quality in measure_heads(forced, some, golds).items():
         assert quality == pytest.approx(measure_heads(forced, copies[:30], diagonal(copies[:30]))[head])
-    with pytest.raises(CorpusError, match="none of 3 pairs has words on both sides: choose"):
+    with pytest.raises(CorpusError, match="none of 3 pairs has words on both sides: use"):
         measure_heads(forced, blank[:3])
     with pytest.raises(CorpusError, match="none of 0 pairs"):
         measure_heads(forced, [])

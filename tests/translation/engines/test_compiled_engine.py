@@ -31,7 +31,7 @@ SEARCHES = [
 ]
 PROCESSED = [{"no_repeat_ngram": 2}, {"repetition_penalty": 1.2}, {"diversity": 0.5}]
 
-pytestmark = pytest.mark.skipif(find_library() is None, reason="the library of compiled kernels was not built")
+pytestmark = pytest.mark.skipif(find_library() is None, reason="the library of compiled kernels is missing")
 
 SaveModel = Callable[[Transformer, Path], Path]
 
@@ -304,7 +304,7 @@ def test_damaged_weights_are_refused_as_ever(folder: Path, tmp_path: Path, conte
     """Here the recorded digest is that of the damaged file, which then is no safetensors file."""
     place = shutil.copytree(folder, tmp_path / "damaged")
     (place / "weights.safetensors").write_bytes(content)
-    with pytest.raises(BundleError, match=r"weights\.safetensors: has \d+ bytes, bundle\.json says"):
+    with pytest.raises(BundleError, match=r"weights\.safetensors: has \d+ bytes, but bundle\.json says"):
         Translator.load(place, device="cpu")
     description = place / "bundle.json"
     found = json.loads(description.read_text(encoding="utf-8"))

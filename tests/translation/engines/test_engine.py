@@ -239,7 +239,7 @@ def test_what_is_longer_than_the_model_can_write_is_refused(
     with pytest.raises(ConfigError, match="min_length = 10: this model writes at most 9 tokens"):
         short.search([[5, END]], SearchConfig(min_length=10))
     constraints = Constraints(prefix=(5,) * 200, required=((6,) * 57,))
-    with pytest.raises(ConfigError, match="constraints: ask for 257 tokens, and may for max_pieces = 256"):
+    with pytest.raises(ConfigError, match="constraints need 257 tokens; at most max_pieces = 256"):
         PyTorchEngine(random_model, END).search([[5, END]], SearchConfig(), 1, [constraints])
 
 
@@ -332,7 +332,7 @@ def test_a_search_that_cannot_fit_is_refused_before_it_begins(
     engine, sources = PyTorchEngine(random_model, END), [[*([5] * 9), END]]
     monkeypatch.setattr("transduce.translation.engines.engine.MEMORY_CHECK_BYTES", 0)
     monkeypatch.setattr("transduce.translation.engines.engine.get_available_memory", lambda _: 10**3)
-    with pytest.raises(ConfigError, match=r"^beam = 3: .* 10 tokens need at least 0\.0 GB .* 0\.0 GB are there"):
+    with pytest.raises(ConfigError, match=r"^beam = 3: .* 10 tokens need at least 0\.0 GB .* 0\.0 GB are free"):
         engine.search(sources, SEARCH)
     monkeypatch.setattr("transduce.translation.engines.engine.get_available_memory", lambda _: None)
     assert len(engine.search(sources, SEARCH)) == 1

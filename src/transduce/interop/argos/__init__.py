@@ -1,4 +1,6 @@
-"""Packages of Argos Translate and LibreTranslate: a zip archive with a CTranslate2 model and what texts need."""
+"""Packages of Argos Translate and LibreTranslate: a zip archive with a CTranslate2 model, tokenizer and sentence
+splitter.
+"""
 
 import json
 import re
@@ -36,7 +38,7 @@ def argos_code(code: str) -> str:
 
 
 def language_name(code: str) -> str:
-    """The English name of a code that `argos_code` returned; the code where no name is known."""
+    """The English name of a code that `argos_code` returned; the code if its name is unknown."""
     language, _, region = code.partition("-")
     name = LANGUAGE_NAMES.get(language, language)
     return f"{name} ({region})" if region else name
@@ -47,7 +49,7 @@ _SIDES = ("shared", "source", "target")
 _VOCABULARIES = [f"{side}_vocabulary{ending}" for side in _SIDES for ending in (".json", ".txt")]
 _IN_MODEL = [f"model/{name}" for name in (MODEL_FILE, CONFIG_FILE, *_VOCABULARIES)]
 _WANTED = ("metadata.json", TOKENIZER, *_IN_MODEL)
-"""The files that are extracted from the one folder of a package; no other name is ever written."""
+"""The files that are extracted from the folder of a package; others are ignored."""
 
 _MOST_BYTES = 2**32
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
@@ -60,7 +62,7 @@ def pack(folder: Path, path: Path) -> None:
         for file in sorted(file for file in folder.rglob("*") if file.is_file()):
             entry = zipfile.ZipInfo(file.relative_to(folder.parent).as_posix(), _FIRST_DAY)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16  # readable by everybody, as far as the system knows of such things
+            entry.external_attr = 0o644 << 16  # readable by all users
             archive.writestr(entry, file.read_bytes())
 
 
@@ -75,9 +77,11 @@ def unpack(path: Path, folder: Path) -> Languages:
             entries = {entry.filename.partition("/")[2]: entry for entry in package.infolist()}
             wanted = {name: entries[name] for name in _WANTED if name in entries}
             if (size := sum(entry.file_size for entry in wanted.values())) > _MOST_BYTES:
-                raise BundleError(f"{path}: would take {size:,} bytes, more than the {_MOST_BYTES:,} of any such model")
+                raise BundleError(f"{path}: has {size:,} bytes unpacked; at most {_MOST_BYTES:,} are accepted")
             if f"model/{MODEL_FILE}" not in wanted:
-                raise BundleError(f"{path}: has no model/{MODEL_FILE}: it is no Argos package with a translation model")
+                raise BundleError(
+                    f"{path}: has no model/{MODEL_FILE}: it is not an Argos package with a translation model"
+                )
             (folder / "model").mkdir()
             for name, entry in wanted.items():
                 with package.open(entry) as content, (folder / name).open("wb") as file:
@@ -86,11 +90,13 @@ def unpack(path: Path, folder: Path) -> Languages:
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError) as error:
-        raise BundleError(f"{path}: is no zip file, or is damaged: {error}; give an undamaged Argos package") from None
+        raise BundleError(
+            f"{path}: is not a zip file, or is damaged: {error}; give an undamaged Argos package"
+        ) from None
 
 
 def _read_languages(path: Path) -> Languages:
-    """The languages in metadata.json, empty where it names none."""
+    """The languages in metadata.json, empty if it has none."""
     try:
         metadata = json.loads(path.read_bytes())
         codes = metadata["from_code"], metadata["to_code"]
@@ -127,7 +133,7 @@ class ArgosFormat:
     def obstacles(self, bundle: Bundle) -> list[str]:
         found = ctranslate2_format.FORMAT.obstacles(bundle)
         if not bundle.load_tokenizer().is_joint:
-            found.append("a tokenizer for each language: a package has one SentencePiece model for both")
+            found.append("separate tokenizers: a package has one SentencePiece model for both languages")
         try:
             _argos_codes(bundle)
         except BundleError as error:
@@ -168,7 +174,7 @@ class ArgosFormat:
             folder = Path(temporary)
             unpack(path, folder)
             own = Tokenizer.load(folder / TOKENIZER)
-            # Argos Translate itself can neither score a translation nor be asked for tokens.
+            # Argos Translate itself can neither score translations nor return tokens.
             return ctranslate2_format.load_runtime(folder / "model", own, own, " in an Argos package")
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:

@@ -5,14 +5,14 @@ characters a sentence ends. This network is a table and two convolutions:
 
     table: number of a character -> sets that contain the character      [batch, characters, sets]
     convolution over neighbours: the rules that hold at a character      [batch, rules, characters]
-    convolution of width 1: an end, unless an exception holds, too       [batch, 3, characters]
+    convolution of width 1: an end, unless an exception holds as well       [batch, 3, characters]
 
-Argos Translate downloads a splitter where a package has none.
+Argos Translate downloads a splitter if a package has none.
 
-A rule is a row of words, one for each of some adjacent characters, as in "stop* space starter". A word is the name of
-a set in `character_sets`, or a single character, a letter in either case. "!" before a set: the character is not in the
+A rule is a row of words, one for each of some adjacent characters, as in "stop* space starter". A word is the name of a
+set in `character_sets`, or a single character, a letter in either case. "!" before a set: the character is not in the
 set, or there is no character, as before the start of a text. "*" marks the last character of a sentence. In doubt, no
-sentence ends: two sentences that are translated together lose less than one that is cut in half.
+sentence ends: translating two sentences together is less harmful than splitting one.
 """
 
 import json
@@ -75,7 +75,7 @@ _BEFORE_NUMBERS = {
 }
 
 _SAME = {"nn": "nb", "no": "nb", "pb": "pt", "gl": "es", "ca": "es", "sk": "cs", "be": "ru"}
-"""Languages without a list of their own, each with a language whose list suits it."""
+"""Languages without their own list, each with a language whose list is suitable."""
 
 
 def abbreviations(language: str) -> tuple[list[str], list[str]]:
@@ -88,7 +88,7 @@ UNKNOWN_BELONGS = ("character", "letter-before", "word-before", "starter")
 """The sets of an unknown character: most likely one of a script without capitals."""
 
 _ORDINALS = "be bs cs da de dsb et eu fi fo hr hsb hu is lb lv me nb nn no pl sk sl sr tr"
-"""Languages that write a full stop behind the number in "3. Mai"."""
+"""Languages that write a full stop after the number in "3. Mai"."""
 
 _STOPS = ".!?…‽؟۔।॥።"
 _STOPS_OF = {"el": ".!?…;", "hy": ".!?…։"}
@@ -97,7 +97,7 @@ _QUOTES = "'’‘‚\"“”„«»‹›"
 _WIDE_CLOSING = "」』）】》〉”’］｣\"')]"
 _DASHES = "-–—"
 _FRONT = "#$%&*+<=@_~§€£•"
-"""Signs that a sentence may begin with."""
+"""Signs with which a sentence may begin."""
 
 
 def character_sets(language: str) -> dict[str, frozenset[str]]:
@@ -120,7 +120,7 @@ def character_sets(language: str) -> dict[str, frozenset[str]]:
         "stop": stops,
         "opening": _QUOTES + "([{<¿¡",
         "closing": _QUOTES + ")]}>",
-        "apart": _DASHES + "«",  # with a space behind it, as French has it behind its opening quotation mark
+        "apart": _DASHES + "«",  # with a space after it, as in French after an opening quotation mark
         "wide-stop": _WIDE_STOPS,
         "wide-closing": _WIDE_CLOSING,
         "wide-continuing": _WIDE_STOPS + _WIDE_CLOSING + stops,
@@ -146,7 +146,7 @@ def list_end_rules() -> list[str]:
 
 
 def list_exception_rules(language: str) -> list[str]:
-    """The rules by which no sentence ends, even where another rule says so."""
+    """The exceptions: rules that override the end of a sentence."""
     always, before_numbers = abbreviations(language)
     found = [
         "!letter-before letter .*",  # J. S. Bach, z. B., e.g.
@@ -156,13 +156,13 @@ def list_exception_rules(language: str) -> list[str]:
         *(f"{_spell_rule(word)} .*" for word in always),
         *(f"{_spell_rule(word)} .* space digit" for word in before_numbers),
     ]
-    # In "Nr. 3. Dann", the number belongs to what is in front of it.
+    # In "Nr. 3. Dann", the number belongs to the abbreviation before it.
     ordinals = ["!. space digit .*", "!. space digit digit .*"]
     return [*found, *ordinals] if language in _ORDINALS.split() else found
 
 
 def _spell_rule(abbreviation: str) -> str:
-    """The rule for an abbreviation; one with a hyphen in front may be the end of a longer word."""
+    """The rule for an abbreviation; one with a leading hyphen may be the end of a longer word."""
     start, letters = ("letter", abbreviation[1:]) if abbreviation.startswith("-") else ("!word-before", abbreviation)
     return " ".join([start, *letters])
 
@@ -179,8 +179,8 @@ _Array = npt.NDArray[np.float32]
 def splitter_model(language: str) -> bytes:
     """The file `minisbd/<language>.onnx` of a package whose source texts are in this language.
 
-    The language is a code as in "de"; a region makes no difference. Most languages have no list of abbreviations:
-    there, punctuation, capitals, digits and single letters decide.
+    The language is a code as in "de"; a region has no effect. Most languages have no list of abbreviations: their rules
+    use punctuation, capitals, digits and single letters only.
     """
     language = re.split("[-_]", language.lower())[0]
     rules = [_Rule.read(text) for text in (*list_end_rules(), *list_exception_rules(language))]
@@ -225,9 +225,9 @@ class _Rule:
 
 
 def _number_characters(language: str, names: Sequence[str]) -> tuple[dict[str, int], _Array]:
-    """The number of each known character, and for each number a row that says in which sets of `names` it is.
+    """The number of each known character, and for each number a row with its membership in the sets of `names`.
 
-    Characters that no rule distinguishes share a number; 0 is no character, 1 an unknown one.
+    Characters that no rule distinguishes share a number; 0 stands for no character, 1 for an unknown one.
     """
     sets = character_sets(language)
     members = [sets.get(name) or frozenset((name, name.lower(), name.upper())) for name in names]

@@ -105,7 +105,9 @@ class CTranslate2Format:
         variables = read_model_file(path / MODEL_FILE)
         config, kind = read_settings(path).model, read_positions(variables).kind
         if kind != config.positions or not has_shared_positions(variables):
-            raise ParityError(f"{path / MODEL_FILE}: its positions are {kind}, must be {config.positions}, all of them")
+            raise ParityError(
+                f"{path / MODEL_FILE}: its positions were exported as {kind}, expected {config.positions}"
+            )
         return from_variables(config, variables.__getitem__)
 
     def recognises(self, path: Path) -> bool:
@@ -117,7 +119,7 @@ class CTranslate2Format:
 
 
 FORMAT = CTranslate2Format()
-load = CTranslate2Engine  # what `interop.engines` asks of every engine's module
+load = CTranslate2Engine  # required of every engine's module by `interop.engines`
 
 
 def load_runtime(folder: Path, tokenizer: Tokenizer, own: Tokenizer | None, origin: str = "") -> Runtime:
@@ -128,7 +130,7 @@ def load_runtime(folder: Path, tokenizer: Tokenizer, own: Tokenizer | None, orig
     """
     precision = compute_type(read_settings(folder).precision, "cpu")
     if precision.startswith("int8") and not is_exact_in_8_bits():
-        origin += ", whose sums of 8-bit products are cut off on this processor"
+        origin += ", whose sums of 8-bit products saturate on this processor"
     return CTranslate2Runtime(folder, tokenizer, precision, own=own, origin=origin)
 
 
@@ -189,8 +191,8 @@ def measure_product() -> float:
     It is read from the score of a token in a network whose decoder returns ones, and whose output has weights for this
     token alone. Where a processor lacks an instruction for dot products of 8-bit integers, as x86 without VNNI, some
     libraries under CTranslate2 move inputs to 0 to 255 and add up their products with weights from -127 to 127 in
-    pairs, in 16 bits. What goes beyond 32,767 is cut off: 2 * 255 * 127 is twice as much. Which library it is depends
-    on processor, system and environment.
+    pairs, in 16 bits. Sums saturate at 32,767: 2 * 255 * 127 is twice as much. Which library it is depends on
+    processor, system and environment.
     """
     ctranslate2: Any = import_optional("ctranslate2", "measuring how CTranslate2 computes in int8")
     num_ids = len(_TOKENS) + 1
@@ -225,7 +227,7 @@ def read_folder(folder: Path, given: Path | None, languages: Languages) -> Impor
     """The model in `folder`; see `ImportFormat.read`. `languages` are those of a model that does not name them."""
     variables = read_model_file(folder / MODEL_FILE)
     if variables.kind != "TransformerSpec":
-        raise BundleError(f"{folder}: is a {variables.kind}, must be a TransformerSpec, with encoder and decoder")
+        raise BundleError(f"{folder}: is a {variables.kind}, but must be a TransformerSpec, with encoder and decoder")
     tokens = read_tokens(folder)
     settings = _read_config(folder, variables)
     refuse_import(folder, [*_find_config_obstacles(settings, variables, tokens), *find_obstacles(variables)])
@@ -249,7 +251,7 @@ def read_folder(folder: Path, given: Path | None, languages: Languages) -> Impor
     try:
         tensors = from_variables(config, variable, matrices)
     except (RuntimeError, IndexError) as error:  # of torch
-        raise BundleError(f"{folder}: its variables do not belong together: {error}") from None
+        raise BundleError(f"{folder}: its variables do not match: {error}") from None
     if not _starts_from_zero(variables):
         tensors |= _set_start_embedding(tensors, settings["decoder_start_token"], variables, tokens, tokenizer)
     refuse_import(folder, find_unknown_variables(variables))
@@ -294,9 +296,9 @@ def _find_config_obstacles(
         if settings[name] != expected:
             yield f"{name} = {settings[name]!r}: must be {expected!r}"
     if not _starts_from_zero(variables) and start not in tokens.targets:
-        yield f"decoder_start_token = {start!r}: must be a token of the target, as no other is given with a text"
+        yield f"decoder_start_token = {start!r}: must be a fixed token of the target"
     if settings["add_source_bos"]:
-        yield "add_source_bos = true: ours puts nothing in front of a source"
+        yield "add_source_bos = true: not supported: sources must not begin with a start symbol"
     epsilon = settings.get("layer_norm_epsilon")
     if epsilon is not None and not (isinstance(epsilon, float) and math.isclose(epsilon, EPSILON)):
         yield f"layer_norm_epsilon = {epsilon}: must be {EPSILON}"
@@ -309,7 +311,9 @@ def _starts_from_zero(variables: Variables) -> bool:
 
 
 def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary) -> bool:
-    """Whether targets begin with a `<pad>` of no other use, as in exports of Transduce that do not begin with zeros."""
+    """Whether targets begin with a `<pad>` without other use, as in exports of Transduce that do not begin with
+    zeros.
+    """
     lasts = tokens.sources[-1], tokens.targets[-1], settings["decoder_start_token"]
     if lasts != ("<pad>",) * 3 or _starts_from_zero(variables) or OUTPUT_BIAS not in variables:
         return False
@@ -317,7 +321,7 @@ def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: 
 
 
 def _ends_sources(settings: Mapping[str, Any], variables: Variables) -> bool:
-    """Whether the encoder reads `</s>` behind a source.
+    """Whether sources end with `</s>`.
 
     Models that start with zeros or with `</s>` itself, as those of Marian and fairseq, are given sources that end with
     it where CTranslate2 does not add it. Models of OpenNMT, as in Argos packages, have none there.
@@ -341,7 +345,7 @@ def _read_token_matrices(variables: Variables, tokens: ForeignVocabulary, tokeni
 def _set_start_embedding(
     tensors: Mapping[str, Tensor], token: str, variables: Variables, tokens: ForeignVocabulary, tokenizer: Tokenizer
 ) -> dict[str, Tensor]:
-    """The target embeddings with that of the start `token` in the row of `<pad>`, behind which targets begin."""
+    """The target embeddings with that of the start `token` in the row of `<pad>`, the start symbol of targets."""
     name = "target_embedding.weight" if "target_embedding.weight" in tensors else "source_embedding.weight"
     if tokens.has_pad:
         row = variables[EMBEDDINGS[1]][-1] * (
@@ -374,11 +378,11 @@ def _read_token_list(path: Path) -> list[str]:
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"{path}: is no list of tokens: {error}; use an undamaged copy") from None
+        raise BundleError(f"{path}: is not a list of tokens: {error}; use an undamaged copy") from None
     if not isinstance(tokens, list) or not all(isinstance(token, str) and token for token in tokens):
-        raise BundleError(f"{path}: is no list of tokens; use an undamaged copy")
+        raise BundleError(f"{path}: is not a list of tokens; use an undamaged copy")
     if len(set(tokens)) < len(tokens):
-        raise BundleError(f"{path}: has a token twice among its {len(tokens):,}: each must have one row")
+        raise BundleError(f"{path}: has repeated tokens among its {len(tokens):,}: each must occur once")
     if missing := [name for name in SPECIAL if name not in tokens]:
         raise BundleError(f"{path}: has no token {missing[0]!r}: models without it cannot be imported")
     return tokens

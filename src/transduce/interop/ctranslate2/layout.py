@@ -9,10 +9,10 @@ Little-endian, as `Model::load` in CTranslate2's src/models/model.cc reads it:
 
 A text is its length in bytes (2), its bytes, and a zero that counts in the length.
 
-Matrices have the same layout in both programs, [outputs, inputs], and both stack the projections of an attention in
-one matrix; CTranslate2 has two only for cross-attention, as it projects the memory once. Its vocabulary has no `<pad>`:
-the last row is left out of every matrix with a row for each token, unless targets begin behind the vector of that row,
-which is then the start symbol's.
+Matrices have the same layout in both programs, [outputs, inputs], and both stack the projections of an attention in one
+matrix; CTranslate2 has two only for cross-attention, as it projects the memory once. Its vocabulary has no `<pad>`: the
+last row is left out of every matrix with a row for each token, unless that row is the vector of the start symbol of
+targets.
 """
 
 import math
@@ -56,7 +56,7 @@ def read_model_file(path: Path) -> "Variables":
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
     version = reader.read_number(4)
     if version not in FILE_VERSIONS:
-        reader.refuse(f"has file version {version}, known are {FILE_VERSIONS[0]} to {FILE_VERSIONS[-1]}")
+        reader.refuse(f"has file version {version}; supported are {FILE_VERSIONS[0]} to {FILE_VERSIONS[-1]}")
     kind, revision = reader.read_string(), reader.read_number(4)
     found: dict[str, Tensor] = {}
     for _ in range(reader.read_number(4)):
@@ -68,19 +68,19 @@ def read_model_file(path: Path) -> "Variables":
     for _ in range(reader.read_number(4)):
         alias, name = reader.read_string(), reader.read_string()
         if name not in found:
-            reader.refuse(f"says that {alias!r} is {name!r}, which it does not have")
+            reader.refuse(f"has the alias {alias!r} of {name!r}, which is missing")
         if alias in found:
             reader.refuse(f"has the variable {alias!r} twice")
         found[alias] = found[name]
         if (scale := found.get(f"{name}_scale", scales.get(f"{name}_scale"))) is not None:  # the alias stands for both
             scales[f"{alias}_scale"] = scale
     if reader.left:
-        reader.refuse(f"goes on for {reader.left:,} bytes behind its end")
+        reader.refuse(f"has {reader.left:,} extra bytes after its end")
     return Variables(path, kind, revision, scales | found)
 
 
 class _Reader:
-    """Reads values from `data` one after the other, and never beyond its end."""
+    """Reads consecutive values from `data`, never beyond its end."""
 
     def __init__(self, data: bytes, path: Path) -> None:
         self._data = data
@@ -104,7 +104,7 @@ class _Reader:
         except UnicodeDecodeError:
             text = ""
         if not text or not raw.endswith(b"\0") or not text.isprintable():
-            self.refuse(f"has {raw[:40]!r} where a name should stand")
+            self.refuse(f"has {raw[:40]!r} in place of a name")
         return text
 
     def read_tensor(self, name: str, version: int) -> Tensor:
@@ -114,7 +114,7 @@ class _Reader:
             self.refuse(f"{name!r} has {num_axes} axes")
         shape = struct.unpack(f"<{num_axes}I", self._data[self._take(4 * num_axes)])
         if 0 in shape:
-            self.refuse(f"{name!r} has the shape {list(shape)}, with nothing in it")
+            self.refuse(f"{name!r} has the empty shape {list(shape)}")
         code = self.read_number(1)
         if version < 4:
             kind = _TYPES_BEFORE_4.get(code)
@@ -126,7 +126,7 @@ class _Reader:
             self.refuse(f"{name!r} has the unknown type {code}")
         if num_bytes != prod(shape) * kind.itemsize:
             self.refuse(
-                f"{name!r} has {num_bytes:,} bytes, its shape {list(shape)} needs {prod(shape) * kind.itemsize:,}"
+                f"{name!r} has {num_bytes:,} bytes, but its shape {list(shape)} needs {prod(shape) * kind.itemsize:,}"
             )
         numbers = bytearray(self._data[self._take(num_bytes)])
         return torch.frombuffer(numbers, dtype=kind).view(shape)
@@ -134,7 +134,7 @@ class _Reader:
     def refuse(self, finding: str) -> NoReturn:
         """Say what is wrong."""
         raise BundleError(
-            f"{self._path}: {finding}: it is no model of CTranslate2, or is damaged; use an undamaged copy"
+            f"{self._path}: {finding}: it is not a CTranslate2 model, or is damaged; use an undamaged copy"
         )
 
     def _take(self, num_bytes: int) -> slice:
@@ -180,7 +180,7 @@ class Variables:
         place = self._place(name)
         if place is None:
             raise BundleError(
-                f"{self._path}: has no variable {name!r}, which such a model needs: it is of another kind"
+                f"{self._path}: has no variable {name!r}, which is required: it is a model of another kind"
             )
         self._read.add(place)
         return self._variables[place]
@@ -194,7 +194,7 @@ class Variables:
         num_rows = len(numbers) if numbers.ndim else 1
         if scale.dtype != torch.float32 or scale.ndim > 1 or (scale.ndim and len(scale) != num_rows):
             raise BundleError(
-                f"{self._path}: {name + _SCALE!r} has the shape {list(scale.shape)}, which scales no rows"
+                f"{self._path}: {name + _SCALE!r} has the shape {list(scale.shape)}, which does not match the rows"
             )
         return numbers.float() / scale.view(-1, *(1,) * (numbers.ndim - 1))
 
@@ -202,7 +202,7 @@ class Variables:
         """A matrix in its own type."""
         found = self.raw(name)
         if found.ndim != 2 or not found.numel():
-            raise BundleError(f"{self._path}: {name!r} has the shape {list(found.shape)}, must be a matrix")
+            raise BundleError(f"{self._path}: {name!r} has the shape {list(found.shape)}, but must be a matrix")
         return found
 
     def rows(self, name: str, num_rows: int) -> Tensor:
@@ -210,8 +210,8 @@ class Variables:
         found = self[name]
         if found.shape not in {(num_rows,), (num_rows, self.d_model)}:
             raise BundleError(
-                f"{self._path}: {name!r} has the shape {list(found.shape)}, must have a row of {self.d_model} numbers "
-                f"for each of the {num_rows:,} tokens of the vocabulary"
+                f"{self._path}: {name!r} has the shape {list(found.shape)}, but must have a row of {self.d_model} "
+                f"numbers for each of the {num_rows:,} tokens of the vocabulary"
             )
         return found
 
@@ -226,7 +226,7 @@ class Variables:
             return default
         value = self.raw(name)
         if value.numel() != 1 or not value.isfinite().all():
-            raise BundleError(f"{self._path}: {name!r} has the shape {list(value.shape)}, must be one number")
+            raise BundleError(f"{self._path}: {name!r} has the shape {list(value.shape)}, but must be a single number")
         return float(value)
 
     def unread(self) -> list[str]:
@@ -260,7 +260,7 @@ _ALONE = {
 }
 
 NUM_POSITIONS = 2048
-"""The smallest number of rows of an exported table of sinusoids; CTranslate2 reads 1,024 unless told otherwise."""
+"""The smallest number of rows of an exported table of sinusoids; CTranslate2 reads 1,024 by default."""
 
 
 def num_positions(config: TransformerConfig, search: SearchConfig) -> int:
@@ -293,7 +293,7 @@ def map_copies(config: TransformerConfig) -> dict[str, str]:
 
 
 def starts_from_zero(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether targets begin behind the zero vector, as all but imported models do."""
+    """Whether targets begin with the zero vector, as in all but imported models."""
     embedding = tensors.get("target_embedding.weight", tensors["source_embedding.weight"])
     return not embedding[-1].any()
 
@@ -326,7 +326,7 @@ def from_variables(
     for copy, name in map_copies(config).items():
         (first,) = list_variables(name)
         if name not in given and not torch.equal(variable(copy), variable(first)):
-            raise BundleError(f"{copy} and {first} differ, and in this model they are one")
+            raise BundleError(f"{copy} and {first} differ, but are shared in this model")
 
     def find_parts(name: str) -> list[Tensor]:
         parts = [variable(one) for one in list_variables(name)]
@@ -357,7 +357,7 @@ class PositionTable(NamedTuple):
 
 
 def read_positions(variables: Variables) -> PositionTable:
-    """Read the positions of the encoder, which must be the decoder's, too.
+    """Read the positions of the encoder, which must also be the decoder's.
 
     A model without a table has CTranslate2's own, which is Tensor2Tensor's: half sines, half cosines, from position 1
     on, and frequencies down to 1/10000 itself.
@@ -391,7 +391,7 @@ _MUST_BE = {
     "encoder/multi_query_attention": (0.0, "keys and values shared by heads"),
     "decoder/scale_outputs": (1.0, "scaled logits"),
 }
-"""Settings with the only value that a bundle can express, and the meaning of other values."""
+"""Settings with the only supported value, and the meaning of other values."""
 
 _HARMLESS = (
     *("decoder/alignment_heads", "decoder/alignment_layer", "decoder/scale_alibi"),
@@ -444,12 +444,12 @@ def find_obstacles(variables: Variables) -> Iterator[str]:
         if (value := variables.number(name, expected)) != expected:
             yield f"{name} = {value:g}: {meaning}"
     if not has_shared_positions(variables):
-        yield f"{POSITIONS[0]} and {POSITIONS[1]} differ: ours has one table of positions"
+        yield f"{POSITIONS[0]} and {POSITIONS[1]} differ: a bundle has a single table of positions"
     if "encoder/layer_0/self_attention/layer_norm/beta" not in variables:
         yield "encoder/layer_0/self_attention/layer_norm has no beta: root mean square normalisation (RMSNorm)"
     for stack in _STACKS:
         if _read_number(variables, "pre_norm") and f"{stack}/layer_norm/gamma" not in variables:
-            yield f"{stack}/layer_norm is missing: ours normalises after the last layer where it does before each"
+            yield f"{stack}/layer_norm is missing: with pre-norm, a final normalisation is required"
     yield from _find_unlike_attentions(variables)
 
 
@@ -459,9 +459,9 @@ def find_unknown_variables(variables: Variables) -> Iterator[str]:
         variables.number(name, 0.0)
     left = variables.unread()
     for name in left[:5]:
-        yield f"{name}: {next((words for part, words in _FEATURES.items() if part in name), 'ours has no such thing')}"
+        yield f"{name}: {next((words for part, words in _FEATURES.items() if part in name), 'is not supported')}"
     if len(left) > 5:
-        yield f"and {len(left) - 5:,} more variables that ours has no place for"
+        yield f"and {len(left) - 5:,} more unsupported variables"
 
 
 def read_embedding_scale(variables: Variables, embedding: str) -> float:

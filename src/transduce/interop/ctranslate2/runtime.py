@@ -35,11 +35,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         found: object = json.loads(path.read_bytes())
     except OSError as error:
-        raise BundleError(f"{path}: cannot be read ({error.strerror}): give a folder that was exported") from None
+        raise BundleError(f"{path}: cannot be read ({error.strerror}): give an exported folder") from None
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{path}: is not JSON: {error}; use an undamaged copy") from None
     if not isinstance(found, dict):
-        raise BundleError(f"{path}: is no JSON object; use an undamaged copy")
+        raise BundleError(f"{path}: is not a JSON object; use an undamaged copy")
     return found
 
 
@@ -48,8 +48,8 @@ def read_settings(folder: Path) -> ExportedSettings:
     settings = ExportedSettings.of_section(read_config(folder).get(SECTION))
     if settings is None:
         raise BundleError(
-            f"{folder / CONFIG_FILE}: has no section {SECTION!r}, or not its settings: give a folder that "
-            f"transduce export --to ctranslate2 has written"
+            f"{folder / CONFIG_FILE}: has no section {SECTION!r}, or an invalid one: give a folder written by "
+            "transduce export --to ctranslate2"
         )
     return settings
 
@@ -81,8 +81,8 @@ class CTranslate2Runtime(_Translator):
         folder: a CTranslate2 model, exported by Transduce or not.
         tokenizer: whose ids are read and returned; its pieces are the model's vocabulary.
         compute_type: CTranslate2's name of the arithmetic; "default" is that of the weights in the folder.
-        own: the tokenizer that travels with the model, if there is one.
-        origin: what follows "CTranslate2 4.8.5" in the name of the program.
+        own: the tokenizer exported with the model, if any.
+        origin: suffix of the name of the program, after "CTranslate2 4.8.5".
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class CTranslate2Runtime(_Translator):
             min_decoding_length=0,
             return_end_token=True,
         )
-        # Greedy search does not look ahead: what a smaller limit leaves is the beginning.
+        # Greedy search does not look ahead: a smaller limit only truncates the result.
         found = zip(results, max_lengths, strict=True)
         return [self._to_ids(result.hypotheses[0])[:limit] for result, limit in found]
 
@@ -139,7 +139,7 @@ MOST_ROWS = 64
 """Sentences in a batch: more need more memory and are no faster."""
 
 _REMEDY = "use the engine native"
-_NO_SAMPLES = f"--samples {{}}: the engine ctranslate2 has none that can be repeated; {_REMEDY}"
+_NO_SAMPLES = f"--samples {{}}: the engine ctranslate2 does not support reproducible sampling; {_REMEDY}"
 
 
 class CTranslate2Engine(_Translator):
@@ -149,7 +149,7 @@ class CTranslate2Engine(_Translator):
     length penalty of Transduce.
 
     Args:
-        folder: a folder that `transduce export --to ctranslate2` has written.
+        folder: a folder written by `transduce export --to ctranslate2`.
         device: cpu, cuda or auto.
     """
 
@@ -162,7 +162,9 @@ class CTranslate2Engine(_Translator):
             kind, num_threads = compute_type(settings.precision, device), torch.get_num_threads()
             super().__init__(folder, tokenizer, device=device, compute_type=kind, inter_threads=num_threads)
         except ValueError as error:
-            raise ConfigError(f"device = {device!r}: CTranslate2 has cpu, cuda and auto, and says: {error}") from None
+            raise ConfigError(
+                f"device = {device!r}: CTranslate2 supports cpu, cuda and auto, and reports: {error}"
+            ) from None
         except RuntimeError as error:
             raise BundleError(f"{folder}: CTranslate2 cannot read it: {error}; use an undamaged copy") from None
         self._longest = num_positions(settings.model, settings.search)
@@ -181,12 +183,13 @@ class CTranslate2Engine(_Translator):
         batches = list(batch_by_length(lengths, config.batch_tokens, MOST_ROWS))
         found: list[Ids] = [[] for _ in sources]
         self._search_batches(sources, batches, limits, config, found)
-        # The limit of a batch is its longest source's: what went on beyond its own is searched again, by itself.
+        # The limit of a batch is its longest source's: a result longer than its own limit is searched again,
+        # separately.
         shorter = (index for batch in batches for index in batch if limits[index] < limits[batch[0]])
         cut = [[index] for index in shorter if any(len(row) == limits[index] for row in found[index])]
         self._search_batches(sources, cut, limits, config, found)
         for index, rows in enumerate(found):
-            if all(len(row) < limits[index] for row in rows):  # none was cut, so that all scores are right
+            if all(len(row) < limits[index] for row in rows):  # none was truncated, so all scores are correct
                 found[index] = rows[:num_best]
         scored = self._score(sources, found, config.length_penalty)
         return [sorted(hypotheses, key=lambda one: -one.score)[:num_best] for hypotheses in scored]
@@ -210,12 +213,12 @@ class CTranslate2Engine(_Translator):
             "a prefix (--prefix)": bool(given.prefix),
             "required words (--require)": bool(given.required),
             "forbidden words (--forbid)": bool(given.forbidden),
-            "our repetition penalty (--repetition-penalty)": config.repetition_penalty != 1.0,
+            "Transduce's repetition penalty (--repetition-penalty)": config.repetition_penalty != 1.0,
             "diversity (--diversity)": config.diversity > 0,
         }
         missing = [name for name, is_asked in asked.items() if is_asked]
         if missing:
-            raise ConfigError(f"the engine ctranslate2 does not have {' and '.join(missing)}; {_REMEDY}")
+            raise ConfigError(f"the engine ctranslate2 does not support {' and '.join(missing)}; {_REMEDY}")
 
     def _search_batches(
         self,
@@ -226,7 +229,7 @@ class CTranslate2Engine(_Translator):
         found: list[Ids],
     ) -> None:
         """Search the batches, and put all hypotheses of their sources, best first, into `found`."""
-        # All batches are under way before the first is waited for.
+        # All batches are started before waiting for the first.
         under_way = [
             self._begin_search([sources[index] for index in batch], limits[batch[0]], config) for batch in batches
         ]

@@ -56,7 +56,7 @@ from transduce.text import Tokenizer
 from transduce.translation import batch_by_length
 
 Foreign = Any
-"""An object of Transformers, which has no types here."""
+"""An object of Transformers, which is untyped here."""
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def quiet(transformers: ModuleType) -> Iterator[None]:
     logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
-            # Marian's tokenizer wants to have sacremoses for a method that it does not call.
+            # Marian's tokenizer warns if sacremoses is missing, although it does not use it.
             warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
             yield
     finally:
@@ -93,7 +93,7 @@ class TransformersRuntime:
         self._model, self._tokenizer, self._config = model, tokenizer, model.config
         self._rows = rows or TokenRows(range(self._config.vocab_size), range(self._config.vocab_size))
         self._source_ids, self._target_ids = ({theirs: ours for ours, theirs in enumerate(side)} for side in self._rows)
-        # What the folder says may ask for a beam, or force the last token.
+        # The folder's settings may set a beam, or force the last token.
         self._model.generation_config = transformers.GenerationConfig(
             eos_token_id=self._config.eos_token_id,
             pad_token_id=self._config.pad_token_id,
@@ -128,7 +128,7 @@ class TransformersRuntime:
             for index, output in zip(indices, outputs, strict=True):
                 row = output[1:]  # without the start symbol
                 end = row.index(self._config.eos_token_id) + 1 if self._config.eos_token_id in row else len(row)
-                # Greedy search does not look ahead: what a smaller limit leaves is the beginning.
+                # Greedy search does not look ahead: a smaller limit only truncates the result.
                 found[index] = [self._target_ids[token] for token in row[: min(end, max_lengths[index])]]
         return found
 
@@ -171,10 +171,10 @@ def load_folder(folder: Path, precision: str = "auto") -> tuple[Foreign, Foreign
             )
             tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
     except Exception as error:
-        if "weights_only" in str(error):  # of torch, which refuses such a pickle and says how to run it all the same
+        if "weights_only" in str(error):  # of torch, which rejects such a pickle and explains how to load it anyway
             raise BundleError(
-                f"{folder}: its weights are a pickle (.bin) with something else in it than numbers, which could run "
-                f"any program; it was not read: get the model as model.safetensors, from whoever made it"
+                f"{folder}: its weights are a pickle (.bin) with objects other than tensors, which could run arbitrary "
+                "code; it was not read: obtain the model as model.safetensors"
             ) from error
         raise BundleError(f"{folder}: Transformers cannot load it: {error}") from error
     for name in ("missing_keys", "unexpected_keys", "mismatched_keys"):
@@ -203,7 +203,7 @@ class HuggingFaceFormat:
         description, tokenizer = bundle.description, bundle.load_tokenizer()
         tensors = to_huggingface(description.model, model_tensors(bundle.load_model()), num_positions(description))
         rounded = {name: tensor.to(getattr(torch, precision)) for name, tensor in tensors.items()}
-        # Transformers wants to know that a file is not one of Flax or TensorFlow.
+        # Transformers uses this to tell the file from one of Flax or TensorFlow.
         write_tensors(path / WEIGHTS, rounded, {"format": "pt"})
         settings = {
             "config.json": model_settings(description, tokenizer.end_id, precision),
@@ -230,7 +230,9 @@ class HuggingFaceFormat:
         tensors = read_tensors(path / WEIGHTS)
         for name in POSITIONS:
             if name in tensors and exported.model.positions != (kind := _classify_table(tensors[name])):
-                raise ParityError(f"{path / WEIGHTS}: {name} is {kind}, must be {exported.model.positions}, all of it")
+                raise ParityError(
+                    f"{path / WEIGHTS}: {name} was exported as {kind}, expected {exported.model.positions}"
+                )
         return from_huggingface(exported.model, tensors)
 
     def recognises(self, path: Path) -> bool:
@@ -243,7 +245,7 @@ class HuggingFaceFormat:
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
         """Read a model; Transformers itself reads pickled weights (pytorch_model.bin), and runs no code in them."""
         if tokenizer is not None:
-            raise UserError(f"{tokenizer}: {path} has a tokenizer of its own: leave this one out")
+            raise UserError(f"{tokenizer}: {path} has its own tokenizer: leave this one out")
         model, their_tokenizer = load_folder(path, "float32")
         state, theirs, beam = model.state_dict(), model.config, model.generation_config.num_beams
         problems = list(_find_unknown_settings(theirs)) or list(_find_unknown_weights(theirs, state))
@@ -293,7 +295,7 @@ def _find_obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator
     if math.frexp(query_scale(config))[0] != 0.5:
         yield (
             f'attention_score = "dot": Transformers divides by sqrt(d_k), and with d_k = {config.d_k} queries that '
-            f"make up for it would be rounded"
+            "compensate for it would be rounded"
         )
     if config.norm_order == "pre" and config.tied_embeddings != "three_way":
         yield (
@@ -325,7 +327,7 @@ def _find_unknown_settings(theirs: Foreign) -> Iterator[str]:
     for name, value in needed.items():
         found = getattr(theirs, name, value)
         if found != value:
-            yield f"{name} = {found}: Transformers computes as if it were {value}, so that it is no such model there"
+            yield f"{name} = {found}: Transformers only supports {value}"
     for name in ("eos_token_id", "pad_token_id", "decoder_start_token_id"):
         if not isinstance(getattr(theirs, name), int):
             yield f"{name} = {getattr(theirs, name)}: must be the id of a token"
@@ -343,17 +345,14 @@ def _find_unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Itera
     if not 0 <= start < len(embedding):
         yield f"decoder_start_token_id = {start}: must be the id of a token, from 0 to {len(embedding) - 1}"
     elif embedding[start].any():
-        yield (
-            f"decoder_start_token_id = {start}: translations begin behind a token whose "
-            f"embedding is not zero; ours begin behind nothing"
-        )
+        yield (f"decoder_start_token_id = {start}: not supported: its start symbol must have a zero embedding")
     if not torch.equal(*(state[name] for name in POSITIONS)):
-        yield "the encoder's table of positions is not the decoder's: ours has one for both"
+        yield "encoder and decoder have different tables of positions: a bundle has a single one"
 
 
 def _read_network_settings(theirs: Foreign, exported: ExportedSettings | None) -> dict[str, Any]:
     """The fields of `TransformerConfig` that config.json decides."""
-    # A bias of zeros, and queries that make up for a division, are no different from none.
+    # A bias of zeros, and queries that compensate for a division, are equivalent to none.
     said = exported.model if exported else TransformerConfig()
     return {
         "num_encoder_layers": theirs.encoder_layers,
@@ -388,8 +387,8 @@ def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[T
     """
     if type(tokenizer).__name__ != "MarianTokenizer":
         raise BundleError(
-            f"{folder}: its tokenizer is a {type(tokenizer).__name__}, must be a MarianTokenizer, with source.spm, "
-            f"target.spm and vocab.json: only models with one can be imported"
+            f"{folder}: its tokenizer is a {type(tokenizer).__name__}, but must be a MarianTokenizer, with source.spm, "
+            f"target.spm and vocab.json; others cannot be imported"
         )
     special = _find_special_ids(folder, model.config, tokenizer)
     bias = model.final_logits_bias[0].tolist()
@@ -401,7 +400,7 @@ def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[T
     elif len(bias) == num_rows:
         source = target = _add_unnamed_ids(source, special, bias)
     else:
-        raise BundleError(f"{folder}: has {num_rows} embeddings for sources, {len(bias)} outputs and one vocabulary")
+        raise BundleError(f"{folder}: has {num_rows} source embeddings but {len(bias)} outputs for one vocabulary")
     # Else it could not decode those.
     tokenizer.decoder |= {index: piece for piece, index in target.items()}
     source_model, target_model = (Path(path).read_bytes() for path in tokenizer.spm_files)
@@ -433,12 +432,16 @@ def _sort_pieces(
     """The ids of all pieces with texts, sorted by id; the model has `num_rows` ids."""
     for piece, index in vocabulary.items():
         if type(index) is not int or index < 0:
-            raise BundleError(f"{path}: gives {piece!r} the id {index!r}, must be a whole number from 0 on")
+            raise BundleError(f"{path}: gives {piece!r} the id {index!r}, but must be a whole number from 0 on")
     pieces = {index: piece for piece, index in vocabulary.items()}
     if len(pieces) < len(vocabulary):
-        raise BundleError(f"{path}: gives {len(vocabulary):,} pieces {len(pieces):,} ids: each must have its own")
+        raise BundleError(
+            f"{path}: gives {len(vocabulary):,} pieces {len(pieces):,} ids: each must have a distinct one"
+        )
     if max(pieces) >= num_rows:
-        raise BundleError(f"{path}: has the id {max(pieces)}; the model ends at {num_rows - 1}: it is another model's")
+        raise BundleError(
+            f"{path}: has the id {max(pieces)}, but the model's ids end at {num_rows - 1}: it belongs to another model"
+        )
     return {pieces[index]: index for index in sorted(pieces.keys() - special.values())}
 
 

@@ -1,8 +1,8 @@
 """The network of a bundle as a Marian or Pegasus model of Transformers: JSON files, and names of tensors.
 
-Matrices have the same layout in both programs, [outputs, inputs]. Transformers keeps queries, keys and values apart and
-splits the channels between the layers. Marian is post-norm, Pegasus pre-norm; otherwise they are the same network, but
-Marian computes its table of positions and Pegasus has it among its weights.
+Matrices have the same layout in both programs, [outputs, inputs]. Transformers stores queries, keys and values
+separately and splits the channels between the layers. Marian is post-norm, Pegasus pre-norm; otherwise they are the
+same network, but Marian computes its table of positions and Pegasus has it among its weights.
 """
 
 import math
@@ -176,14 +176,16 @@ _QUERIES = re.compile(r".*\.q_proj\.(weight|bias)")
 
 
 def query_scale(config: TransformerConfig) -> float:
-    """The factor of the queries that makes up for Transformers dividing all attention scores by sqrt(d_k)."""
+    """The factor of the queries that compensates for the division of all attention scores by sqrt(d_k) in
+    Transformers.
+    """
     return math.sqrt(config.d_k) if config.attention_score == "dot" else 1.0
 
 
 def to_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor], num_positions: int) -> dict[str, Tensor]:
     """The tensors of a bundle in the layout of Transformers.
 
-    `num_positions` are the rows of the table of positions, where one is needed and there is none in `tensors`.
+    `num_positions` are the rows of the table of positions, if one is needed and `tensors` has none.
     """
     found: dict[str, Tensor] = {}
     table = sinusoids(num_positions, config.d_model)

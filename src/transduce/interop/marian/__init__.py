@@ -93,7 +93,7 @@ class MarianRuntime:
         marian: the command.
         model: an .npz file of the type `transformer-new`, with a table of positions.
         vocabularies: those of source and target, as YAML.
-        tokenizer: the tokenizer that travels with the model, whose ids are read and returned.
+        tokenizer: the tokenizer exported with the model, whose ids are read and returned.
     """
 
     def __init__(self, marian: Path, model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer) -> None:
@@ -131,7 +131,7 @@ class MarianRuntime:
                 options = ["--beam-size", "1", "--max-length-factor", str(factor), "--allow-unk", "--allow-special"]
                 lines = self._run_with_model("decode", "--input", str(path), *options)
             for index, line in zip(indices, lines, strict=True):
-                # Greedy search does not look ahead: what a smaller limit leaves is the beginning.
+                # Greedy search does not look ahead: a smaller limit only truncates the result.
                 found[index] = self._to_ids([*filter(None, line.split(" ")), "</s>"])[: max_lengths[index]]
         return found
 
@@ -217,11 +217,11 @@ class MarianFormat:
         if config.attention_score == "dot":
             found.append('attention_score = "dot": Marian divides by sqrt(d_k)')
         if config.activation == "gelu":
-            found.append('activation = "gelu": it is the exact one in some Marians, and x * sigmoid(1.702 x) in others')
+            found.append('activation = "gelu": exact in some versions of Marian, but x * sigmoid(1.702 x) in others')
         pieces = tokenizer.pieces(range(tokenizer.pad_id))
         found += [*source_obstacles(tokenizer, "Marian"), *piece_obstacles(pieces, "Marian")]
         if divided := next((piece for piece in pieces if set(piece) & {" ", "\n", "\r"}), None):
-            found.append(f"the tokenizer has the token {divided!r}: Marian takes spaces and lines for ends of tokens")
+            found.append(f"the tokenizer has the token {divided!r}: Marian splits tokens at spaces and line ends")
         return found
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
@@ -268,7 +268,7 @@ class MarianFormat:
             # Embeddings are multiplied there, and in 16 bits rounded once more.
             rounding = 2**-10 if name.endswith("Wemb") else 0.0
             if name not in newer or not torch.allclose(newer[name], array, rtol=rounding, atol=rounding**2):
-                raise ParityError(f"{path / NEW_MODEL_FILE}: {name} is not what {MODEL_FILE} has")
+                raise ParityError(f"{path / NEW_MODEL_FILE}: {name} differs from {MODEL_FILE}")
         return from_arrays(config, archive.arrays, matrices)
 
     def recognises(self, path: Path) -> bool:
@@ -277,7 +277,7 @@ class MarianFormat:
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
         """Positions are those that Marian computes, as a table. The program to compare with is CTranslate2, by its
         converter, which is given that table, too, as otherwise it takes another. Marian itself adds 1e-6 to variances
-        where all others add 1e-5: scores differ by some 1e-5 nats a token.
+        where all others add 1e-5: scores differ by some 1e-5 nats per token.
         """
         places = find_model_paths(path, tokenizer)
         archive = read_archive(places.model)
@@ -285,9 +285,9 @@ class MarianFormat:
             refuse_import(places.model, find_obstacles(archive))
             return _read_model(archive._replace(arrays=add_positions(archive.arrays)), places, tokenizer)
         except KeyError as error:
-            raise BundleError(f"{places.model}: has no array {error}, and its settings ask for it") from None
+            raise BundleError(f"{places.model}: has no array {error}, which its settings require") from None
         except (IndexError, RuntimeError) as error:
-            raise BundleError(f"{places.model}: its arrays do not fit together: {error}") from None
+            raise BundleError(f"{places.model}: its arrays do not match: {error}") from None
 
 
 FORMAT = MarianFormat()
@@ -385,8 +385,8 @@ def _find_vocabularies(folder: Path, decoder: MarianSettings, tokenizer: Path | 
             return tokenizer, tokenizer
         if not paths:
             raise BundleError(
-                f"{folder}: has no vocabulary of the model: put it there with vocab in its name, as in vocab.yml or "
-                f"vocab.spm, or give a SentencePiece model that is one by --tokenizer"
+                f"{folder}: has no vocabulary: add one with vocab in its name, as in vocab.yml or vocab.spm, or give a "
+                "SentencePiece model with --tokenizer"
             )
         if len(paths) != 1:
             raise BundleError(
@@ -394,7 +394,7 @@ def _find_vocabularies(folder: Path, decoder: MarianSettings, tokenizer: Path | 
                 f"the source and that of the target in {folder / DECODER_FILE}, as in vocabs: [source.yml, target.yml]"
             )
     if len(paths) > 2:
-        raise BundleError(f"{decoder.name}: names {len(paths)} vocabularies, must be those of source and target")
+        raise BundleError(f"{decoder.name}: names {len(paths)} vocabularies, but must name those of source and target")
     return paths[0], paths[-1]
 
 
@@ -419,7 +419,7 @@ def _read_model(archive: Archive, places: ModelPaths, given: Path | None) -> Imp
     matrices = token_matrices(archive.settings, archive.arrays, rows)
     config = read_config(archive, matrices)
     if unknown := find_unknown_arrays(config, archive.arrays):
-        raise BundleError(f"{places.model}: ours has nothing like its arrays {', '.join(unknown[:5])}")
+        raise BundleError(f"{places.model}: unsupported arrays: {', '.join(unknown[:5])}")
     return ImportedModel(
         config=config,
         tensors=from_arrays(config, archive.arrays, matrices),
@@ -443,7 +443,7 @@ def _load_exported_tokenizer(tokens: ForeignVocabulary, places: ModelPaths) -> T
     ours = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
     theirs = zip(tokens.sources, tokens.targets, strict=False)
     if len(ours) != len(tokens.sources) or not all(piece in both for piece, both in zip(ours, theirs, strict=False)):
-        raise BundleError(f"{folder / VOCABULARY}: has other pieces than {places.vocabularies[0].name}")
+        raise BundleError(f"{folder / VOCABULARY}: does not have the pieces of {places.vocabularies[0].name}")
     return tokenizer
 
 

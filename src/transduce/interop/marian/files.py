@@ -26,9 +26,7 @@ _PLAIN_TAGS = {"tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2
 
 def _node_text(node: yaml.Node, name: str) -> str:
     if not isinstance(node, yaml.ScalarNode) or node.tag not in _PLAIN_TAGS:
-        raise BundleError(
-            f"{name}, line {node.start_mark.line + 1}: has something else than values and lists of values"
-        )
+        raise BundleError(f"{name}, line {node.start_mark.line + 1}: must contain only values and lists of values")
     text: str = node.value
     return text
 
@@ -50,7 +48,7 @@ def read_numbered(text: str, name: str) -> Iterator[tuple[str, int]]:
         if not line.strip() or (waiting is None and (line.startswith("# ") or line == "---")):
             continue
         if not colon or not digits.strip().isascii() or not digits.strip().isdigit() or bool(piece) == bool(waiting):
-            raise BundleError(f"{place}: {line[:80]!r} is no piece with its number, as in '</s>: 0'")
+            raise BundleError(f"{place}: {line[:80]!r} is not a piece with its number, as in '</s>: 0'")
         yield (_unquote(piece, place) if waiting is None else waiting), int(digits)
         waiting = None
 
@@ -102,9 +100,7 @@ class MarianSettings:
         constructs no objects from them.
         """
         if len(text) > _MOST_CHARACTERS:
-            raise BundleError(
-                f"{name}: has {len(text):,} characters, more than the {_MOST_CHARACTERS:,} of any settings"
-            )
+            raise BundleError(f"{name}: has {len(text):,} characters; at most {_MOST_CHARACTERS:,} are accepted")
         try:
             root = yaml.compose(text, Loader=yaml.BaseLoader)
         except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
@@ -119,7 +115,7 @@ class MarianSettings:
         for key_node, value_node in root.value:
             key = _node_text(key_node, name)
             if key in found:
-                raise BundleError(f"{name}, line {key_node.start_mark.line + 1}: {key!r} stands there twice")
+                raise BundleError(f"{name}, line {key_node.start_mark.line + 1}: {key!r} occurs twice")
             if isinstance(value_node, yaml.SequenceNode) and value_node.tag in _PLAIN_TAGS:
                 found[key] = [_node_text(item, name) for item in value_node.value]
             else:
@@ -130,7 +126,7 @@ class MarianSettings:
         """One value."""
         value = self.values.get(key, default)
         if isinstance(value, list):
-            raise BundleError(f"{self.name}: {key} is a list, must be one value")
+            raise BundleError(f"{self.name}: {key} is a list, but must be one value")
         return value
 
     def texts(self, key: str) -> list[str]:
@@ -144,14 +140,14 @@ class MarianSettings:
         """A whole number."""
         value = self.text(key)
         if not (value.isascii() and value.isdigit()):
-            raise BundleError(f"{self.name}: {key} = {value!r}, must be a whole number")
+            raise BundleError(f"{self.name}: {key} = {value!r}, but must be a whole number")
         return int(value)
 
     def flag(self, key: str) -> bool:
         """Whether it is set."""
         value = self.text(key, "false")
         if value not in {"true", "false"}:
-            raise BundleError(f"{self.name}: {key} = {value!r}, must be true or false")
+            raise BundleError(f"{self.name}: {key} = {value!r}, but must be true or false")
         return value == "true"
 
     def norm_order(self) -> str:
@@ -259,7 +255,7 @@ class Archive(NamedTuple):
 def write_archive(path: Path, settings: str, arrays: Mapping[str, Tensor]) -> None:
     """Write `arrays` and `settings`, which are YAML, to the .npz file `path`."""
     contents: dict[str, Any] = {name: np.ascontiguousarray(array.detach().numpy()) for name, array in arrays.items()}
-    # Marian wants to find the end of the text marked.
+    # Marian requires a terminator after the text.
     contents[_SETTINGS] = np.frombuffer(settings.encode() + b"\0", dtype=np.int8)
     np.savez(path, **contents)
 
@@ -268,21 +264,21 @@ def read_archive(path: Path) -> Archive:
     """Read the .npz file at `path`; pickles are refused."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: np.asarray(file[name]) for name in file.files}  # a member that is no array is bytes
+            arrays = {name: np.asarray(file[name]) for name in file.files}  # a member that is not an array is bytes
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror or error}") from None
     except _DAMAGE as error:
-        raise BundleError(f"{path}: is no archive of arrays: {error}; give a model of Marian (.npz)") from None
+        raise BundleError(f"{path}: is not an archive of arrays: {error}; give a Marian model (.npz)") from None
     if _SETTINGS not in arrays:
         raise BundleError(f"{path}: has no {_SETTINGS}; give a model of Marian, with its settings inside")
     try:
         text = arrays[_SETTINGS].tobytes().partition(b"\0")[0].decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BundleError(f"{path}: {_SETTINGS} is no text: {error}; use an undamaged copy") from None
+        raise BundleError(f"{path}: {_SETTINGS} is not text: {error}; use an undamaged copy") from None
     arrays = {name: array for name, array in arrays.items() if not name.startswith("special:")}
     for name, array in arrays.items():
         if array.dtype not in (np.float32, np.float16):
-            raise BundleError(f"{path}: {name} is of type {array.dtype}, must be float32 or float16")
+            raise BundleError(f"{path}: {name} has type {array.dtype}, but must be float32 or float16")
     tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
     return Archive(MarianSettings.parse(text, f"{path}, {_SETTINGS}"), tensors, text)
 
@@ -315,7 +311,7 @@ def read_vocabulary(path: Path, num_rows: int) -> list[str]:
     rows: dict[int, str] = {}
     for piece, number in numbers:
         if number in rows:
-            raise BundleError(f"{path}: {piece!r} and {rows[number]!r} have one number, {number}; {_REMEDY}")
+            raise BundleError(f"{path}: {piece!r} and {rows[number]!r} have the same number, {number}; {_REMEDY}")
         rows[number] = piece
     pieces = [rows.get(number) or name_unnamed_row(number) for number in range(num_rows)]
     if len(set(pieces)) < num_rows:
@@ -349,9 +345,9 @@ def _read_numbers(content: bytes, path: Path) -> list[tuple[str, int]]:
             return list(read_numbered(text, str(path)))
         found = json.loads(text)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise BundleError(f"{path}: is no vocabulary: {error}; {_REMEDY}") from None
+        raise BundleError(f"{path}: is not a vocabulary: {error}; {_REMEDY}") from None
     if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):
-        raise BundleError(f"{path}: is no JSON object of pieces with their numbers; {_REMEDY}")
+        raise BundleError(f"{path}: is not a JSON object of pieces with their numbers; {_REMEDY}")
     return list(found.items())
 
 

@@ -234,7 +234,7 @@ def find_obstacles(archive: Archive) -> Iterator[str]:
             "or 'n', 'da' and 'n'"
         )
     if settings.text("transformer-decoder-dim-ffn", "0") not in {"0", settings.text("transformer-dim-ffn")}:
-        yield "transformer-decoder-dim-ffn differs from transformer-dim-ffn: ours has one width for both"
+        yield "transformer-decoder-dim-ffn differs from transformer-dim-ffn: a bundle has one width for both"
     for stack, name in (("encoder", "enc-depth"), ("decoder", "dec-depth")):
         last = f"{stack}_l{settings.number(name)}_ffn_W1"
         if last not in arrays:
@@ -271,6 +271,6 @@ def _find_other_values(settings: MarianSettings) -> Iterator[str]:
         if (found := settings.text(name)) not in values:
             yield f"{name} = {found!r}: must be {' or '.join(repr(value) for value in values if value)}"
     for name in filter(settings.flag, _NEVER_SET):
-        yield f"{name} = true: ours has no such layers"
+        yield f"{name} = true: such layers are not supported"
     for name in filter(settings.texts, _EMPTY):
         yield f"{name} = {settings.texts(name)}: must be an empty list"

@@ -56,7 +56,7 @@ class GraphNames(Settings):
 
 
 class OnnxSettings(Settings):
-    """The config.json of an export: everything that a program needs to run the graphs."""
+    """The config.json of an export: all settings needed to run the graphs."""
 
     format: Literal["transduce onnx"] = "transduce onnx"
     """Marks the file."""
@@ -65,13 +65,13 @@ class OnnxSettings(Settings):
     """Version of names, axes and meanings of inputs and outputs."""
 
     library_version: str = __version__
-    """The Transduce that exported it."""
+    """Version of Transduce that exported it."""
 
     precision: Literal["float32", "float16", "int8"]
     """The precision of the weights."""
 
     unknown_id: int
-    """`<unk>`, in place of what has no piece."""
+    """`<unk>`, for text without a piece."""
 
     end_id: int
     """`</s>`, the last token of every source and target."""
@@ -80,22 +80,22 @@ class OnnxSettings(Settings):
     """`<pad>`: fills the ends of short sources; the last id of a row before its first token."""
 
     max_positions: int | None = Field(ge=1)
-    """Most tokens of a source or a target, `</s>` included; null where there is no limit."""
+    """Maximum number of tokens of a source or a target, `</s>` included; null: no limit."""
 
     encoder: GraphNames
     """Reads the source."""
 
     decoder_step: GraphNames
-    """Takes every row one token further."""
+    """Extends every row by one token."""
 
     model: TransformerConfig
     """The network."""
 
     search: SearchConfig
-    """The settings of the search unless others are given."""
+    """The default search settings."""
 
     languages: Languages
-    """From which language to which."""
+    """Source and target language."""
 
     @classmethod
     def of(cls, description: BundleDescription, precision: str) -> "OnnxSettings":
@@ -131,10 +131,10 @@ def read_settings(folder: Path) -> OnnxSettings:
     try:
         return OnnxSettings.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise BundleError(f"{path}: cannot be read ({error.strerror}): give a folder that was exported") from None
+        raise BundleError(f"{path}: cannot be read ({error.strerror}): give an exported folder") from None
     except ValidationError as error:
         raise BundleError(
-            f"{path}: {first_problem(error)}: give a folder that transduce export --to onnx has written"
+            f"{path}: {first_problem(error)}: give a folder written by transduce export --to onnx"
         ) from None
 
 
@@ -169,7 +169,7 @@ class OnnxNetwork:
         self.longest = self.settings.max_positions or sys.maxsize
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        options.enable_mem_pattern = False  # it would remember something for every new length
+        options.enable_mem_pattern = False  # it would cache an allocation pattern for every new length
         self._encoder, self._decoder_step = (
             _open_session(onnxruntime, folder / graph.file, options)
             for graph in (self.settings.encoder, self.settings.decoder_step)
@@ -210,7 +210,7 @@ class OnnxNetwork:
 
 def _open_session(onnxruntime: Any, path: Path, options: Any) -> Any:  # noqa: ANN401 - of an optional package without types
     if not path.is_file():
-        raise BundleError(f"{path}: is missing; give a folder that transduce export --to onnx has written")
+        raise BundleError(f"{path}: is missing; give a folder written by transduce export --to onnx")
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no common parent
@@ -218,7 +218,7 @@ def _open_session(onnxruntime: Any, path: Path, options: Any) -> Any:  # noqa: A
 
 
 def make_engine(network: OnnxNetwork) -> NetworkEngine:
-    """Transduce's search with this network: as many batches at a time as PyTorch has threads, each on one of them."""
+    """Transduce's search with this network: as many concurrent batches as PyTorch has threads, each on one thread."""
     settings = network.settings
     return NetworkEngine(network, settings.end_id, settings.model.vocabulary, longest=network.longest)
 
@@ -227,10 +227,10 @@ def load(folder: Path, device: str = "cpu") -> NetworkEngine:
     """Load the export in `folder` as an engine; PyTorch computes nothing of the network.
 
     Raises:
-        ConfigError: the device is another than the CPU.
+        ConfigError: the device is not the CPU.
     """
     if device not in {"auto", "cpu"}:
-        raise ConfigError(f"device = {device!r}: the engine onnx computes on the cpu")
+        raise ConfigError(f"device = {device!r}: the engine onnx supports only cpu")
     return make_engine(OnnxNetwork(folder))
 
 
@@ -281,11 +281,11 @@ class OnnxFormat:
         if score not in ATTENTION_SCORES_OF_GRAPHS:
             found = [
                 *found,
-                f'attention_score = "{score}": the graphs know {", ".join(ATTENTION_SCORES_OF_GRAPHS)} alone',
+                f'attention_score = "{score}": the graphs support only {", ".join(ATTENTION_SCORES_OF_GRAPHS)}',
             ]
         if size <= MOST_BYTES:
             return found
-        return [*found, f"{size / 2**30:.1f} GB of weights: a file of ONNX holds less than 2 GB"]
+        return [*found, f"{size / 2**30:.1f} GB of weights: an ONNX file is limited to 2 GB"]
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
@@ -314,7 +314,7 @@ class OnnxFormat:
                 rows = _ROWS.fullmatch(label)
                 name, start = (label, 0) if rows is None else (rows["name"], int(rows["start"]))
                 if not torch.equal(parts[name].setdefault(start, tensor), tensor):
-                    raise BundleError(f"{path}: {label} is not the same in both graphs, and in this model it is one")
+                    raise BundleError(f"{path}: {label} differs between the graphs, but is shared in this model")
         return {name: torch.cat([tensor for _, tensor in sorted(found.items())]) for name, found in parts.items()}
 
 

@@ -244,7 +244,7 @@ class Layers:
         match positions:
             case NoPositions():
                 return embedded
-            case LearnedPositions():  # behind the last row, there are no numbers to add: the runtime says so
+            case LearnedPositions():  # beyond the last row the runtime raises an error
                 marks = graph.operation("Gather", graph.weight(positions.table), places)
             case _:
                 marks = self._add_sinusoids(places, positions.table.size(1))

@@ -1,1 +1,1 @@
-"""The Transformer in compiled code, for processors: C sources, how they are built, loaded and given their weights."""
+"""The Transformer in compiled code, for processors: C sources, their build, loading, and packing of weights."""

@@ -1,4 +1,4 @@
-"""Compiles the C sources beside it to one library; needs a C compiler, and of Python nothing but its standard library.
+"""Compiles the C sources in this folder to one library; needs a C compiler and only Python's standard library.
 
 `python src/transduce/kernels/native/build.py` builds it by hand; installing the package does the same
 (`hatch_build.py`).
@@ -19,12 +19,14 @@ SOURCES = Path(__file__).parent
 
 
 def find_platform() -> str:
-    """The platform that Python runs on, as `macosx-11.0-arm64`; `_PYTHON_HOST_PLATFORM` says another to build for."""
+    """The platform that Python runs on, as `macosx-11.0-arm64`; `_PYTHON_HOST_PLATFORM` overrides it for
+    cross-compilation.
+    """
     return sysconfig.get_platform().replace("universal2", platform.machine())
 
 
 LIBRARY = SOURCES / {"win": "kernels.dll", "mac": "kernels.dylib"}.get(find_platform()[:3], "kernels.so")
-"""Where the library lies once it is built."""
+"""Path of the built library."""
 
 _AVX512 = ("-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
 _X86_LEVELS = {"avx2": ("-mavx2", "-mfma"), "avx512": _AVX512, "avx512_vnni": (*_AVX512, "-mavx512vnni")}
@@ -41,11 +43,11 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 
 class BuildError(Exception):
-    """There is no compiler, or it fails; the message holds what it said."""
+    """There is no compiler, or it fails; the message contains its output."""
 
 
 def compute_source_digest() -> int:
-    """A number of 63 bits that stands for the sources: a library of other sources is not loaded."""
+    """A 63-bit hash of the sources: a library built from other sources is not loaded."""
     digest = hashlib.sha256()
     for path in sorted([*SOURCES.glob("*.h"), *SOURCES.glob("*.c")]):
         digest.update(path.name.encode() + path.read_bytes())
@@ -67,10 +69,10 @@ def find_compiler() -> list[str]:
 
 
 def build_library(output: Path = LIBRARY, options: Sequence[str] = ()) -> Path:
-    """Compile all levels that the compiler knows for `find_platform()`, and link them to one library.
+    """Compile all levels that the compiler supports for `find_platform()`, and link them to one library.
 
     Args:
-        output: where the library is written; one that is there is replaced at once, as processes may have it loaded.
+        output: path of the library; an existing one is replaced atomically, as processes may have it loaded.
         options: more options for the compiler, when it compiles and when it links.
 
     Raises:
@@ -96,7 +98,7 @@ def build_library(output: Path = LIBRARY, options: Sequence[str] = ()) -> Path:
             except BuildError:
                 if level == "portable":
                     raise
-                continue  # an older compiler does not know these instructions
+                continue  # an older compiler does not support these instructions
             objects.append(compiled)
         linked = Path(folder, output.name)  # a linker may write more files beside it
         _run([*compiler, "-shared", *options, *map(str, objects), *linking, "-o", str(linked)])
@@ -110,7 +112,7 @@ def build_library(output: Path = LIBRARY, options: Sequence[str] = ()) -> Path:
 
 
 def find_levels(target: str) -> Sequence[str]:
-    """The levels that processors of a platform can have."""
+    """The levels that processors of a platform may support."""
     return next((levels for machines, levels in _LEVELS_OF_MACHINES.items() if target.endswith(machines)), ["portable"])
 
 

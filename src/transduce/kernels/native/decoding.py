@@ -36,9 +36,9 @@ from transduce.kernels.native.packing import (
 )
 
 _FIRST_STEPS = 24
-"""Steps for which a cache has room at first; then it grows by half."""
+"""Initial capacity of a cache in steps; it then grows by half."""
 _FIRST_WIDTH = 4
-"""Hypotheses of each sentence for which there is room at first: a search begins with one, and goes on with its beam."""
+"""Initial capacity in hypotheses per sentence: a search begins with one, and continues with its beam."""
 
 
 class PackedStack(NamedTuple):
@@ -54,7 +54,7 @@ class PackedStack(NamedTuple):
 
 @dataclass(frozen=True)
 class AttentionSizes:
-    """Sizes that all attentions of a model have in common.
+    """Sizes common to all attentions of a model.
 
     Args:
         num_heads: heads side by side.
@@ -167,7 +167,7 @@ class PackedTransformer:
 
         Raises:
             IndexError: an id is not in the vocabulary.
-            UserError: the arrays do not fit together.
+            UserError: the arrays do not match.
         """
         if len(ids):
             self.check_ids(int(ids.min()), int(ids.max()))
@@ -207,7 +207,7 @@ class PackedTransformer:
 
 
 def check_result(problem: int) -> None:
-    """Raise the exception for what a function of the library returns, unless that is DONE.
+    """Raise the exception for the return value of a library function, unless it is DONE.
 
     Raises:
         IndexError: an id is not in the vocabulary.
@@ -219,7 +219,7 @@ def check_result(problem: int) -> None:
     if problem == NOT_A_NUMBER:
         raise NotANumberError
     if problem:
-        raise TransduceError("the workspace of a compiled kernel is too small, which is a bug of Transduce")
+        raise TransduceError("the workspace of a compiled kernel is too small, which is a bug in Transduce")
 
 
 class DecoderCache:
@@ -321,7 +321,7 @@ class DecoderCache:
         self._parents = range(num_rows)
 
     def count_new_steps(self) -> int:
-        """Steps to make room for at a time: a cache grows by half."""
+        """Number of steps by which to extend a cache: it grows by half."""
         return max(_FIRST_STEPS, self.length // 2)
 
     def reserve(self, num_rows: int, num_steps: int) -> None:

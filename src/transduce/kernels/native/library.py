@@ -1,4 +1,4 @@
-"""Loads the compiled library, chooses the level of instruction sets, and says how its functions are called."""
+"""Loads the compiled library, chooses the level of instruction sets, and declares the signatures of its functions."""
 
 import ctypes
 import os
@@ -21,13 +21,13 @@ ROW_ALIGNMENT = 32
 HEAD_ALIGNMENT = 16
 
 DONE, WORKSPACE_TOO_SMALL, UNKNOWN_ID, NOT_A_NUMBER, UNFINISHED = range(5)
-"""What the functions of the encoder, the decoder and the search return."""
+"""Return codes of the functions of the encoder, the decoder and the search."""
 
 # The following structures are those of linear.h, attention.h, transformer.h and search.h, in the same order.
 
 
 def _list_fields(*groups: tuple[Any, str]) -> list[tuple[str, Any]]:
-    """The fields of a structure, from pairs of a type and the names that have it, separated by spaces."""
+    """The fields of a structure, from pairs of a type and the names of its fields, separated by spaces."""
     return [(name, kind) for kind, names in groups for name in names.split()]
 
 
@@ -100,7 +100,7 @@ class DecoderTask(Structure):
 
 
 class SearchTask(Structure):
-    """`search_task` of search.h: a beam search, and how far it has come."""
+    """`search_task` of search.h: a beam search and its progress."""
 
     _fields_ = _list_fields(
         (POINTER(DecoderTask), "step"),
@@ -138,10 +138,10 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 class Library:
-    """The functions of one level of instruction sets, and the layout of weights that they want.
+    """The functions of one level of instruction sets, and the layout of weights that they require.
 
     Args:
-        loaded: the library as ctypes has it.
+        loaded: the ctypes library.
         level: a key of `LEVELS`.
     """
 
@@ -162,9 +162,8 @@ class Library:
 
 @lru_cache(maxsize=8)
 def load_levels(path: Path = LIBRARY) -> dict[str, Library]:
-    """The levels of the library at `path` that this processor supports, slowest first; none where there is none.
-
-    A library that was built of other sources counts as none: its functions may be called otherwise.
+    """The levels of the library at `path` that this processor supports, slowest first; empty if there is no library. A
+    library built from other sources counts as missing, as its functions may have other signatures.
     """
     try:
         loaded = ctypes.CDLL(str(path))
@@ -183,12 +182,12 @@ def load_levels(path: Path = LIBRARY) -> dict[str, Library]:
 
 
 def find_library() -> Library | None:
-    """The library with the fastest level that this processor has, or the one that `TRANSDUCE_KERNELS` names.
+    """The library with the fastest level that this processor supports, or the one that `TRANSDUCE_KERNELS` names.
 
-    None where the library was not built, or is turned off.
+    None if the library was not built, or is turned off.
 
     Raises:
-        ConfigError: the variable names no level, or one that is not there.
+        ConfigError: the variable does not name a level, or one that is not available.
     """
     levels, name = load_levels(), os.environ.get(VARIABLE, "")
     if name == OFF:
@@ -199,9 +198,9 @@ def find_library() -> Library | None:
         return levels[name]
     allowed = ", ".join([OFF, *levels])
     if name not in LEVELS:
-        problem = "there is no such level of instruction sets"
+        problem = "unknown level of instruction sets"
     elif levels:
-        problem = "this processor, or the compiler that built the library, does not have it"
+        problem = "not supported by this processor, or by the compiler that built the library"
     else:
-        problem = "the library of compiled kernels was not built, or of other sources; installing the package builds it"
+        problem = "the library of compiled kernels is missing or outdated; installing the package builds it"
     raise ConfigError(f"{VARIABLE} = {name!r}: {problem}; allowed here: {allowed}")

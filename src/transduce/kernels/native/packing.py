@@ -27,7 +27,7 @@ def round_up(count: int, multiple: int) -> int:
 
 @dataclass(frozen=True)
 class PaddedLayout:
-    """Where the numbers of a row stand in a padded row.
+    """The positions of the numbers of a row in a padded row.
 
     Args:
         index: the index of each number in the padded row.
@@ -39,19 +39,19 @@ class PaddedLayout:
 
     @classmethod
     def in_order(cls, count: int) -> "PaddedLayout":
-        """`count` numbers, and zeros behind them."""
+        """`count` numbers, followed by zeros."""
         return cls(np.arange(count), round_up(count, ROW_ALIGNMENT))
 
     @classmethod
     def in_heads(cls, num_heads: int, d_head: int) -> "PaddedLayout":
-        """The numbers of each head, and zeros behind those of each, and of all."""
+        """The numbers of each head, each followed by zeros, and zeros at the end."""
         padded = round_up(d_head, HEAD_ALIGNMENT)
         index = (np.arange(num_heads)[:, None] * padded + np.arange(d_head)).ravel()
         return cls(index, round_up(num_heads * padded, ROW_ALIGNMENT))
 
     @classmethod
     def side_by_side(cls, parts: Sequence["PaddedLayout"]) -> "PaddedLayout":
-        """Several padded rows, one behind the other."""
+        """Several padded rows, concatenated."""
         starts = np.cumsum([0, *(part.width for part in parts)])
         index = np.concatenate([part.index + start for part, start in zip(parts, starts, strict=False)])
         return cls(index, int(starts[-1]))
@@ -66,7 +66,7 @@ class PaddedLayout:
 def quantize_rows(rows: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
     """Integers from -127 to 127, and for each row the scale that they are to be multiplied by.
 
-    The same to the last bit as `kernels.linear.quantize_rows`, which divides 127 by a number as is done here. A row
+    Bit-identical to `kernels.linear.quantize_rows`, which divides 127 by a number as is done here. A row
     whose greatest number is too small for that is zero. The scale of a row with NaN or infinity is that, and its
     integers are 0.
     """

@@ -1,7 +1,8 @@
 """HTTP dialects: one module each, with its routes and the models of its requests and responses.
 
-Clients of LibreTranslate and DeepL send parameters in the query, as a form or as JSON, in every mixture. What these two
-dialects share stands here: reading such parameters, validating them by a model, and describing the model in OpenAPI.
+Clients of LibreTranslate and DeepL send parameters in the query, as a form or as JSON, in any combination. This module
+has what both dialects share: reading such parameters, validating them with a pydantic model, and describing that model
+in OpenAPI.
 """
 
 import json
@@ -59,13 +60,13 @@ class Parameters(BaseModel):
 
 
 def check_text(name: str, value: object) -> str:
-    """Check that a parameter is text without half of a character."""
+    """Check that a parameter is text without unpaired surrogates."""
     if not isinstance(value, str):
         raise ParameterError(f"Invalid request: {name} must be text")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise ParameterError(f"Invalid request: {name} has half of a character (a lone surrogate)") from None
+        raise ParameterError(f"Invalid request: {name} contains an unpaired surrogate (half of a character)") from None
     return value
 
 
@@ -73,10 +74,10 @@ _ModelT = TypeVar("_ModelT", bound=Parameters)
 
 
 def parse_parameters(model: type[_ModelT], parameters: Mapping[str, Any], **context: object) -> _ModelT:
-    """Validate parameters from `read_parameters` by the model of a request; `context` is for its validators.
+    """Validate parameters from `read_parameters` with the model of a request; `context` is for its validators.
 
     Raises:
-        ParameterError: one is missing, or has a wrong value.
+        ParameterError: a parameter is missing or has an invalid value.
     """
     try:
         return model.model_validate(parameters, context=context)
@@ -95,7 +96,7 @@ def parse_parameters(model: type[_ModelT], parameters: Mapping[str, Any], **cont
 
 @asynccontextmanager
 async def admit_with_parameters(request: Request, key_name: str) -> AsyncIterator[tuple[Service, dict[str, Any]]]:
-    """Read the parameters of a request and admit it; `key_name` is the parameter that may have its API key."""
+    """Read the parameters of a request and admit it; `key_name` is the parameter that may hold its API key."""
     parameters = await read_parameters(request)
     key = parameters.get(key_name)
     with admit_request(request, None if key is None or key == "" else check_text(key_name, key)) as service:
@@ -103,10 +104,11 @@ async def admit_with_parameters(request: Request, key_name: str) -> AsyncIterato
 
 
 async def read_parameters(request: Request) -> dict[str, Any]:
-    """Read parameters from JSON, which counts first, from a form, and from the query; line ends are as in JSON.
+    """Read parameters from JSON, a form and the query, with JSON taking precedence; line ends are normalised as in
+    JSON.
 
     Raises:
-        ParameterError: the body is not what its media type says.
+        ParameterError: the body does not match its media type.
         WrongMediaType: the body is neither JSON nor a form.
     """
     values = _group_fields(list(request.query_params.multi_items()))
@@ -122,11 +124,11 @@ async def read_parameters(request: Request) -> dict[str, Any]:
             return values | _group_fields(fields)
     if not media_type or media_type == "application/json" or media_type.endswith("+json"):
         return values | _parse_json(body)
-    raise WrongMediaType(f"a body must be JSON or a form, and not {media_type[:50]}")
+    raise WrongMediaType(f"the body must be JSON or a form, not {media_type[:50]}")
 
 
 def describe_success(description: str, example: object) -> dict[int | str, dict[str, Any]]:
-    """Describe a successful response for OpenAPI, whose schema FastAPI adds."""
+    """Describe a successful response for OpenAPI; FastAPI adds its schema."""
     return {200: {"description": description, "content": {"application/json": {"example": example}}}}
 
 
@@ -147,7 +149,7 @@ def describe_body(model: type[Parameters], example: dict[str, Any], *form_types:
     return {
         "requestBody": {
             "required": True,
-            "description": "The same names may be in the query instead.",
+            "description": "The same parameters may be given in the query instead.",
             "content": {
                 media_type: {
                     "schema": {"type": "object", "properties": fields, "required": required},

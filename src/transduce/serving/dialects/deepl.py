@@ -1,4 +1,4 @@
-"""DeepL's dialect, version 2, as its clients speak it: https://developers.deepl.com."""
+"""DeepL's dialect, version 2, as used by its clients: https://developers.deepl.com."""
 
 import json
 import re
@@ -29,10 +29,11 @@ from transduce.serving.service import TranslationRequest
 from transduce.translation import TranslationOptions
 
 UNLIMITED = 1_000_000_000_000
-"""The limit that DeepL gives to customers who have none."""
+"""The limit that DeepL reports to customers without a limit."""
 
 _VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
-"""DeepL's clients refuse these targets without a region, whichever of them a model writes."""
+"""DeepL's clients reject these targets without a region, so they are listed with regions, whichever variety a model
+writes."""
 
 _UNSUPPORTED = (
     "glossary_id",
@@ -48,8 +49,8 @@ _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 _LINES = re.compile(r"\s*\n\s*")
 _ERRORS = describe_errors(
     {
-        400: "Something is missing or not supported.",
-        403: "A key is needed, or this one is not known.",
+        400: "A parameter is missing or not supported.",
+        403: "The API key is missing or unknown.",
         413: "The body is too large, or there are too many texts or characters.",
         415: "The body is neither JSON nor a form.",
     },
@@ -66,7 +67,7 @@ def _check_flag(value: object, info: Any) -> bool:  # noqa: ANN401 - a Validatio
 
 _LIST = {"type": "array", "items": {"type": "string"}}
 _TagNames = Annotated[Texts, WithJsonSchema({"anyOf": [_LIST, {"type": "string"}]})]
-_Unused = Annotated[Any, Field(description="Makes no difference.")]
+_Unused = Annotated[Any, Field(description="Has no effect.")]
 
 
 class DeepLRequest(Parameters):
@@ -78,28 +79,28 @@ class DeepLRequest(Parameters):
     text: Annotated[
         Texts, Field(min_length=1), WithJsonSchema({"anyOf": [{**_LIST, "minItems": 1}, {"type": "string"}]})
     ]
-    """Texts, or one."""
+    """A list of texts, or one text."""
 
     target_lang: Annotated[Text, Field(json_schema_extra={"x-languages": "deepl-targets"})]
     """Language code."""
 
     source_lang: Annotated[Text | None, Field(json_schema_extra={"x-languages": "deepl-sources"})] = None
-    """Language code; each text's is detected unless given."""
+    """Language code; detected for each text unless given."""
 
     split_sentences: Literal["0", "1", "nonewlines"] = "1"
-    """Whether texts are divided into sentences; nonewlines: line ends are spaces."""
+    """Whether texts are split into sentences; nonewlines: split, and treat line ends as spaces."""
 
     tag_handling: Literal["xml", "html"] | None = None
-    """Kind of the texts' markup."""
+    """Markup of the texts."""
 
     splitting_tags: _TagNames = Field(default=[])
-    """Elements that divide sentences."""
+    """Elements that split sentences."""
 
     non_splitting_tags: _TagNames = Field(default=[])
-    """Elements that do not."""
+    """Elements that do not split sentences."""
 
     ignore_tags: _TagNames = Field(default=[])
-    """Elements whose text is kept."""
+    """Elements whose text is not translated."""
 
     outline_detection: Annotated[
         bool,
@@ -108,20 +109,20 @@ class DeepLRequest(Parameters):
             {"type": ["boolean", "integer", "string"], "enum": [True, False, 1, 0, "1", "0", "true", "false"]}
         ),
     ] = True
-    """0: no elements divide sentences but splitting_tags; else 1."""
+    """0: only splitting_tags split sentences; 1: block elements are detected as well."""
 
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"
-    """Makes no difference."""
+    """Has no effect."""
 
     context: _Unused = None
     enable_beta_languages: _Unused = None
     model_type: _Unused = None
-    preserve_formatting: Annotated[Any, Field(description="Makes no difference: nothing is corrected.")] = None
-    show_billed_characters: Annotated[Any, Field(description="Makes no difference: they are always shown.")] = None
+    preserve_formatting: Annotated[Any, Field(description="Has no effect: nothing is corrected.")] = None
+    show_billed_characters: Annotated[Any, Field(description="Has no effect: it is always shown.")] = None
     tag_handling_version: _Unused = None
 
     auth_key: Text | None = None
-    """API key, if this service needs one: better in a header."""
+    """API key, if this service requires one; a header is preferred."""
 
     @model_validator(mode="before")
     @classmethod
@@ -130,7 +131,7 @@ class DeepLRequest(Parameters):
         for name in _UNSUPPORTED:
             if values.get(name, "") not in ("", None):
                 raise ParameterError(
-                    f"{name} is not offered by this service: leave it out; /v1/translate has a glossary"
+                    f"{name} is not supported by this service: leave it out; /v1/translate takes a glossary"
                 )
         return values
 
@@ -227,7 +228,7 @@ async def translate(request: Request) -> DeepLResponse:
                 "name": "type",
                 "in": "query",
                 "schema": {"type": "string", "enum": ["source", "target", ""], "default": "source"},
-                "description": "May be in a form in the body, too, as the official client has it.",
+                "description": "May also be sent as a form in the body, as the official client does.",
             }
         ]
     },
@@ -250,14 +251,14 @@ async def languages(request: Request) -> list[DeepLLanguage]:
 
 @router.get(
     "/usage",
-    summary="Say how much was translated",
+    summary="Usage",
     responses=describe_success(
-        "Characters that were translated, and how many may be.",
+        "Number of characters translated, and its limit.",
         {"character_count": 1234, "character_limit": 1_000_000_000_000},
     ),
 )
 async def usage(request: Request) -> dict[str, int]:
-    """Characters since the service was started; there is no limit to them."""
+    """Characters translated since the service started; they are not limited."""
     async with admit_with_parameters(request, "auth_key") as (service, _):
         return {"character_count": service.num_characters, "character_limit": UNLIMITED}
 
@@ -281,7 +282,7 @@ async def glossaries(request: Request) -> dict[str, list[str]]:
 
 
 def list_language_codes(codes: Sequence[str], side: Literal["sources", "targets"]) -> list[str]:
-    """List the codes that clients may write."""
+    """List the codes that clients may use."""
     plain = [code.upper() for code in codes]
     return plain if side == "sources" else [*plain, *(variant for code in codes for variant in _format_targets(code))]
 
@@ -304,7 +305,7 @@ def _format_source(code: str) -> str:
 
 
 def _format_targets(code: str) -> Sequence[str]:
-    """Format a target language in all ways that DeepL's clients know."""
+    """Format a target language in all forms that DeepL's clients recognise."""
     return _VARIANTS.get(code.upper(), (code.upper(),))
 
 

@@ -1,4 +1,4 @@
-"""LibreTranslate's dialect, as its clients speak it: https://docs.libretranslate.com."""
+"""LibreTranslate's dialect, as used by its clients: https://docs.libretranslate.com."""
 
 import re
 from functools import partial
@@ -32,8 +32,8 @@ AUTO = "auto"
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 _ERRORS = describe_errors(
     {
-        400: "Something is missing, not supported, or too long, or a key is needed.",
-        403: "The key is not known.",
+        400: "A parameter is missing, not supported or too long, or an API key is required.",
+        403: "The API key is unknown.",
         413: "The body is too large.",
         415: "The body is neither JSON nor a form.",
     },
@@ -69,17 +69,17 @@ class LibreTranslateRequest(Parameters):
     """Language code."""
 
     format: Literal["text", "html"] = "text"
-    """Format of the text; tags of html are kept."""
+    """Format of the text; HTML tags are kept."""
 
     alternatives: Annotated[
         int,
         BeforeValidator(_check_alternatives),
         WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 1, "default": 0, "x-limit": "max_alternatives"}),
     ] = 0
-    """Number of other translations at most; html has none."""
+    """Maximum number of alternative translations; none for html."""
 
     api_key: Text | None = None
-    """API key, if this service needs one."""
+    """API key, if this service requires one."""
 
 
 class DetectRequest(Parameters):
@@ -89,7 +89,7 @@ class DetectRequest(Parameters):
     """A text."""
 
     api_key: Text | None = None
-    """API key, if this service needs one."""
+    """API key, if this service requires one."""
 
 
 class _Response(BaseModel):
@@ -97,7 +97,7 @@ class _Response(BaseModel):
 
 
 class Detection(_Response):
-    """A language that a text may be in."""
+    """A possible language of a text."""
 
     confidence: Annotated[float, Field(ge=0, le=100)]
     language: str
@@ -113,11 +113,11 @@ class LibreTranslateResponse(_Response):
     """The language of the text, if it was detected."""
 
     alternatives: list[str] | list[list[str]] | SkipJsonSchema[None] = None
-    """Other translations, best first, if they were asked for."""
+    """Alternative translations, best first, if requested."""
 
 
 class LanguageTargets(_Response):
-    """A language, and those that it is translated into."""
+    """A source language and its target languages."""
 
     code: str
     name: str
@@ -130,7 +130,9 @@ class FrontendSettings(_Response):
     api_keys: bool
     char_limit: int
     files_translation: bool = False
-    frontend_timeout: Annotated[int, Field(description="Milliseconds between typing and asking.")] = 500
+    frontend_timeout: Annotated[int, Field(description="Milliseconds between the last keystroke and the request.")] = (
+        500
+    )
     key_required: bool
     language: dict[str, dict[str, str]]
     suggestions: bool = False
@@ -150,12 +152,12 @@ router = APIRouter(tags=["LibreTranslate"], responses=_ERRORS)
         *_FORMS,
     ),
     responses=describe_success(
-        "The translation; of a list, lists of everything.",
+        "The translation; for a list of texts, every field is a list.",
         {"translatedText": "Ein Mann fährt Fahrrad.", "alternatives": ["Ein Mann fährt auf einem Fahrrad."]},
     ),
 )
 async def translate(request: Request) -> LibreTranslateResponse:
-    """A text, or a list of them. Parameters may be JSON, a form or the query, or some of each: JSON counts first."""
+    """A text, or a list of them. Parameters may be JSON, a form or the query, also combined: JSON takes precedence."""
     async with admit_with_parameters(request, "api_key") as (service, parameters):
         body = parse_parameters(LibreTranslateRequest, parameters, max_alternatives=service.limits.most_alternatives)
         source, target = _find_pair(service.languages, body)
@@ -181,7 +183,7 @@ async def translate(request: Request) -> LibreTranslateResponse:
     "/detect",
     summary="Detect the language",
     openapi_extra=describe_body(DetectRequest, {"q": "Ein Mann fährt Fahrrad."}, *_FORMS),
-    responses=describe_success("The languages that are likely, best first.", [{"confidence": 99.7, "language": "de"}]),
+    responses=describe_success("Probable languages, best first.", [{"confidence": 99.7, "language": "de"}]),
 )
 async def detect(request: Request) -> list[Detection]:
     """Languages of the loaded models that a text may be in, the most probable first."""
@@ -193,7 +195,7 @@ async def detect(request: Request) -> list[Detection]:
 
 
 _LANGUAGES = describe_success(
-    "All languages; one that is only translated into has no targets.",
+    "All languages; one that is only a target has no targets.",
     [{"code": "en", "name": "English", "targets": ["de"]}],
 )
 
@@ -202,7 +204,7 @@ _LANGUAGES = describe_success(
 @router.get("/languages", summary="List languages", responses=_LANGUAGES)
 @router.post("/languages", summary="List languages", responses=_LANGUAGES)
 async def languages(request: Request) -> list[LanguageTargets]:
-    """Languages of the loaded models, each with those that it is translated into."""
+    """Languages of the loaded models, each with its target languages."""
     found = get_service(request).languages
     return [
         LanguageTargets(code=code, name=get_language_name(code), targets=list(found.get_targets(code)))
@@ -212,9 +214,9 @@ async def languages(request: Request) -> list[LanguageTargets]:
 
 @router.get(
     "/frontend/settings",
-    summary="Say what a front end needs to know",
+    summary="Settings for a front end",
     responses=describe_success(
-        "What a front end shows.",
+        "Settings for a front end.",
         {
             "apiKeys": False,
             "charLimit": 500_000,
@@ -228,7 +230,7 @@ async def languages(request: Request) -> list[LanguageTargets]:
     ),
 )
 async def settings(request: Request) -> FrontendSettings:
-    """Limits, and what is offered; suggestions and files are not."""
+    """Limits and supported functions; suggestions and files are not supported."""
     service = get_service(request)
     found = service.languages
     first = {"source": (*found.sources, "")[0], "target": (*found.targets, "")[0]}

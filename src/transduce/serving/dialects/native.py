@@ -1,4 +1,4 @@
-"""The native dialect, `/v1/*`: everything that the engine can do."""
+"""The native dialect, `/v1/*`: all functions of the engine."""
 
 import asyncio
 import json
@@ -24,36 +24,38 @@ from transduce.translation import DescribedFields, PairScore, TranslationOptions
 _MARKUP = {"text": None, "html": MarkupRules(), "xml": MarkupRules(is_xml=True)}
 
 _MAX_NAMES = 1_000
-"""Names in an object of a body: each wrong one would be an error of its own, and these take long to be collected."""
+"""Maximum number of names in one JSON object of a body: pydantic collects an error for each unknown name, which is
+slow."""
 
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(fail_fast=True)]
-"""A list of which the first wrong item is an error, and not each of a million."""
+"""A list whose validation stops at the first invalid item, instead of collecting an error for each."""
 
 
 class _Texts(Settings):
-    """Texts, and their languages; all but the texts may be left out."""
+    """Texts and their languages; only the texts are required."""
 
     text: str | _List[str] = Field(examples=["A man is riding a bike. It is late."])
-    """A text, or a list of them: sentences, documents, anything."""
+    """A text or a list of texts, of any length."""
 
     source: str | None = Field(default=None, examples=["en"])
-    """Language code of the texts; null or "auto": each text's is detected, unless only one can be translated."""
+    """Language code of the texts; null or "auto": detected for each text, unless only one source language is
+    available."""
 
     target: str | None = Field(default=None, examples=["de"])
-    """Language code of the translations; null: the only one that there is for the source."""
+    """Language code of the translations; may be null if the source has only one target language."""
 
     format: Literal["text", "html", "xml"] = "text"
-    """In html and xml, only the text is translated, and tags stay at the words that they mark."""
+    """In html and xml only the text is translated; tags stay with the words that they mark."""
 
     deadline_seconds: float | None = Field(default=None, ge=1)
-    """For the whole request: what is not done by then is given up; null: as long as this service allows."""
+    """Deadline of the whole request, after which it fails; null: the maximum of this service."""
 
 
 class TranslateRequest(TranslationOptions, _Texts):
-    """Texts, their languages, and how they are to be translated; all but the texts may be left out."""
+    """Texts, their languages, and options; only the texts are required."""
 
-    # A service allows less than the command line: each token of every hypothesis takes a step of the search.
+    # A service has lower limits than the command line, as each token of every hypothesis takes a step of the search.
     min_length: int | None = Field(
         default=None, ge=1, le=50, description=TranslationOptions.model_fields["min_length"].description
     )
@@ -62,14 +64,14 @@ class TranslateRequest(TranslationOptions, _Texts):
     )
 
     def options(self) -> TranslationOptions:
-        """How the texts are to be translated, without the texts."""
+        """The options of the translation, without the texts."""
         return TranslationOptions.model_construct(
             **{name: getattr(self, name) for name in TranslationOptions.model_fields}
         )
 
 
 class Pair(Settings):
-    """A text, and what may be its translation."""
+    """A text and a translation to be scored."""
 
     text: str = Field(examples=["A man is riding a bike."])
     """The source."""
@@ -82,16 +84,16 @@ class ScoreRequest(Settings):
     """Pairs to be scored."""
 
     pairs: _List[Pair]
-    """Each is scored by itself."""
+    """Pairs of source and target; each is scored independently."""
 
     source: str | None = Field(default=None, examples=["en"])
-    """Language code of the texts; null: the only one that there is."""
+    """Language code of the texts; may be null if there is only one."""
 
     target: str | None = Field(default=None, examples=["de"])
-    """Language code of the translations; null: the only one that there is."""
+    """Language code of the translations; may be null if there is only one."""
 
     deadline_seconds: float | None = Field(default=None, ge=1)
-    """For the whole request; null: as long as this service allows."""
+    """Deadline of the whole request; null: the maximum of this service."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ class ModelsResponse(DescribedFields):
     """The loaded models."""
 
     models: tuple[ModelInfo, ...]
-    """A model for each pair of languages."""
+    """One model per language pair."""
 
 
 class FieldProblem(BaseModel):
@@ -119,22 +121,22 @@ class FieldProblem(BaseModel):
     """Path of the field."""
 
     message: str = Field(examples=["Input should be greater than or equal to 1"])
-    """Rule that the value breaks."""
+    """The violated rule."""
 
 
 class Problem(BaseModel):
-    """A problem with a request, or with its time (RFC 9457)."""
+    """A problem document (RFC 9457)."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     title: str = Field(examples=["Unprocessable Entity"])
-    """Phrase of the status."""
+    """Standard phrase of the HTTP status."""
 
     status: int = Field(examples=[422])
     """HTTP status."""
 
     detail: str = Field(examples=["body.beam: Input should be greater than or equal to 1"])
-    """The value, the rule that it breaks, and the remedy."""
+    """The invalid value, the violated rule, and how to fix it."""
 
     errors: list[FieldProblem] | None = None
     """Fields with invalid values, if there are any."""
@@ -148,12 +150,11 @@ router = APIRouter(
     tags=["Transduce"],
     responses=describe_errors(
         {
-            400: "The body cannot be read.",
-            401: "A key is needed, or this one is not known.",
+            400: "The body cannot be parsed.",
+            401: "The API key is missing or unknown.",
             404: "No model translates between these languages.",
             413: "The body is too large, or there are too many texts or characters.",
-            422: "A value is not as it should be, values contradict each other, or no translation has what was asked "
-            "for.",
+            422: "A value is invalid, values contradict each other, or no translation satisfies the constraints.",
         },
         PROBLEM_CONTENT,
     ),
@@ -168,17 +169,19 @@ async def admit(request: Request) -> AsyncIterator[Service]:
 
 
 def check_body(body: bytes) -> None:
-    """Check that validating a body takes no longer than reading it; invalid JSON is refused by FastAPI.
+    """Reject a body whose validation would take much longer than reading it; invalid JSON is left to FastAPI.
 
     Raises:
-        ParameterError: a text has half of a character, or an object has more names than any request may have.
+        ParameterError: a text contains an unpaired surrogate, or an object has more than `_MAX_NAMES` names.
     """
     try:
         value = json.loads(body, object_pairs_hook=_make_object)
         if b"\\u" in body:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        raise ParameterError("the body has half of a character (a lone surrogate): send the whole one") from None
+        raise ParameterError(
+            "the body contains an unpaired surrogate (half of a character): send complete characters"
+        ) from None
     except ParameterError:
         raise
     except (ValueError, RecursionError):
@@ -187,7 +190,7 @@ def check_body(body: bytes) -> None:
 
 def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > _MAX_NAMES:
-        raise ParameterError(f"an object in the body has more than {_MAX_NAMES:,} names")
+        raise ParameterError(f"an object in the body has more than {_MAX_NAMES:,} names: split the request")
     return dict(pairs)
 
 
@@ -196,7 +199,7 @@ _Admitted = Annotated[Service, Depends(admit)]
 
 @router.post("/translate", response_model=TranslationResponse, summary="Translate texts")
 async def translate(request: Request, service: _Admitted, body: Annotated[TranslateRequest, Body()]) -> Response:
-    """Texts are divided into sentences, which are translated and put back with all that stood between them."""
+    """Texts are split into sentences, which are translated and put back with the text between them unchanged."""
     source, target = _find_languages(service.languages, body.source, body.target, may_detect=True)
     texts = [body.text] if isinstance(body.text, str) else body.text
     found = await service.translate(
@@ -208,36 +211,38 @@ async def translate(request: Request, service: _Admitted, body: Annotated[Transl
 
 @router.post("/score", response_model=ScoreResponse, summary="Score given translations")
 async def score(request: Request, service: _Admitted, body: Annotated[ScoreRequest, Body()]) -> Response:
-    """Scores tell how probable the model finds translations, with the same pieces as if it had written them."""
+    """Scores tell how probable the model finds the given translations; they are computed as for its own
+    translations.
+    """
     pair = _find_pair(service, request, body.source, body.target)
     pairs = [(one.text, one.translation) for one in body.pairs]
     found = await service.score(pair, pairs, deadline_seconds=body.deadline_seconds)
     return _encode(ScoreResponse(found))
 
 
-@router.post("/inspect", response_model=InspectionDocument, summary="Look inside a translation")
+@router.post("/inspect", response_model=InspectionDocument, summary="Inspect a translation")
 async def inspect(request: Request, service: _Admitted, body: Annotated[InspectionRequest, Body()]) -> Response:
-    """Attention, arithmetic, search and layers of the translation of one sentence, as the page draws them."""
+    """Attention, arithmetic, search and layers of the translation of one sentence, as shown on the page."""
     pair = _find_pair(service, request, body.source, body.target)
     document = await service.inspect(pair, body)
-    # It has some megabytes: other requests are answered meanwhile.
+    # The document has several megabytes: encode it in a thread, so that other requests are answered meanwhile.
     content = await asyncio.to_thread(json.dumps, document, allow_nan=False, separators=(",", ":"))
     return Response(content, media_type="application/json")
 
 
-@router.get("/models", response_model=ModelsResponse, summary="Say which models are loaded")
+@router.get("/models", response_model=ModelsResponse, summary="List loaded models")
 async def models(service: _Admitted) -> Response:
-    """A model for each pair of languages."""
+    """One model per language pair."""
     return _encode(ModelsResponse(service.models))
 
 
 def _encode(response: object) -> Response:
-    """Encode a response without the validation that FastAPI would do."""
+    """Encode a response without the validation of FastAPI."""
     return Response(to_json(response), media_type="application/json")
 
 
 def _find_pair(service: Service, request: Request, source: str | None, target: str | None) -> LanguagePair:
-    """Find the languages of a request for which they are not detected."""
+    """Find the languages of a request without language detection."""
     found_source, found_target = _find_languages(service.languages, source, target, may_detect=False)
     pair = found_source or "", found_target
     set_logged_pair(request, "-".join(pair))
@@ -268,5 +273,5 @@ def _find_languages(
 
 def _get_only(codes: tuple[str, ...], side: str) -> str:
     if len(codes) != 1:
-        raise ConfigError(f"{side} = null: there is more than one, {', '.join(codes)}; say which")
+        raise ConfigError(f"{side} = null: there are several, {', '.join(codes)}; choose one")
     return codes[0]

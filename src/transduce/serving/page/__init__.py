@@ -2,7 +2,7 @@
 
 The page is made of `files/`: one HTML file, styles, and ES modules that import each other by names such as
 `transduce/state`. An import map resolves these names to files beside the page where it is served, or to `data:` URLs
-where the page is a single file that opens from disk. There is no build step, and nothing is loaded from elsewhere.
+where the page is a single, standalone file. There is no build step, and nothing is loaded from elsewhere.
 """
 
 import json
@@ -27,7 +27,7 @@ def render_page() -> str:
     """Render the page that the server shows at `/`, which loads `page/NAME` and asks `v1/inspect` for documents."""
     styles = "\n".join(f'<link rel="stylesheet" href="./page/{name}">' for name in _list_names("css"))
     modules = "\n".join(f'<link rel="modulepreload" href="./page/{name}">' for name in _list_names("js"))
-    # A module that is there before the map is read could not find what it imports, and would never ask again.
+    # A module that is loaded before the import map is read fails to resolve its imports, and is not loaded again.
     import_map = f'<script type="importmap">{_make_served_import_map()}</script>'
     return _fill_template(f"{import_map}\n{styles}\n{modules}", '<script type="module" src="./page/main.js"></script>')
 
@@ -48,7 +48,7 @@ def make_page_policy() -> str:
 
 
 def render_standalone_page(documents: Sequence[Mapping[str, Any]]) -> str:
-    """Render the page as one file that opens from disk, with all documents that it shows, the first one at first."""
+    """Render the page as one standalone file with all its documents, of which the first is shown first."""
     style = "\n".join(_read_text(name) for name in _list_names("css"))
     scripts = {name: b64encode(_read_text(name).encode("utf-8")).decode("ascii") for name in _list_names("js")}
     import_map = _make_import_map({name: f"data:text/javascript;base64,{text}" for name, text in scripts.items()})
@@ -80,7 +80,7 @@ def _read_text(name: str, folder: str = "files") -> str:
 
 
 def _fill_template(head: str, scripts: str) -> str:
-    # Split and joined, not replaced: what is put in may contain the other mark.
+    # Split and joined, not replaced, as the inserted text may contain the other mark.
     before, _, rest = _read_text("index.html").partition("<!-- head -->")
     between, _, after = rest.partition("<!-- scripts -->")
     return f"{before}{head}{between}{scripts}{after}"
@@ -97,13 +97,13 @@ def _make_import_map(addresses: Mapping[str, str]) -> str:
 
 
 def _encode_documents(documents: Sequence[Mapping[str, Any]]) -> str:
-    """Encode JSON in which nothing can end the element that it stands in, or a line of a script."""
+    """Encode JSON that can be embedded in a script element: without "<" and line separators."""
     text = json.dumps(list(documents), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _make_policy(*, script: str, style: str, connect: str, frame_ancestors: str = "") -> str:
-    # Frames can be ruled out by a header only: in a <meta> the directive would be a warning in the console.
+    # Framing can be forbidden by a header only: in a <meta> the directive would be a warning in the console.
     directives = {
         "default-src": "'none'",
         "script-src": script,

@@ -1,4 +1,4 @@
-"""Scheduling of concurrent requests in batches, and the limits of what one of them, and all together, may cost."""
+"""Scheduling of concurrent requests in batches, and limits on single requests and on all together."""
 
 from dataclasses import dataclass, fields
 
@@ -9,28 +9,30 @@ from transduce.translation import TranslationOptions, make_safer_settings
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds that are checked before anything is computed; each is above 0 unless it says otherwise.
+    """Limits that are checked before a request is computed; each must be above 0 unless stated otherwise.
 
     Args:
-        max_characters: characters of all texts, phrases and terms of a request: a book of 80,000 words.
-        max_texts: texts of a request, or pairs to be scored.
-        max_terms: required and forbidden phrases, and terms of a glossary, of a request: searching takes longer with
-            each.
-        max_body_bytes: of a request's body, which is not read any further: the characters in UTF-8, and their JSON.
-        max_queue_tokens: source tokens that wait, of all requests. A request may take half of what is left of them, so
-            that there always is room for a short one.
-        batch_tokens: source tokens, those of a sentence for each of its hypotheses, that are translated together on a
-            core: with more, a batch takes longer, and is no more efficient.
-        batch_seconds: approximate time that a batch may take, because the next requests wait for it.
-        max_delay_milliseconds: how long a sentence waits, at most, for companions that are likely to come; may be 0.
-        deadline_seconds: seconds from a request's arrival, after which the rest of it is not translated any more.
-        max_alternatives: beside the best translation; may be 0. There are no more than `max_beam` holds.
-        max_beam: hypotheses, or samples, of a sentence: time and memory grow with them.
-        drain_seconds: for what was accepted, once the service is told to stop.
-        reload_seconds: between two looks at the models' files.
+        max_characters: maximum number of characters of all texts, phrases and terms of a request; the default is about
+            80,000 words.
+        max_texts: maximum number of texts, or of pairs to be scored, in a request.
+        max_terms: maximum number of required and forbidden phrases and glossary terms in a request; each slows the
+            search down.
+        max_body_bytes: maximum size of a request body in bytes.
+        max_queue_tokens: maximum number of source tokens in the queue. A request may use half of the free space, so
+            that there is always room for a short one.
+        batch_tokens: maximum number of source tokens, times hypotheses, in a batch on one core; larger batches take
+            longer and are not more efficient.
+        batch_seconds: target for the maximum time of a batch in seconds, for which the next requests wait.
+        max_delay_milliseconds: maximum time a sentence waits to be batched with others; may be 0.
+        deadline_seconds: maximum time from a request's arrival to its response, after which it fails.
+        max_alternatives: maximum number of alternatives to the best translation; may be 0. Limited by `max_beam` as
+            well.
+        max_beam: maximum number of hypotheses or samples per sentence; time and memory grow with it.
+        drain_seconds: grace period for accepted requests after SIGTERM, in seconds.
+        reload_seconds: interval between checks for changed model files, in seconds.
 
     Raises:
-        ConfigError: one of them is below what it may be.
+        ConfigError: a limit is below its minimum.
     """
 
     max_characters: int = 500_000
@@ -56,14 +58,14 @@ class Limits:
 
     @property
     def most_alternatives(self) -> int:
-        """Alternatives that a request may ask for: those that a beam of `max_beam` holds beside the best."""
+        """Maximum number of alternatives in a request, also limited by a beam of `max_beam`."""
         return min(self.max_alternatives, int(self.max_beam) - 1)
 
     def check_options(self, options: TranslationOptions, search: SearchConfig | None = None) -> None:
-        """Check that options ask for no more than a request may; `search` has the model's settings once they are known.
+        """Check that options are within the limits of a request; `search` has the model's settings once they are known.
 
         Raises:
-            ConfigError: the beam, the samples or the alternatives are too many.
+            ConfigError: there are too many hypotheses, samples or alternatives.
             TooLong: there are too many phrases and terms.
         """
         for name, value, most in (
@@ -72,14 +74,14 @@ class Limits:
             ("num_samples", options.num_samples, self.max_beam),
         ):
             if value > most:
-                raise ConfigError(f"{name} = {value}: this service allows up to {most}")
+                raise ConfigError(f"{name} = {value}: this service allows at most {most}")
         if options.guard and search is not None and not options.num_samples:
             beam = make_safer_settings(search.with_overrides(options.widen_beam(search).search))["beam"]
             if beam > self.max_beam:
                 raise ConfigError(
-                    f"guard = true: tries again with a beam of {beam}, and this service allows up to "
-                    f"{self.max_beam}: ask for a smaller beam"
+                    f"guard = true: retries with a beam of {beam}, and this service allows at most {self.max_beam}: "
+                    "use a smaller beam"
                 )
         num_terms = len(options.require) + len(options.forbid) + len(options.glossary)
         if num_terms > self.max_terms:
-            raise TooLong(f"{num_terms} phrases and terms: this service allows up to {self.max_terms}")
+            raise TooLong(f"{num_terms} phrases and terms: this service allows at most {self.max_terms}")

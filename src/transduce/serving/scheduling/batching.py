@@ -1,4 +1,4 @@
-"""Dynamic batching: jobs of all requests take turns in a queue, and what waits is computed in batches."""
+"""Dynamic batching: the jobs of all requests take turns in a queue, from which batches are formed."""
 
 import asyncio
 import math
@@ -18,18 +18,19 @@ from transduce.serving.scheduling import Limits
 from transduce.translation import batch_by_length
 
 TURN_SIZE = 16
-"""Payloads of a job that are taken before another job has its turn; jobs of no more are not divided, as whoever
-submitted one needs all of its results."""
+"""Maximum number of payloads of a job taken in one turn, before another job's; smaller jobs are not divided, as their
+caller needs all of the results."""
 
 MIN_BATCH_ITEMS = 8
-"""Payloads that are not divided among idle workers: each batch would take almost as long as all of them together."""
+"""Number of payloads up to which a batch is not divided among idle workers, as each part would take almost as long as
+the whole."""
 
 WAIT_SHARE = 0.75
-"""Share of the payloads that were in flight recently, divided by the workers, for which a worker waits, within
-`Limits.max_delay_milliseconds`."""
+"""A worker waits, within `Limits.max_delay_milliseconds`, for this share of the payloads that were in flight recently,
+divided by the number of workers."""
 
 MIN_BATCH_TOKENS = 256
-"""Tokens of a batch, those of all hypotheses, that are taken however long they take to compute."""
+"""Minimum of the batch-size limit in tokens of all hypotheses, however long such a batch takes."""
 
 SPEED_SMOOTHING = 0.1
 """Weight of the last batch in the estimate of the speed."""
@@ -39,16 +40,16 @@ MAX_RETRY_SECONDS = 60
 
 @runtime_checkable
 class BatchTask(Hashable, Protocol):
-    """A kind of computation; payloads of equal tasks are computed together."""
+    """A kind of computation; payloads of equal tasks may be computed in one batch."""
 
     @property
     def width(self) -> int:
-        """Hypotheses of each payload that are computed at a time."""
+        """Hypotheses of each payload that are computed at once."""
         ...
 
     @property
     def has_typical_speed(self) -> bool:
-        """Whether its speed in tokens tells how long as many tokens of other tasks take."""
+        """Whether its speed in tokens per second is used to estimate the time of other tasks."""
         ...
 
     def compute(self, payloads: Sequence[Any]) -> Sequence[Any]:
@@ -57,7 +58,7 @@ class BatchTask(Hashable, Protocol):
 
 
 class Job:
-    """Payloads that were submitted together.
+    """Payloads submitted together by one caller.
 
     Args:
         task: what is computed of them.
@@ -68,18 +69,18 @@ class Job:
     def __init__(self, task: BatchTask, payloads: Sequence[tuple[Any, int]], arrived: float) -> None:
         self.task, self.arrived = task, arrived
         self.waiting = dict.fromkeys(Item(self, payload, num_tokens) for payload, num_tokens in payloads)
-        """The items that are not taken yet. An item refers to its job: the last one that is taken ends that cycle."""
+        """The items not yet taken. An item refers to its job; taking the last one breaks this reference cycle."""
 
 
 class Item:
-    """One payload of a job, and its result."""
+    """A payload of a job, and its result."""
 
-    def __init__(self, job: Job, payload: Any, num_tokens: int) -> None:  # noqa: ANN401 - whatever the task is of
+    def __init__(self, job: Job, payload: Any, num_tokens: int) -> None:  # noqa: ANN401 - of the type of the task's payloads
         self.job, self.payload, self.num_tokens = job, payload, num_tokens
         self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    def set_result(self, result: Any) -> None:  # noqa: ANN401 - whatever the task computes
-        """Set the result, which may be an exception, unless nobody waits for it any more."""
+    def set_result(self, result: Any) -> None:  # noqa: ANN401 - of the type of the task's results
+        """Set the result, which may be an exception, unless the caller was cancelled."""
         if self.result.done():
             return
         if isinstance(result, BaseException):
@@ -89,14 +90,16 @@ class Item:
 
 
 class FairQueue:
-    """Jobs that wait, grouped by equal tasks, from which batches are taken in turns.
+    """Waiting jobs, grouped by equal tasks, from which batches are taken in turns.
 
-    A payload waits for others to be computed with for `max_delay` seconds.
+    A payload waits at most `max_delay` seconds to be batched with others.
     """
 
     def __init__(self, max_delay: float) -> None:
         self._max_delay = max_delay
-        self._groups: dict[BatchTask, dict[Job, None]] = {}  # the least recently served first, and so within each
+        self._groups: dict[
+            BatchTask, dict[Job, None]
+        ] = {}  # the least recently served task first, and within it the least recently served job
         self.num_tokens = 0
         self.num_items = 0
 
@@ -106,13 +109,13 @@ class FairQueue:
         return chain.from_iterable(self._groups.values())
 
     def add(self, job: Job) -> None:
-        """Add a job behind all others."""
+        """Add a job after all others."""
         self._groups.setdefault(job.task, {})[job] = None
         self.num_tokens += sum(item.num_tokens for item in job.waiting)
         self.num_items += len(job.waiting)
 
     def discard(self, job: Job) -> None:
-        """Remove the payloads of a job that still wait."""
+        """Remove the waiting payloads of a job."""
         self._remove(list(job.waiting))
 
     def seconds_until_due(self, now: float) -> float:
@@ -123,12 +126,12 @@ class FairQueue:
     def take_batch(self, max_items: int, max_tokens: int) -> list[Item]:
         """Take the next batch, of equal tasks; nothing if the queue is empty.
 
-        A batch with the last payloads of a job is not filled up with second turns of others, which would only delay it.
-        A job that has had a turn, or as much of one as fits into a batch, comes after all others the next time; a job
-        that got only what others had left over comes first.
+        A batch that completes a job is not filled up with second turns of others, which would only delay it. A job that
+        has had a full turn, or as much of one as fits into a batch, comes last the next time; a job that only got the
+        remaining space of a batch comes first.
 
         Args:
-            max_items: maximum number of items of the batch; up to a turn more, if a job would be divided.
+            max_items: maximum number of items of the batch; exceeded by up to one turn to avoid dividing a job.
             max_tokens: maximum number of tokens of the batch, with all hypotheses; a longer payload is its own batch.
         """
         if not self._groups:
@@ -149,7 +152,7 @@ class FairQueue:
             room -= sum(item.num_tokens for item in taken)
             completes_one = completes_one or len(taken) == len(job.waiting)
             if is_first or len(taken) == len(turn):
-                group[job] = group.pop(job)  # it has had its turn
+                group[job] = group.pop(job)  # the job has had its turn
             if len(taken) < len(turn) or len(batch) >= max_items:
                 break
         self._remove(batch)
@@ -184,10 +187,10 @@ def _take_fitting(items: Sequence[Item], max_tokens: int) -> list[Item]:
 
 
 class Batcher:
-    """Computes jobs in batches on worker threads of its own.
+    """Computes jobs in batches on its worker threads.
 
     Each worker computes on one core and takes the next batch as soon as it has finished one, without waiting for other
-    workers: while it computes, results of other batches are sent and the next requests arrive.
+    workers: while it computes, other results are sent and new requests arrive.
     """
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
@@ -204,13 +207,13 @@ class Batcher:
         metrics.watch_queue(lambda: self._queue.num_tokens, lambda: self._queue.num_items)
 
     def start(self, num_workers: int) -> None:
-        """Start to compute, as many batches at a time as there are workers."""
+        """Start the workers, each of which computes one batch at a time."""
         self._threads = make_single_core_executor(num_workers)
         self._in_flight = deque([0], maxlen=2 * num_workers)
         self._workers = [asyncio.create_task(self._run_worker(self._threads)) for _ in range(num_workers)]
 
     async def stop(self) -> None:
-        """Stop; jobs that are not done raise `Draining`."""
+        """Stop; unfinished jobs raise `Draining`."""
         self._is_stopped = True
         for worker in self._workers:
             worker.cancel()
@@ -222,15 +225,15 @@ class Batcher:
             self._threads.shutdown(wait=False)
 
     async def submit(self, task: BatchTask, payloads: Sequence[tuple[Any, int]]) -> list[Any]:
-        """Return the results of all payloads, in order; if the caller is cancelled, payloads that wait are removed.
+        """Return the results of all payloads, in order; if the caller is cancelled, waiting payloads are removed.
 
         Args:
-            task: what to compute of them.
+            task: the computation.
             payloads: each with its number of tokens.
 
         Raises:
-            QueueFull: too much is waiting.
-            TooLong: there never is room for as much.
+            QueueFull: the queue is full.
+            TooLong: the payloads exceed the capacity of the queue.
             Draining: the batcher was stopped.
             Exception: the first error that computing a payload raised.
         """
@@ -240,7 +243,7 @@ class Batcher:
             raise _make_draining_error()
         num_tokens, limit = sum(num_tokens for _, num_tokens in payloads), self._limits.max_queue_tokens
         if num_tokens > limit // 2:
-            raise TooLong(f"{num_tokens:,} tokens: this service takes up to {limit // 2:,} in a request; divide it")
+            raise TooLong(f"{num_tokens:,} tokens: this service accepts at most {limit // 2:,} per request; split it")
         if num_tokens > (limit - self._queue.num_tokens) // 2:
             raise self.make_queue_full_error()
         job = Job(task, payloads, asyncio.get_running_loop().time())
@@ -253,10 +256,12 @@ class Batcher:
             self._queue.discard(job)
 
     def make_queue_full_error(self) -> QueueFull:
-        """Make the error for a request that finds no room, with the time until what waits now will be done."""
+        """Make the error for a request for which the queue is full, with the estimated time until the queue is
+        empty.
+        """
         seconds = math.ceil(self._queue.num_tokens / self._tokens_per_second)
         seconds = min(max(seconds, 1), MAX_RETRY_SECONDS)
-        return QueueFull(f"too much is waiting to be translated: ask again in {seconds} s", seconds)
+        return QueueFull(f"the queue is full: retry in {seconds} s", seconds)
 
     async def _run_worker(self, threads: ThreadPoolExecutor) -> None:
         while True:
@@ -277,10 +282,10 @@ class Batcher:
                     await self._arrived.wait()
 
     def _take_batch(self) -> list[Item]:
-        """Take what is to be computed now; nothing while more payloads are likely to arrive soon.
+        """Take the next batch; nothing while more payloads are likely to arrive soon.
 
-        They are likely while fewer wait than the idle workers' share of those in flight recently, as a client that just
-        got an answer is about to send its next request. A client that is alone waits for nobody.
+        They are likely while fewer are waiting than the idle workers' share of those recently in flight, as a client
+        that has just received a response often sends its next request. The requests of a single client do not wait.
         """
         queue, num_workers, now = self._queue, len(self._workers), asyncio.get_running_loop().time()
         num_idle = num_workers - self._num_busy
@@ -317,7 +322,7 @@ class Batcher:
     def _adapt_max_tokens(self, num_tokens: int, seconds: float) -> None:
         """Update the batch-size limit from a batch that exceeded `batch_seconds` or was more than half full.
 
-        `seconds` is processor time of the thread: smaller batches do not help if other programs take the processor.
+        `seconds` is processor time of the thread: smaller batches do not help if other programs occupy the processor.
         """
         limits = self._limits
         if seconds > limits.batch_seconds or num_tokens > self._max_tokens / 2:
@@ -326,10 +331,12 @@ class Batcher:
 
 
 def compute_each(task: BatchTask, payloads: Sequence[Any]) -> list[Any]:
-    """Compute the result of each payload; if a batch fails, its halves are computed, so that a payload fails alone."""
+    """Compute the result of each payload; if a batch fails, its halves are computed separately, so that only the faulty
+    payload fails.
+    """
     try:
         return list(task.compute(payloads))
-    except Exception as error:  # noqa: BLE001 - it is the result of the payload
+    except Exception as error:  # noqa: BLE001 - the exception is the result of the payload
         if len(payloads) == 1:
             return [error]
     middle = len(payloads) // 2
@@ -342,10 +349,10 @@ def _compute_timed(task: BatchTask, payloads: Sequence[Any]) -> tuple[list[Any],
 
 
 def _count_padding(lengths: Sequence[int]) -> int:
-    """Count tokens of padding if a model forms batches as a bundle does by default."""
+    """Count the padding tokens of a model that forms batches as a bundle does by default."""
     batches = batch_by_length(lengths, SearchConfig().batch_tokens)
     return sum(len(batch) * max(lengths[index] for index in batch) for batch in batches) - sum(lengths)
 
 
 def _make_draining_error() -> Draining:
-    return Draining("this service is about to end, and did not get to the end of the request")
+    return Draining("the service is stopping and did not finish the request: retry")

@@ -28,13 +28,13 @@ from transduce.translation import (
 )
 
 MAX_PARTS = 8
-"""Parts of a sentence that is longer than the model reads at a time. The parts of an even longer one are computed as
-sentences of their own, so that other requests have their turn in between, and the rest is not computed if the request
-is cancelled."""
+"""Maximum number of parts of a sentence that is longer than the model reads at once. The parts of an even longer one
+are computed as separate sentences, so that other requests have their turn in between, and cancelling the request skips
+the remaining parts."""
 
 MAX_SCORED_TOKENS = 1_024
-"""Tokens of the longer side of a pair to be scored, `</s>` included. A pair is computed as a whole, in time and memory
-that grow with the square of its length: 10 GB and some minutes at 100,000 tokens."""
+"""Maximum number of tokens of the longer side of a pair to be scored, `</s>` included. Time and memory grow with the
+square of the length: 10 GB and several minutes at 100,000 tokens."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TranslatedText(DescribedFields):
     """The translation of one text."""
 
     text: Annotated[str, Field(examples=["Ein Mann fährt Fahrrad. Es ist spät."])]
-    """The best translation, with all that stood between the sentences."""
+    """The best translation, with the text between sentences unchanged."""
 
     score: float | None
     """Score of the best translation, as in `alternatives`."""
@@ -51,7 +51,7 @@ class TranslatedText(DescribedFields):
     """Other translations, best first."""
 
     sentences: tuple[TranslatedSentence, ...]
-    """Sentences; none for markup, and for a text without letter or digit, which is returned unchanged."""
+    """Sentences; none for markup, or for a text without letters or digits, which is returned unchanged."""
 
     source: Annotated[str, Field(examples=["en"])]
     """Language code of the text."""
@@ -61,7 +61,7 @@ class TranslatedText(DescribedFields):
 
     @classmethod
     def join(cls, document: Document, sentences: tuple[TranslatedSentence, ...], source: str) -> "TranslatedText":
-        """Join translations of a document's sentences: the k-th alternative is made of the k-th of each sentence."""
+        """Join translations of a document's sentences: the k-th alternative consists of the k-th of each sentence."""
         depth = min((len(sentence.translations) for sentence in sentences), default=1)
         best, *others = (_join_rank(document, sentences, rank) for rank in range(depth))
         return cls(best.text, best.score, tuple(others), sentences, source, 1.0)
@@ -100,7 +100,7 @@ class TranslationTask:
         )
         return [
             Unsatisfiable(
-                f"no translation of {line.source!r:.80} meets the constraints, or it is too long for constraints"
+                f"no translation of {line.source!r:.80} meets the constraints, or the text is too long for constraints"
             )
             if line.has_failed
             else sentence
@@ -114,7 +114,7 @@ class ScoringTask:
 
     model: LoadedModel
     width: int = 1
-    has_typical_speed: bool = False  # it does not search
+    has_typical_speed: bool = False  # scoring does not search
 
     def compute(self, pairs: Sequence[EncodedPair]) -> list[PairScore]:
         """Score pairs."""
@@ -123,7 +123,9 @@ class ScoringTask:
 
 @dataclass(frozen=True)
 class InspectionTask:
-    """Inspection of what one model computes for a sentence, until `is_over` says that nobody waits for it any more."""
+    """Inspection of what one model computes for a sentence, until `is_over` returns true: the request was cancelled or
+    its deadline passed.
+    """
 
     model: LoadedModel
     is_over: Event = field(default_factory=Event, compare=False)
@@ -140,7 +142,7 @@ class InspectionTask:
 
 def _check_waiting(is_over: Event, what: str) -> None:
     if is_over.is_set():
-        raise DeadlineExceeded(f"nobody waits for {what} any more")
+        raise DeadlineExceeded(f"request cancelled before {what} finished")
 
 
 @dataclass(frozen=True)
@@ -162,14 +164,14 @@ class PreparedTexts:
 def prepare_texts(
     model: LoadedModel, texts: Sequence[str], options: TranslationOptions, is_over: Event | None = None
 ) -> PreparedTexts:
-    """Divide texts into sentences, as the options say, and encode these.
+    """Split texts into sentences, according to the options, and encode them.
 
-    An address, tag or placeholder of more than `MAX_PARTS` parts is in none of them, and is kept as it is.
+    An address, tag or placeholder of more than `MAX_PARTS` parts is not part of any sentence, and is kept unchanged.
 
     Raises:
-        DeadlineExceeded: nobody waits for the texts any more, as `is_over` says.
-        ConfigError: options contradict each other, the model or its engine does not have them, or the prefix has more
-            tokens than the model reads at a time: each takes a step of the search.
+        DeadlineExceeded: `is_over` returned true.
+        ConfigError: options contradict each other, are not supported by the model or engine, or the prefix has more
+            tokens than the model reads at once: each takes a step of the search.
     """
     model.make_line_translator(options)
     if options.align:
@@ -184,9 +186,9 @@ def prepare_texts(
         return translator.fits(part)
 
     def divide(sentence: str) -> list[str]:
-        """Divide a sentence of more than `MAX_PARTS` parts into parts that the model reads as a whole."""
+        """Split a sentence of more than `MAX_PARTS` parts into parts that the model reads as a whole."""
         check_waiting()
-        is_short = len(sentence.encode("utf-8", "replace")) <= max_tokens  # a token has at least a byte
+        is_short = len(sentence.encode("utf-8", "replace")) <= max_tokens  # a token has at least one byte
         if is_short or tokenizer.split_language(sentence)[0]:
             return [sentence]
         ids = known[sentence] = tokenizer.encode(sentence)
@@ -198,7 +200,7 @@ def prepare_texts(
     for text in texts:
         check_waiting()
         document = split_document(text, model.info.source) if options.splits_texts else _make_single_sentence(text)
-        if not (options.prefix or options.require):  # else parts have no translation of their own
+        if not (options.prefix or options.require):  # otherwise the parts cannot be translated separately
             document = subdivide_document(document, divide)
         documents.append(document)
     sentences = [sentence for document in documents for sentence in document.sentences]
@@ -220,14 +222,14 @@ def prepare_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tuple
     for number, (_, num_tokens) in enumerate(prepared, start=1):
         if num_tokens > MAX_SCORED_TOKENS:
             raise TooLong(
-                f"pair {number} has {num_tokens:,} tokens on a side: this service scores up to {MAX_SCORED_TOKENS:,} "
-                f"as a whole; divide it into sentences"
+                f"pair {number} has {num_tokens:,} tokens on a side: this service scores at most "
+                f"{MAX_SCORED_TOKENS:,}; split it into sentences"
             )
     return prepared
 
 
 def _make_single_sentence(text: str) -> Document:
-    """Make a document with the text as its only sentence, or with none if it has no letter or digit."""
+    """Make a document with the text as its only sentence, or with none if it has no letters or digits."""
     stripped = text.strip()
     if not any(map(str.isalnum, stripped)):
         return Document((), (text,))

@@ -1,6 +1,5 @@
-"""The checks that find what is wrong with a run: with its settings, its text, what it learns, and its translations.
-
-docs/experiments.md has the figures of healthy and of ill runs that their thresholds go by.
+"""Checks that detect problems of a run: in its settings, its text, its learning and its translations. The thresholds
+are based on measurements of healthy and faulty runs in docs/experiments.md.
 """
 
 import math
@@ -22,12 +21,12 @@ from transduce.training.updater import peak_rate
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong with a run, or no longer is."""
+    """A problem of a run, or the end of one."""
 
     name: str
     """Name of the problem; the same in every run."""
     text: str
-    """The problem, its most likely cause and the setting to change; or why the problem is over."""
+    """The problem, its most likely cause and the setting to change; or why the problem has ended."""
     is_over: bool = False
     """Whether this is the end of an earlier finding of that name."""
 
@@ -68,7 +67,7 @@ class RunHistory:
 
 
 Check = Callable[[RunHistory], str | None]
-"""A pure function: the text of a finding if a run has a problem, or if a problem is over; None otherwise."""
+"""A pure function: the text of a finding if a run has a problem, or if a problem has ended; None otherwise."""
 
 
 def relative_step(config: RunConfig) -> float:
@@ -84,35 +83,35 @@ SAME_LANGUAGE = 0.5
 """`similarity` from which two texts count as one language."""
 
 LARGEST_STEP = 0.1
-"""`relative_step` from which the learning rate is too high: three times that of the boldest preset."""
+"""`relative_step` from which the learning rate is too high: three times the highest of all presets."""
 
 MOST_DROPOUT = 0.5
-"""Dropout above which more of every sub-layer's output is lost than is left."""
+"""Dropout above which most of every sub-layer's output is dropped."""
 
 USUAL_STEP = 0.02
 """The `relative_step` of the rate that is proposed."""
 
 
 def find_unrelated_pairs(run: RunHistory) -> str | None:
-    """Find sources and targets that are no translations of each other: shuffled, sorted, or shifted by a line."""
+    """Find sources and targets that are not translations of each other: shuffled, sorted, or shifted by a line."""
     blocks, unrelated = run.text.get("num_blocks", 0), run.text.get("unrelated_blocks", 0)
     if not unrelated:
         return None
     where = f", first after pair {run.text['first_unrelated']:,} of those kept" if unrelated < blocks else ""
     return (
-        f"in {unrelated} of {blocks} stretches of the training text{where}, words of source and target come together "
-        f"no more often than by chance, or less often than those of neighbouring lines: such pairs are no translations "
-        f"of each other. The most likely cause is a file that was shuffled or sorted, or has a line more or less than "
-        f"the other: compare data.source and data.target line by line"
+        f"in {unrelated} of {blocks} stretches of the training text{where}, words of source and target co-occur no "
+        "more often than by chance, or less often than those of neighbouring lines: such pairs are not translations "
+        "of each other. The most likely cause is a file that was shuffled or sorted, or has one line more or less than "
+        "the other: compare data.source and data.target line by line"
     )
 
 
 def find_swapped_validation(run: RunHistory) -> str | None:
-    """Find validation text whose sources are in the language of the training targets, and the other way round."""
+    """Find validation text whose sources are in the language of the training targets, and vice versa."""
     if not _is_swapped(run):
         return None
     return (
-        "the sides of the validation text are the other way round than those of the training text: swap "
+        "the sides of the validation text are swapped relative to the training text: swap "
         "data.validation_source and data.validation_target, or the columns of data.validation_pairs"
     )
 
@@ -128,10 +127,11 @@ def find_foreign_validation(run: RunHistory) -> str | None:
         f"the {side}s of the validation text ({run.text[f'{side}_similarity']:.2f})" for side in foreign
     )
     return (
-        f"{found} hardly resemble those of the training text: text of the same kind has a likeness of about 1, and "
+        f"{found} hardly resemble those of the training text: text of the same kind has a similarity of about 1, and "
         f"other text in the same language one above {SAME_LANGUAGE}. The most likely cause is another language; scores "
-        f"would then not tell which model is best: give other text as "
-        f"{' and '.join(f'data.validation_{side}' for side in foreign)}, or leave it out and training text is held out"
+        "would then not show which model is best: give other text as "
+        f"{' and '.join(f'data.validation_{side}' for side in foreign)}, or leave it out, so that training text is "
+        "held out"
     )
 
 
@@ -148,7 +148,7 @@ def _is_swapped(run: RunHistory) -> bool:
 
 
 def find_high_rate(run: RunHistory) -> str | None:
-    """Find a learning rate with which every update replaces a good part of the weights."""
+    """Find a learning rate with which every update changes a large part of the weights."""
     step, training = relative_step(run.config), run.config.training
     if step < LARGEST_STEP:
         return None
@@ -167,31 +167,31 @@ def find_high_rate(run: RunHistory) -> str | None:
 
 
 def find_strong_dropout(run: RunHistory) -> str | None:
-    """Find dropout that leaves less than half of what a layer computes."""
+    """Find dropout that leaves less than half of a layer's output."""
     dropout = run.config.model.dropout
     if dropout <= MOST_DROPOUT:
         return None
     return (
-        f"model.dropout = {dropout:g} is too strong: {dropout:.0%} of what each layer computes is lost, and the "
-        f"network learns little more than how frequent each token is. 0.1 to 0.3 train well: set it to one of these"
+        f"model.dropout = {dropout:g} is too strong: {dropout:.0%} of each layer's output is dropped, and the network "
+        "learns little more than token frequencies. 0.1 to 0.3 train well: choose a value in this range"
     )
 
 
 NUM_MEASUREMENTS = 4
-"""Number of measurements in a row that have to agree before something is found."""
+"""Number of consecutive measurements that must agree for a finding."""
 
 FEWEST_UPDATES = 400
-"""Update before which no check finds that a model has not learned something. A longer warm-up is waited for, too, up to
-a tenth of the run."""
+"""Update before which no check reports that a model has failed to learn. Checks also wait for a longer warm-up, up to a
+tenth of the run."""
 
 AT_UNIGRAM = 0.25
-"""Nats below the unigram loss from which a model has learned more than how frequent tokens are."""
+"""Nats below the unigram loss from which a model has learned more than token frequencies."""
 
 LEARNED_THRESHOLD = 0.5
-"""Nats below the unigram loss from which a model could have learned from the source, too."""
+"""Nats below the unigram loss from which a model could also have learned from the source."""
 
 NO_INFLUENCE = 0.002
-"""Nats a token that the right source is worth at most, for better or worse, if the model takes no notice of it."""
+"""Maximum effect of the right source on the loss, in nats per token, if the model ignores it."""
 
 UNIFORM = 0.999
 """Entropy of attention, as a share of that of uniform attention, above which a head counts as uniform."""
@@ -200,13 +200,13 @@ SHARP_ENTROPY_THRESHOLD = 0.95
 """Entropy below which a head no longer counts as uniform."""
 
 FEWEST_PAIRS = 8
-"""Pairs of a sample that suffices to find that a model ignores the source."""
+"""Minimum number of pairs of a sample for finding that a model ignores the source."""
 
 SIGNIFICANCE_SIGMAS = 3.0
 """Standard errors from which the gain by the right source is significant."""
 
 LATE_UPDATES = 1500
-"""Updates after which a model should have learned something from the source, however slowly it began."""
+"""Updates after which any model should have learned from the source, however slowly it began."""
 
 LOSS_RISE_THRESHOLD = 0.3
 """Nats from which a loss counts as rising."""
@@ -215,11 +215,11 @@ FALLING = 0.1
 """Nats from which a loss counts as falling over `NUM_MEASUREMENTS` measurements."""
 
 STRONG_DROPOUT = 0.4
-"""Dropout from which it is named as the most likely cause: more than models of this kind are trained with."""
+"""Dropout from which it is reported as the most likely cause: above the usual values."""
 
 
 def find_unigram_loss(run: RunHistory) -> str | None:
-    """Find a loss that is no better than that of a model which knows only how frequent each token is."""
+    """Find a loss that is no better than that of a unigram model."""
     unigram = run.text.get("unigram_loss")
     if unigram is None or is_foreign(run) or _is_early(run):
         return None
@@ -227,8 +227,8 @@ def find_unigram_loss(run: RunHistory) -> str | None:
     if lowest < unigram - AT_UNIGRAM:
         return None
     return (
-        f"after {run.source_uses[-1]['update']:,} updates the loss ({lowest:.2f}) is no better than that of a model "
-        f"that knows nothing but how frequent each token is ({unigram:.2f} nats a token): {_cause_of_no_learning(run)}"
+        f"after {run.source_uses[-1]['update']:,} updates the loss ({lowest:.2f}) is no better than that of a unigram "
+        f"model, which knows only token frequencies ({unigram:.2f} nats per token): {_cause_of_no_learning(run)}"
     )
 
 
@@ -243,7 +243,7 @@ def find_end_of_unigram_loss(run: RunHistory) -> str | None:
 
 
 def find_ignored_source(run: RunHistory) -> str | None:
-    """Find a model that has learned what targets look like, but for which the source makes no difference."""
+    """Find a model that has learned the target language, but ignores the source."""
     if not _should_use_source(run) or run.source_uses[-1]["num_pairs"] < FEWEST_PAIRS:
         return None
     recent = run.source_uses[-NUM_MEASUREMENTS:]
@@ -257,7 +257,7 @@ def find_ignored_source(run: RunHistory) -> str | None:
         f"the model ignores the source: after {look['update']:,} updates its loss is {look['loss']:.3f} with the right "
         f"source and {look['shuffled_loss']:.3f} with that of another pair, and its attention to the source has "
         f"{look['attention_entropy']:.0%} of the entropy of uniform attention. It learns to write the target language, "
-        f"and not to translate. {_cause_of_ignorance(run)}"
+        f"but not to translate. {_cause_of_ignorance(run)}"
     )
 
 
@@ -266,7 +266,8 @@ def find_end_of_ignored_source(run: RunHistory) -> str | None:
     if len(run.source_uses) < 2 or not all(_uses_source(look) for look in run.source_uses[-2:]):
         return None
     return (
-        f"the model now uses the source: the right one lowers the loss by {_gain(run.source_uses[-1]):.3f} nats a token"
+        f"the model now uses the source: the right one lowers the loss by {_gain(run.source_uses[-1]):.3f} nats per "
+        "token"
     )
 
 
@@ -279,7 +280,7 @@ def find_uniform_attention(run: RunHistory) -> str | None:
         return None
     return (
         f"attention to the source is uniform in all heads (even the sharpest has {sharpest:.1%} of the entropy of "
-        f"uniform attention): the model sees the source at best as a bag of words, in no order. "
+        f"uniform attention): the model sees the source at best as an unordered bag of words. "
         f"{_cause_of_ignorance(run)}"
     )
 
@@ -293,7 +294,7 @@ def find_end_of_uniform_attention(run: RunHistory) -> str | None:
 
 
 def find_rising_loss(run: RunHistory) -> str | None:
-    """Find a loss that was lower before, on training text, too."""
+    """Find a loss that was lower before, also on training text."""
     if len(run.source_uses) <= NUM_MEASUREMENTS or len(run.training) <= NUM_MEASUREMENTS:
         return None
     before, now = _lowest_loss(run.source_uses[:-2]), _lowest_loss(run.source_uses[-2:])
@@ -304,8 +305,8 @@ def find_rising_loss(run: RunHistory) -> str | None:
     ):
         return None
     return (
-        f"the loss rises: from {before:.2f} at its lowest to {now:.2f} after {run.source_uses[-1]['update']:,} "
-        f"updates, on training text, too. The most likely cause is the learning rate: {_lower_rate(run)}"
+        f"the loss rises: from {before:.2f} at its lowest to {now:.2f} after {run.source_uses[-1]['update']:,}updates, "
+        f"also on training text. The most likely cause is the learning rate: {_lower_rate(run)}"
     )
 
 
@@ -322,7 +323,7 @@ def _is_early(run: RunHistory) -> bool:
 
 
 def _should_use_source(run: RunHistory) -> bool:
-    """Whether the model has learned so much that it should use the source, as far as the text lets it."""
+    """Whether the model has learned enough that it should use the source, if the text allows it."""
     unigram = run.text.get("unigram_loss")
     if unigram is None or is_foreign(run) or find_unrelated_pairs(run) is not None or _is_early(run):
         return False
@@ -368,12 +369,12 @@ def _cause_of_ignorance(run: RunHistory) -> str:
         return f"The most likely cause is the learning rate: {_lower_rate(run)}"
     if model.norm_order == "post":
         return (
-            'The most likely cause is model.norm_order = "post", with which small networks may never get beyond this: '
+            'The most likely cause is model.norm_order = "post", with which small networks may never improve: '
             'set it to "pre", or try a lower model.dropout or another training.learning_rate'
         )
     return (
-        "The most likely causes are pairs that are no translations of each other, too strong dropout (model.dropout) "
-        "and a rate that does not suit (training.learning_rate); in changed code, attention to the source whose "
+        "The most likely causes are pairs that are not translations of each other, too strong dropout (model.dropout) "
+        "and an unsuitable learning rate (training.learning_rate); in modified code, attention to the source whose "
         "weights get no gradient"
     )
 
@@ -392,14 +393,14 @@ FAR_AHEAD = 0.5
 """Share of the teacher-forced accuracy that the `token_f1` of a model's own translations has to reach."""
 
 ALIKE = 0.5
-"""Share of sources with the same translation, from which a model counts as writing one output for everything."""
+"""Share of sources with the same translation, from which a model counts as writing the same output for all sources."""
 
 REPETITIVE = 0.5
-"""Share of translations that repeat themselves from which a model counts as repetitive: of a healthy but young model of
-news it was 0.32, and of a small model of captions 0.03."""
+"""Share of translations that repeat themselves from which a model counts as repetitive: it was 0.32 for a healthy news
+model early in training, and 0.03 for a small model of captions."""
 
 NUM_WORSE = 3
-"""Number of validations in a row that have to be worse than the best before a model counts as overfitted."""
+"""Number of consecutive validations that must be worse than the best for a model to count as overfitted."""
 
 OVERFITTED = 0.1
 """Nats by which the loss of these validations has to be above the lowest."""
@@ -409,13 +410,15 @@ STILL = 0.01
 
 
 def find_one_output(run: RunHistory) -> str | None:
-    """Find a model that writes the same for most sources, in two validations in a row, though it is no longer young."""
+    """Find a model that writes the same for most sources, in two consecutive validations after the early phase of
+    training.
+    """
     if (share := _lasting_share(run, "commonest_share", ALIKE)) is None:
         return None
     return (
-        f"{share:.0%} of the validation text's sources have one and the same translation: the "
-        f"model writes what is frequent, whatever it reads. The usual causes: training.learning_rate is too high, "
-        f"model.dropout too strong, or most pairs of the training text have the same target"
+        f"{share:.0%} of the validation text's sources have the same translation: the model writes frequent text "
+        "regardless of the source. The usual causes: training.learning_rate is too high, model.dropout too strong, or "
+        "most pairs of the training text have the same target"
     )
 
 
@@ -428,13 +431,15 @@ def find_end_of_one_output(run: RunHistory) -> str | None:
 
 
 def find_repetition(run: RunHistory) -> str | None:
-    """Find a model whose translations repeat themselves, in two validations in a row, though it is no longer young."""
+    """Find a model whose translations repeat themselves, in two consecutive validations after the early phase of
+    training.
+    """
     if (share := _lasting_share(run, "repetition_share", REPETITIVE)) is None:
         return None
     return (
         f"{share:.0%} of the translations repeat themselves. The usual causes: too little "
-        f"training (raise training.updates) or too little text; training text with such repetitions. For the time "
-        f"being, translate with --guard or --no-repeat-ngram 3"
+        "training (raise training.updates) or too little text; training text with such repetitions. Meanwhile, "
+        "translate with --guard or --no-repeat-ngram 3"
     )
 
 
@@ -447,16 +452,16 @@ def find_end_of_repetition(run: RunHistory) -> str | None:
 def find_exposure_bias(run: RunHistory) -> str | None:
     """Find a teacher-forced accuracy far above the `token_f1` of the model's own translations.
 
-    Two validations in a row have to show it, as young models repeat themselves for a while.
+    Two consecutive validations must show it, as models repeat themselves for a while early in training.
     """
     last = run.validations[-2:]
     if len(last) < 2 or not all(map(_is_ahead, last)):
         return None
     return (
-        f"{last[-1]['accuracy']:.0%} of the validation text's tokens are predicted right with those before them at "
-        f"hand, but the model's own translations have {last[-1]['token_f1']:.0%} of them. The usual causes: in changed "
-        f"code, a mask that lets the decoder see the token it has to predict; a tokenizer other than the model's; too "
-        f"little training, so that one mistake leads to the next (exposure bias)"
+        f"{last[-1]['accuracy']:.0%} of the validation text's tokens are predicted correctly given those before them, "
+        f"but the model's own translations contain only {last[-1]['token_f1']:.0%} of them. The usual causes: in "
+        "modified code, a mask that lets the decoder see the token it has to predict; a tokenizer other than the "
+        "model's; too little training, so that one mistake leads to the next (exposure bias)"
     )
 
 
@@ -465,7 +470,7 @@ def find_end_of_exposure_bias(run: RunHistory) -> str | None:
     last = run.validations[-1]
     if last.get("accuracy", 0.0) < LEARNING or _is_ahead(last):
         return None
-    return f"the model's own translations now have {last['token_f1']:.0%} of the references' tokens"
+    return f"the model's own translations now contain {last['token_f1']:.0%} of the references' tokens"
 
 
 def find_overfitting(run: RunHistory) -> str | None:
@@ -495,9 +500,8 @@ def find_end_of_overfitting(run: RunHistory) -> str | None:
 
 
 def _lasting_share(run: RunHistory, name: str, least: float) -> float | None:
-    """A figure of the last validation, if it is at least `least` in the last two and the model is no longer young.
-
-    That is by its accuracy, or in the second half of the run once the loss hardly falls any more.
+    """A figure of the last validation, if it is at least `least` in the last two and the early phase of training is
+    over: by the accuracy, or in the second half of the run when the loss hardly falls.
     """
     last = run.validations[-2:]
     if len(last) < 2 or any(line.get(name, 0.0) < least for line in last):
@@ -533,11 +537,11 @@ CHECKS: Mapping[str, tuple[Check, Check | None]] = {
     "exposure bias": (find_exposure_bias, find_end_of_exposure_bias),
     "overfitting": (find_overfitting, find_end_of_overfitting),
 }
-"""For every problem, the check that finds it, and the check that finds that it is over, if it can be."""
+"""For every problem, the check that finds it, and the check that finds its end, if it can end."""
 
 
 def new_findings(config: RunConfig, lines: Sequence[Line]) -> list[Finding]:
-    """Findings after the last of these lines of metrics.jsonl that they do not contain yet.
+    """Findings after the last of these lines of metrics.jsonl that are not yet in them.
 
     Every problem is found once, and its end once. A pure function: a resumed run has the same findings.
     """
@@ -555,7 +559,7 @@ def new_findings(config: RunConfig, lines: Sequence[Line]) -> list[Finding]:
 
 @dataclass
 class Diagnosis:
-    """Measures a run from time to time, and reports and logs what is wrong with it.
+    """Measures a run at intervals, and reports and logs its problems.
 
     `log` writes figures of a kind to metrics.jsonl.
     """
@@ -575,7 +579,7 @@ class Diagnosis:
     def measure(self, model: Transformer, update: int, ranks: Ranks) -> None:
         """Measure whether the model uses the source, if that is due after this update, and report new findings.
 
-        The model stays as it is. All ranks call this together; the first one measures.
+        The model is unchanged. All ranks call this together; the first one measures.
         """
         if update % (MEASURE_EVERY if update <= YOUNG else LATER_EVERY):
             return

@@ -1,4 +1,4 @@
-"""Figures that checks go by: of the text before the first update, and of what the model does with the source."""
+"""Measurements for the checks: of the text before the first update, and of the model's use of the source."""
 
 import math
 from collections import Counter
@@ -23,13 +23,13 @@ BLOCK = 1000
 MOST_BLOCKS = 20
 
 COUNTED_TOKENS = 200
-"""Tokens of each side, the most frequent ones, whose co-occurrence is counted."""
+"""Number of the most frequent tokens of each side whose co-occurrence is counted."""
 
 FEWEST_SENTENCES = 5
-"""Sentences of a block that have to contain a token, and that must not, for it to count."""
+"""Minimum number of sentences of a block with a token, and without it, for the token to count."""
 
 LEAST_IN_COMMON = 0.1
-"""Share of the trigrams' distribution that sentences of one text have in common with its others; less in tiny texts."""
+"""Overlap of the trigram distributions of sentences of one text with its others; lower in tiny texts."""
 
 MOST_SENTENCES = 500
 """Sentences of the validation text that are compared with the training text."""
@@ -40,8 +40,8 @@ class TextFigures:
     """Figures of training and validation text, before the first update."""
 
     unigram_loss: float
-    """Entropy of the training targets' tokens without regard to their order, in nats a token: the loss of a model that
-    knows how frequent each token is, and nothing else."""
+    """Unigram entropy of the training targets, in nats per token: the loss of a model that knows only token
+    frequencies."""
     num_blocks: int
     """Blocks of neighbouring training pairs that `pair_association` was measured in, spread over the training text."""
     unrelated_blocks: int
@@ -119,11 +119,11 @@ def entropy(counts: Mapping[int, int]) -> float:
 
 
 def pair_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> float:
-    """How much more often tokens of source and target occur together in these pairs than they would by chance.
+    """How much more often tokens of source and target co-occur in these pairs than by chance.
 
     For every frequent source token and every frequent target token, it is n times the squared correlation of their
     occurrence in the n pairs (n phi squared, the chi-squared statistic of a two by two table). The mean over all such
-    couples is about 1 for unrelated pairs, and grows with n for related ones. 1 where there is too little text.
+    couples is about 1 for unrelated pairs, and grows with n for related ones. 1 if there is too little text.
     """
     source_presence, target_presence = _make_presence_matrix(sources), _make_presence_matrix(targets)
     if not source_presence.size or not target_presence.size:
@@ -135,7 +135,7 @@ def pair_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequenc
 def neighbours_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> float:
     """`pair_association` of each source with the target before or after its own, whichever is higher.
 
-    Where neighbouring lines share a topic, pairs that are a line apart are related, but less than translations.
+    Where neighbouring lines share a topic, pairs that are one line apart are related, but less than translations.
     """
     return max(pair_association(sources[1:], targets[:-1]), pair_association(sources[:-1], targets[1:]))
 
@@ -157,9 +157,8 @@ def _make_presence_matrix(sentences: Sequence[Sequence[int]]) -> Float[np.ndarra
 def similarity(texts: Sequence[str], others: Sequence[str]) -> float:
     """Similarity of the character trigrams of `texts` to those of `others`; about 1 for text of the same kind.
 
-    It is the share that the two distributions have in common, divided by the share that as many sentences of `others`
-    have in common with the rest of them, as few sentences never have all trigrams of a language. 1 where `others` are
-    too few.
+    The overlap of the two distributions, divided by the overlap of equally many sentences of `others` with the rest of
+    `others`, as few sentences never contain all trigrams of a language. 1 if `others` are too few.
     """
     step = max(2, len(others) // max(1, len(texts)))
     held_out, rest = others[::step], [text for index, text in enumerate(others) if index % step]
@@ -202,11 +201,11 @@ class SourceUse:
     """Figures of one measurement of the model, on a small sample of the validation text, without dropout."""
 
     loss: float
-    """Cross-entropy with the right sources, in nats a target token."""
+    """Cross-entropy with the right sources, in nats per target token."""
     shuffled_loss: float
     """Cross-entropy with the source of another pair, of about the same length."""
     gain_error: float
-    """Standard error of the difference of the two, by how it differs from pair to pair."""
+    """Standard error of the difference of the two, from its variation between pairs."""
     attention_entropy: float
     """Entropy of the attention to the source over that of uniform attention, from 0 to 1; the mean of all positions,
     heads and layers."""
@@ -217,7 +216,7 @@ class SourceUse:
 
 
 class SourceProbe:
-    """Measures the use of the source on a small sample of the validation text `pairs`, which is always the same."""
+    """Measures the use of the source on a small sample of the validation text `pairs`, which is fixed."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, dtype: torch.dtype) -> None:
         step = max(1, len(pairs) // MOST_PAIRS)
@@ -235,7 +234,7 @@ class SourceProbe:
 
     @torch.inference_mode()
     def measure(self, model: Transformer) -> SourceUse:
-        """Measure the model, whose mode and weights stay as they are."""
+        """Measure the model; its mode and weights are unchanged."""
         batch = self.batch.to(next(model.parameters()).device)
         was_training = model.training
         model.eval()

@@ -1,7 +1,7 @@
 """Training one model in several processes: the ranks that torchrun starts, or this process alone.
 
-The model is copied to each of them (DDP), or each has a part of every tensor (FSDP2; Zhao et al. 2023). Sharded tensors
-are recognised by a method of theirs, as importing their class takes half a second even where there is one device.
+Each has a copy of the model (DDP), or a shard of every tensor (FSDP2; Zhao et al. 2023). Sharded tensors are recognised
+by one of their methods, as importing their class takes half a second.
 """
 
 import gc
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that train one model. All of them must call the same methods in the same order.
+    """A process among those that train one model. All of them must call the same methods in the same order.
 
     All tensors given to its methods lie on the CPU.
     """
@@ -43,7 +43,7 @@ class Ranks:
     size: int = 1
     """Number of processes."""
     launcher: int = 0
-    """Process id of torchrun; 0 if it is not known."""
+    """Process id of torchrun; 0 if unknown."""
 
     @property
     def is_first(self) -> bool:
@@ -96,7 +96,7 @@ class Ranks:
         self.max(0)
 
     def call_first_rank_first(self, make: Callable[[], Result]) -> Result:
-        """Call `make` on the first rank, then on the others, which find on the disk what the first has written."""
+        """Call `make` on the first rank, then on the others, which find the files written by the first."""
         if not self.is_first:
             self.barrier()
         result = make()
@@ -105,10 +105,10 @@ class Ranks:
         return result
 
     def select_device(self, device: torch.device) -> torch.device:
-        """The device that this rank computes on: each rank of a machine has a GPU of its own.
+        """The device that this rank computes on: each rank of a machine has its own GPU.
 
         Raises:
-            ConfigError: there are more ranks than GPUs, or the device cannot be one of several.
+            ConfigError: there are more ranks than GPUs, or the type of device does not support several ranks.
         """
         if self.size == 1 or device.type == "cpu":
             return device
@@ -117,7 +117,7 @@ class Ranks:
         number = int(os.environ["LOCAL_RANK"])
         if number >= torch.cuda.device_count():
             raise ConfigError(
-                f"rank {self.rank} needs GPU {number} of this machine, counted from 0, and it has "
+                f"rank {self.rank} needs GPU {number} of this machine, counted from 0, but it has "
                 f"{torch.cuda.device_count()}: give torchrun a lower --nproc-per-node"
             )
         torch.cuda.set_device(number)
@@ -139,7 +139,7 @@ def connect_ranks() -> Iterator[Ranks]:
     An error of one rank ends all of them, and only that rank raises it.
 
     Raises:
-        ConfigError: torchrun is set up so that it cannot restart what fails on one of several machines.
+        ConfigError: torchrun is configured such that workers restarted on one of several machines cannot rendezvous.
         EndedElsewhere: another rank has ended first.
         TrainingError: another rank was killed.
     """
@@ -169,8 +169,8 @@ def connect_ranks() -> Iterator[Ranks]:
             raise EndedElsewhere from error
         if _is_lost_connection(error):
             raise TrainingError(
-                f"rank {rank} has lost another rank, which ended without a word; started again, the run goes on from "
-                f"its last checkpoint, as torchrun does by itself with --max-restarts"
+                f"rank {rank} has lost another rank, which exited without an error message; the same command resumes "
+                "from the last checkpoint, as torchrun --max-restarts does automatically"
             ) from error
         raise
     # A sharded model is a cycle of references, which holds the connection: see above.
@@ -196,12 +196,12 @@ def _find_other_ranks() -> tuple[Store, int, int]:
             raise EndedElsewhere
         raise ConfigError(
             "on several machines, torchrun --max-restarts needs --rdzv-backend=c10d and in its environment "
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: otherwise, what it starts anew does not find each other"
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: otherwise restarted workers cannot rendezvous"
         )
     store, rank, size = next(rendezvous("env://", timeout=LONGEST_WAIT))
     if is_kept:
         # The store outlives the processes, and restarted ones would find the addresses of those that failed. Each
-        # machine counts starts for itself: hence the error above.
+        # machine counts restarts separately: hence the error above.
         store = PrefixStore(f"start {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
     return store, rank, size
 
@@ -217,7 +217,7 @@ def wrap_for_distributed(
     """Wrap `module` so that every backward pass ends in the mean gradient of all ranks; a single rank needs no wrapper.
 
     `module` contains `model`, takes a `Batch`, and returns a tuple that begins with the loss. With `sharding` "fsdp",
-    each rank keeps its part of every parameter of `model`.
+    each rank keeps its shard of every parameter of `model`.
     """
     if ranks.size == 1:
         return module
@@ -240,7 +240,7 @@ def wrap_for_distributed(
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether each rank holds only a part of the weights."""
+    """Whether each rank holds only a shard of the weights."""
     return any(hasattr(parameter, "full_tensor") for parameter in module.parameters())
 
 
@@ -258,7 +258,7 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 
 def distribute_like(tensor: Tensor, own: Tensor) -> Tensor:
-    """This rank's part of an unsharded `tensor` if `own` is sharded; otherwise all of it, on the device of `own`."""
+    """This rank's shard of an unsharded `tensor` if `own` is sharded; otherwise all of it, on the device of `own`."""
     tensor = tensor.to(own.device)
     if not (hasattr(own, "device_mesh") and hasattr(own, "placements")):
         return tensor

@@ -3,8 +3,8 @@
 Micro-batches are parts of a batch whose gradients are summed. Sequential ones are computed one after the other, in less
 memory than the whole batch; parallel ones at the same time, each by a process.
 
-Threads that share every operation wait for each other a thousand times an update, processes with a micro-batch each
-once (docs/decisions/0019). Their weights are shared memory; batches and figures travel through pipes.
+Threads that share every operation synchronise a thousand times per update, processes with one micro-batch each once
+(docs/decisions/0019). Their weights are shared memory; batches and figures travel through pipes.
 """
 
 import gc
@@ -76,7 +76,7 @@ def batch_stream(
         store = load_epoch_store(prepared, text, training, place.epoch, ranks)
         seen = select_epoch_pairs(prepared, training.seed, place.epoch)
         plan = plan_batches(store.lengths, planned_ranks * training.batch_tokens, training.seed, place.epoch, seen)
-        del seen  # 4 bytes a pair
+        del seen  # 4 bytes per pair
         shares = [rows[ranks.rank :: ranks.size] if ranks.rank < len(rows) else rows[:1] for rows in plan]
         for number, batch in enumerate(read_batches(store, shares, place.batch, pad_id), start=place.batch + 1):
             has_share = ranks.rank < len(plan[number - 1])
@@ -95,7 +95,7 @@ def load_epoch_store(
 def split_into_sequential_micro_batches(
     batches: Sequence[Batch], most_tokens: int, ranks: Ranks = ALONE
 ) -> list[Batch]:
-    """Split `batches` into micro-batches of at most `most_tokens` a side, to be computed one after the other.
+    """Split `batches` into micro-batches of at most `most_tokens` per side, to be computed one after the other.
 
     Their number is the same on every rank: one that has fewer than another repeats its last, with its loss masked.
     """
@@ -104,7 +104,7 @@ def split_into_sequential_micro_batches(
 
 
 LEAST_TOKENS = 300
-"""Fewest tokens on either side of a parallel micro-batch; smaller ones were not measured."""
+"""Minimum number of tokens on either side of a parallel micro-batch; smaller ones were not measured."""
 
 MOST_PARALLEL_MICRO_BATCHES = 8
 """Maximum number of parallel micro-batches of a batch: each has its own gradient, as large as the model. With more
@@ -135,7 +135,7 @@ def can_fork() -> bool:
 
 @contextmanager
 def use_one_thread() -> Iterator[None]:
-    """Let PyTorch compute with one thread where it is called from this thread."""
+    """Let PyTorch compute with one thread when called from this thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -168,7 +168,7 @@ class MicroBatchProcesses:
     ) -> Float[Tensor, "3"]:
         """Add the gradients of all tasks, micro-batches with numbers, to the model's; return their summed figures.
 
-        Gradients are added in the order of the tasks: the result is the same, to the bit, for any number of processes.
+        Gradients are added in the order of the tasks: the result is bit-identical for any number of processes.
 
         Args:
             tasks: micro-batches, each with a number that no other micro-batch of the run has.
@@ -187,7 +187,7 @@ class MicroBatchProcesses:
                 sums += self._sum_at_a_time(tasks[first : first + step], num_tokens)
                 if first + step < len(tasks):
                     check_stop()
-        except BaseException:  # Ctrl-C, too: no later task may be given the answer to one of these
+        except BaseException:  # also on Ctrl-C: a later task must not receive the answer to one of these
             self.close()
             raise
         return sums
@@ -211,7 +211,7 @@ class MicroBatchProcesses:
     def _start(self, count: int) -> None:
         if len(self._others) >= count:
             return
-        give_back_freed_memory()  # which the processes would copy
+        give_back_freed_memory()  # garbage, which the processes would copy
         if not self._is_shared:
             for parameter in self._parameters:
                 parameter.data = _allocate_shared(parameter).copy_(parameter.data)
@@ -222,7 +222,7 @@ class MicroBatchProcesses:
 
 
 class _Process:
-    """A process forked from this one, which calls `compute` for every micro-batch that it is sent."""
+    """A process forked from this one, which calls `compute` for every micro-batch that it receives."""
 
     def __init__(self, parameters: list[nn.Parameter], compute: Gradient) -> None:
         self.gradients = [_allocate_shared(parameter) for parameter in parameters]  # of the last micro-batch
@@ -266,9 +266,8 @@ def _end_all(processes: list[_Process]) -> None:
 
 def _make_lost_worker_error() -> TrainingError:
     return TrainingError(
-        "training stopped, because a process that computes a part of every batch was ended from outside, as Linux does "
-        "where memory is full; what was saved is intact: end other programs, and the same command goes on from the "
-        "last checkpoint"
+        "training stopped, because a worker process was killed, as Linux does when memory is full; checkpoints are "
+        "intact: close other programs, and the same command resumes from the last checkpoint"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run tells: every figure in metrics.jsonl; and progress, time remaining and a forecast to whoever watches."""
+"""Reporting of a run: all metrics in metrics.jsonl; progress, remaining time and a forecast for the user."""
 
 import json
 import math
@@ -54,11 +54,11 @@ class MetricsLog:
         return next((line for line in self.read() if line["kind"] == "data"), {})
 
     def damaged_lines(self) -> list[int]:
-        """Numbers, from 1, of lines that cannot be read, except a last one that a killed process left unfinished."""
+        """Numbers, from 1, of lines that cannot be read, except an unfinished last one of a killed process."""
         return [number for number, line in enumerate(self._lines()[:-1], start=1) if line is None]
 
     def truncate_after(self, update: int, *, average: bool) -> None:
-        """Remove the lines after `update`, which a run resumed from there writes again.
+        """Remove the lines after `update`, which a run resumed from there will write again.
 
         Without `average`, lines of averages and of a length penalty at `update`, the end of a run, are removed too.
         """
@@ -85,7 +85,7 @@ def _figures(line: bytes) -> dict[str, Any] | None:
 
 
 def describe_environment(device: torch.device, precision: str) -> dict[str, str]:
-    """Device, hardware, precision and versions that decide the figures and speed of a run, by name."""
+    """Device, hardware, precision and versions that affect the figures and speed of a run, by name."""
     return {
         "device": str(device),
         "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
@@ -112,7 +112,7 @@ NUM_BINS = 30
 def length_histogram(lengths: Integer[np.ndarray, "pairs 2"]) -> dict[str, Any]:
     """Histogram of the `lengths` of all pairs in `NUM_BINS` bins of `width` tokens, with median and longest of a side.
 
-    The last bin also holds everything longer, which is at most about one side in two hundred. `</s>` counts, too.
+    The last bin also holds everything longer, at most about one side in two hundred. Lengths include `</s>`.
     """
     sides = dict(zip(("source", "target"), lengths.T, strict=True))
     width = max(_quantile(side, 0.995) for side in sides.values()) // NUM_BINS + 1
@@ -139,7 +139,7 @@ DAMPING = 0.6
 """Gain of one doubling of the updates as a share of that of the doubling before it (docs/experiments.md)."""
 
 EARLIEST_FORECAST = 0.2
-"""Share of the run before which its validations say too little about its end."""
+"""Share of the run before which its validations do not allow a forecast."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Progress:
     figures: UpdateFigures
     """Figures of the last update."""
     tokens_per_second: float
-    """Real target tokens a second of training, since the last line of metrics."""
+    """Real target tokens per second of training, since the last line of metrics."""
     seconds_remaining: float
     """Seconds until the last update, validations included, at the present throughput."""
 
@@ -169,18 +169,18 @@ class Sample:
 
     @property
     def is_right(self) -> bool:
-        """Whether translation and reference are the same to the letter."""
+        """Whether translation and reference are identical."""
         return self.translation == self.reference
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Figures of one validation: loss and accuracy of the whole text, the others of the pairs that are translated."""
+    """Metrics of one validation: loss and accuracy on the whole text, the others on the translated pairs."""
 
     loss: float
-    """Cross-entropy without smoothing, in nats a target token."""
+    """Cross-entropy without smoothing, in nats per target token."""
     accuracy: float
-    """Share of target tokens predicted right, teacher-forced."""
+    """Share of target tokens predicted correctly, teacher-forced."""
     scores: tuple[Score, ...]
     """BLEU and chrF of beam-search translations, with signatures and 95 % confidence intervals."""
     samples: tuple[Sample, ...]
@@ -198,12 +198,12 @@ class Validation:
         return math.exp(min(self.loss, 700.0))
 
     def rank(self, best_by: str) -> list[float]:
-        """The figures that decide which model is best: see `rank_validation`."""
+        """The metrics that determine the best model: see `rank_validation`."""
         return rank_validation(asdict(self), best_by)
 
 
 def rank_validation(line: Line, best_by: str) -> list[float]:
-    """The figure `best_by` of a validation, then what decides between equal ones, as at first, when BLEU is 0.
+    """The metric `best_by` of a validation, then those that break ties, as at first, when BLEU is 0.
 
     That is chrF, then the negative loss. The highest of several lists is the best model's. A figure that `line`, of
     which "scores" and "loss" are read, does not have is NaN, which is never better.
@@ -215,7 +215,7 @@ def rank_validation(line: Line, best_by: str) -> list[float]:
 
 @runtime_checkable
 class Reporter(Protocol):
-    """Shows how a run goes."""
+    """Receives the progress of a run."""
 
     def report(self, text: str) -> None:
         """Show a message of one or more lines."""
@@ -243,7 +243,7 @@ class SilentReporter:
 class Throughput:
     """Speed of training since the last line of metrics, and between the two lines before.
 
-    `elapsed` is the seconds of the run so far, earlier sittings included.
+    `elapsed` is the seconds of the run so far, earlier sessions included.
     """
 
     def __init__(self, elapsed: float = 0.0) -> None:
@@ -256,7 +256,7 @@ class Throughput:
         self._now = np.add(self._now, (num_tokens, 1, seconds))
 
     def add_validation(self, seconds: float, elapsed: float) -> None:
-        """Count a validation, which took so many seconds and ended `elapsed` seconds after the run began."""
+        """Count a validation, which took `seconds` and ended `elapsed` seconds after the run began."""
         self.validation_seconds = seconds
         self._last_validation = elapsed
 
@@ -266,13 +266,13 @@ class Throughput:
 
     @property
     def tokens_per_second(self) -> float:
-        """Real target tokens a second since the last line of metrics."""
+        """Real target tokens per second since the last line of metrics."""
         num_tokens, _, seconds = self._now.tolist()
         return float(num_tokens / seconds)
 
     @property
     def seconds_per_update(self) -> float:
-        """Recent mean, without what happens between updates; 0 before the first update of this sitting."""
+        """Recent mean, excluding work between updates; 0 before the first update of this session."""
         _, num_updates, seconds = (self._before + self._now).tolist()
         return float(seconds / max(1, num_updates))
 
@@ -282,7 +282,9 @@ class Throughput:
         return elapsed - self._last_validation >= pause
 
     def seconds_remaining(self, num_updates: int, validate_every: int | str) -> float:
-        """Seconds for so many updates and their validations, whose duration is 0 until the first has been measured."""
+        """Seconds for this many updates and their validations, whose duration is 0 until the first has been
+        measured.
+        """
         seconds = num_updates * self.seconds_per_update
         if validate_every == "auto":
             return seconds * (1 + VALIDATION_SHARE) + self.validation_seconds
@@ -290,9 +292,9 @@ class Throughput:
 
 
 def forecast_score(points: Sequence[tuple[int, float]], last_update: int) -> float | None:
-    """The score to be expected after `last_update`; None as long as too little is known.
+    """The expected score after `last_update`; None without enough validations.
 
-    Every doubling of the updates is assumed to gain `DAMPING` times what the one before it has gained. Between
+    Every doubling of the updates is assumed to gain `DAMPING` times the gain of the one before. Between
     validations, the score is interpolated along the logarithm of the updates. `points` are update and score of every
     validation, in order; the scores rise, from 0 to 100.
     """
@@ -308,7 +310,7 @@ def forecast_score(points: Sequence[tuple[int, float]], last_update: int) -> flo
 
 
 def describe_forecast(lines: Sequence[Line], last_update: int) -> str | None:
-    """The BLEU and chrF to be expected at the end of a run with these lines of metrics.jsonl; None if unknown."""
+    """The expected BLEU and chrF at the end of a run with these lines of metrics.jsonl; None if unknown."""
     validations = select_lines(lines, "validation")
     if not validations or validations[-1]["update"] >= last_update:
         return None
@@ -320,4 +322,4 @@ def describe_forecast(lines: Sequence[Line], last_update: int) -> str | None:
         if score is None:
             return None
         expected.append(f"{metric} {score:.0f}")
-    return f"to be expected of this run by its end, on the validation text: about {', '.join(expected)}"
+    return f"expected at the end of this run, on the validation text: about {', '.join(expected)}"

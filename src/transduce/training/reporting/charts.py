@@ -1,4 +1,4 @@
-"""The figures of metrics.jsonl as charts: SVG text without scripts, fonts or anything from elsewhere."""
+"""The figures of metrics.jsonl as charts: SVG text without scripts, fonts or external resources."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 480, 260
 LEFT, RIGHT, TOP, BOTTOM = 54, 16, 54, 40
 MOST_MARKERS = 60
 MOST_POINTS = 120
-"""Maximum number of points of a curve; a longer one is shown by means, with the range of the averaged values."""
+"""Maximum number of points of a curve; of a longer one, means and ranges are shown."""
 
 CLASSES = ("one", "two", "three")
 """CSS classes of the series of a chart, which differ in colour and line style."""
@@ -85,7 +85,7 @@ def draw_line_chart(title: str, series: Sequence[Series], x_label: str, y_label:
 
 
 def draw_histogram(title: str, width: int, counts: Mapping[str, Sequence[int]], x_label: str, y_label: str) -> str:
-    """An `<svg>` element with bars side by side for each of up to three series; `counts` has one number a bin.
+    """An `<svg>` element with bars side by side for each of up to three series; `counts` has one number per bin.
 
     Bins are `width` wide; the first begins at 0, the last has no end.
     """
@@ -93,7 +93,7 @@ def draw_histogram(title: str, width: int, counts: Mapping[str, Sequence[int]], 
     highest = max((count for series in counts.values() for count in series), default=0)
     if not highest:
         return _render(title)
-    # A number below every fifth bin; the last place has none, as its bin has no end.
+    # A number below every fifth bin; the last one has none, as its bin is unbounded.
     across = _Axis([float(index * width) for index in (*range(0, num_bins, 5), num_bins)], LEFT, WIDTH - RIGHT)
     up = _Axis(choose_ticks(0.0, float(highest)), HEIGHT - BOTTOM, TOP)
     bar = (across.end - across.start) / num_bins * 0.9 / len(counts)
@@ -137,7 +137,7 @@ def choose_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def choose_log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten, or where they are few their double and fivefold too, from at most `low` to at least `high`."""
+    """Powers of ten, and if these are few also 2 and 5 times them, from at most `low` to at least `high`."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     factors, stride = ((1, 2, 5), 1) if last - first <= 2 else ((1,), math.ceil((last - first) / 6))
     marks = [factor * 10.0**power for power in range(first, last + stride + 1, stride) for factor in factors]
@@ -149,14 +149,14 @@ def choose_log_ticks(low: float, high: float) -> list[float]:
 def _positive(series: Series) -> Series:
     kept = [index for index, (_, y) in enumerate(series.points) if y > 0]
     points = [series.points[index] for index in kept]
-    # A band that touches zero would be endless: it is cut at the point.
+    # On a logarithmic axis a band that reaches zero would be infinite: it is cut at the point.
     band = [series.band[index] for index in kept] if series.band else []
     cut = [(low if low > 0 else y, high) for (low, high), (_, y) in zip(band, points, strict=False)]
     return Series(series.name, points, cut)
 
 
 def _render(title: str, names: Sequence[str] = (), key: str = "line", **parts: object) -> str:
-    """Render the chart with a legend of `names`; without `parts`, it says that there is nothing to show."""
+    """Render the chart with a legend of `names`; without `parts`, it shows a note that there are no data."""
     starts = accumulate((40 + round(6.6 * len(name)) for name in names), initial=LEFT)
     sizes = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "bottom": HEIGHT - BOTTOM}
     legend = list(zip(CLASSES, starts, names, strict=False))
@@ -201,8 +201,8 @@ def draw_charts(lines: Sequence[Line]) -> list[str]:
     ]
     return [
         draw_line_chart("BLEU and chrF on the validation text", scores, "updates", ""),
-        draw_line_chart("Loss and cross-entropy", losses, "updates", "nats a token"),
-        draw_line_chart("What the source is worth", sources, "updates", "nats a token, small sample"),
+        draw_line_chart("Loss and cross-entropy", losses, "updates", "nats per token"),
+        draw_line_chart("Effect of the source", sources, "updates", "nats per token, small sample"),
         draw_line_chart("Learning rate", [trained("", "learning_rate")], "updates", ""),
         draw_line_chart("Gradient norm", [trained("", "gradient_norm")], "updates", "before clipping", log=True),
         draw_line_chart("Throughput", [trained("", "tokens_per_second")], "updates", "target tokens/s"),
@@ -211,13 +211,13 @@ def draw_charts(lines: Sequence[Line]) -> list[str]:
 
 
 def draw_learning_curve(lines: Sequence[Line]) -> str:
-    """BLEU on the validation text over the updates, as an SVG file: the picture of a run in one glance."""
+    """BLEU on the validation text over the updates, as an SVG file: an overview of a run."""
     series = _score_series("BLEU", select_lines(lines, "validation"))
     return make_standalone(draw_line_chart("BLEU on the validation text", [series], "updates", ""))
 
 
 def group_lines(lines: Sequence[Line], most: int) -> list[Sequence[Line]]:
-    """Neighbouring lines, so many in each group that there are at most `most` groups."""
+    """Groups of neighbouring lines, at most `most` groups."""
     size = max(1, math.ceil(len(lines) / most))
     return [lines[start : start + size] for start in range(0, len(lines), size)]
 
@@ -259,7 +259,7 @@ def _score_series(metric: str, validation: Sequence[Line]) -> Series:
 
 
 def to_finite(value: object) -> float | None:
-    """The figure, or None for what no chart has a place for: no number, not finite, or beyond all sense."""
+    """The figure, or None if it is not a finite number or too large to plot."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and abs(value) < 1e30:
         return float(value)
     return None

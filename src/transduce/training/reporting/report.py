@@ -49,7 +49,7 @@ MOST_CHARACTERS = 400
 
 
 def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
-    """Write the page at `path` from the lines of metrics.jsonl; an earlier one stays if that fails."""
+    """Write the page at `path` from the lines of metrics.jsonl; an earlier one is kept if that fails."""
     seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
     data = select_lines(lines, "data")
     best = next((line for line in reversed(select_lines(lines, "validation", "average")) if line.get("is_best")), None)
@@ -81,7 +81,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
 
 
 def format_figure(value: object, form: str) -> str:
-    """A figure in a format as in ",.2f"; nothing for what is no number."""
+    """A figure in a format as in ",.2f"; "" for a value that is not a number."""
     return "" if isinstance(value, bool) or not isinstance(value, int | float) else format(value, form)
 
 
@@ -93,7 +93,7 @@ def format_score(score: Line) -> str:
 
 
 def average_name(line: Line) -> str:
-    """The kind of average that a line of metrics.jsonl is about; "" if it is about none."""
+    """The kind of average that a line of metrics.jsonl describes; "" if none."""
     if line["kind"] != "average":
         return ""
     if line.get("ema_decay"):
@@ -151,9 +151,9 @@ def _facts(best: Line | None, data: Sequence[Line]) -> list[tuple[str, str, str]
         for score in best.get("scores", []):
             value, _, interval = format_score(score).partition(" ")
             facts.append((score["metric"], value, f"95 %: {interval.strip('()')}" if interval else ""))
-        facts.append(("perplexity", format_figure(best.get("perplexity"), ",.2f"), "a token, validation text"))
+        facts.append(("perplexity", format_figure(best.get("perplexity"), ",.2f"), "per token, validation text"))
     for line in data:
-        facts.append(("pairs", format_figure(line.get("num_pairs"), ",.0f"), "to train on"))
+        facts.append(("pairs", format_figure(line.get("num_pairs"), ",.0f"), "for training"))
         facts.append(("parameters", format_figure(line.get("num_parameters"), ",.0f"), ""))
         facts.append(("vocabulary", format_figure(line.get("vocabulary"), ",.0f"), "token ids"))
     return [fact for fact in facts if fact[1]]
@@ -194,14 +194,14 @@ def _samples(lines: Sequence[Line]) -> list[dict[str, Any]]:
                 for first, last, translation in sample_evenly(outputs[source, reference], MOST_OUTPUTS)
             ],
         }
-        # The last ones: an earlier sitting may have shown other sentences.
+        # The last ones: an earlier session may have shown other sentences.
         for source, reference in list(outputs)[-MOST_SENTENCES:]
     ]
 
 
 def _compare(translation: str, reference: str) -> list[tuple[str, bool]]:
-    """The translation in pieces, each with whether the reference has it, too, in the same order."""
-    # Words, and what is between them; single characters where the reference has no spaces.
+    """The translation in pieces, each with whether it also occurs in the reference, in the same order."""
+    # Words, and what is between them; single characters if the reference has no spaces.
     found, expected = (
         re.findall(r"\w+|\W", text) if " " in reference else list(text) for text in (translation, reference)
     )
@@ -242,7 +242,7 @@ def _lengths(lengths: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_rule(rule: str) -> str:
-    """The words for a rule of cleaning, by its name in the counts."""
+    """The text for a cleaning rule, by its name in the counts."""
     return "sharing a sentence with a held-out pair" if rule == "like_held_out" else rule.replace("_", " ")
 
 
@@ -281,15 +281,15 @@ def check_tensorboard() -> None:
 
 
 class EventFile:
-    """TensorBoard's event file of one sitting, which repeats all of metrics.jsonl and so replaces earlier files.
+    """TensorBoard's event file of one session, which repeats all of metrics.jsonl and so replaces earlier files.
 
-    No point is shown twice, and none is missing because TensorBoard was turned on later or failed for a while. The time
+    No point is shown twice, and none is missing because TensorBoard was turned on later or failed temporarily. The time
     axis shows seconds of training, without validations and pauses.
     """
 
     def __init__(self, folder: Path, lines: Sequence[Mapping[str, Any]]) -> None:
         """Begin a file in `folder` with the `lines` of metrics.jsonl so far."""
-        with warnings.catch_warnings():  # of other packages, about each other
+        with warnings.catch_warnings():  # warnings of other packages
             warnings.simplefilter("ignore")
             from tensorboard.compat.proto import event_pb2, summary_pb2  # noqa: PLC0415 - an optional package
             from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: PLC0415
@@ -332,7 +332,7 @@ class EventFile:
 def _scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Every figure of a line by its tag, as in "training/loss" or "validation/bleu_low"."""
     kind = line["kind"]
-    if kind == "data":  # what does not change is no curve
+    if kind == "data":  # constant values need no curve
         return
     for name, value in line.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and name != "update":
@@ -356,7 +356,7 @@ class Trackers:
         self._last_report = 0.0
 
     def begin(self) -> None:
-        """Write what metrics.jsonl holds already."""
+        """Write the existing lines of metrics.jsonl."""
         if self._config.training.tensorboard:
             with self._ignore_failure("TensorBoard's event file"):
                 self._event_file = EventFile(self._folder.tensorboard, self._folder.metrics.read())
@@ -365,7 +365,10 @@ class Trackers:
     def append(self, line: Mapping[str, Any]) -> None:
         """Write a new line of metrics.jsonl."""
         if self._event_file is not None:
-            event_file, self._event_file = self._event_file, None  # given up if it fails: half a record ends a file
+            event_file, self._event_file = (
+                self._event_file,
+                None,
+            )  # abandoned if it fails, as an incomplete record ends a file
             with self._ignore_failure("TensorBoard's event file"):
                 event_file.append(line)
                 self._event_file = event_file
@@ -382,7 +385,7 @@ class Trackers:
     def _ignore_failure(self, what: str) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, hours of training are worth more
+        except Exception as error:  # noqa: BLE001 - training must not fail because of a report
             if what not in self._failed:
                 self._failed.add(what)
-                self._report(f"{what} could not be written, and training goes on without: {error}")
+                self._report(f"{what} could not be written; training continues without it: {error}")

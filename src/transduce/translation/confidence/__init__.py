@@ -1,1 +1,1 @@
-"""How far a translation can be trusted: scores, calibration, alignment, and checks of its text."""
+"""Quality estimates of translations: scores, calibration, alignment, and checks of the text."""

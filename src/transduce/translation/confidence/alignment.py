@@ -1,6 +1,6 @@
 """Word alignment: the source word that the decoder attends to when it predicts or reads a target word.
 
-Which attention head aligns words best is measured by gold alignments, or by a lexical model.
+Heads are compared by gold alignments, or by a lexical model.
 """
 
 import re
@@ -29,14 +29,14 @@ from transduce.translation.confidence.scoring import ForcedDecoder, Pair, number
 class AlignmentHead:
     """The attention head that alignments are read from.
 
-    Numbers are from 0 here and in calibration.json, which programs read; what people write and read, by `parse` and
-    `str`, is numbered from 1, as by `transduce inspect` and on the page.
+    Numbers are from 0 here and in calibration.json; `parse` and `str` use numbers from 1, as do `transduce inspect` and
+    the page.
 
     Args:
         layer: number of the decoder layer, from 0.
         head: number of the head, from 0; None is the mean of all heads of the layer.
-        offset: 0 where a token is aligned by the attention that predicts it, 1 by the attention of the next position,
-            which has read it.
+        offset: 0: a token is aligned by the attention at the position that predicts it; 1: at the next position, which
+            reads it.
     """
 
     layer: int
@@ -48,7 +48,7 @@ class AlignmentHead:
         """The head that the calibration of a bundle names; None if it names none.
 
         Raises:
-            BundleError: its calibration.json is damaged, or another model's.
+            BundleError: its calibration.json is damaged or belongs to another model.
         """
         calibration = read_calibration(bundle)
         return None if calibration is None or calibration.alignment is None else cls(**dict(calibration.alignment))
@@ -63,8 +63,8 @@ class AlignmentHead:
         found = re.fullmatch(r"([1-9]\d{0,3})(?:\.([1-9]\d{0,3}))?(\+1)?", text, flags=re.ASCII)
         if found is None:
             raise ConfigError(
-                f"head = {text!r}: must be LAYER.HEAD, or LAYER for the mean of its heads, numbered from 1, and behind "
-                f"it +1 for the attention of the next position, as in 2.1+1"
+                f"head = {text!r}: must be LAYER.HEAD, or LAYER for the mean of its heads, numbered from 1, optionally "
+                "followed by +1 for the attention of the next position, as in 2.1+1"
             )
         layer, head, offset = found.groups()
         return cls(int(layer) - 1, None if head is None else int(head) - 1, 0 if offset is None else 1)
@@ -83,7 +83,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment:
-    """The words of a pair, as white space divides the lines, and at most one link for each word of the target."""
+    """The words of a pair, separated by white space, and at most one link for each word of the target."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -100,11 +100,11 @@ class Alignment:
 
 @dataclass(frozen=True)
 class Words:
-    """A line divided into words.
+    """A line split into words.
 
     Args:
         words: as `str.split` divides the line.
-        pieces: for each word, the ids of its pieces; none for a word that shows nothing.
+        pieces: for each word, the ids of its pieces; none for an invisible word.
     """
 
     words: tuple[str, ...]
@@ -123,10 +123,10 @@ def divide_pairs(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> tupl
 
 
 def divide_lines(encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str]) -> list[Words]:
-    """Divide lines into words with their pieces; `encode` gives the pieces of many texts at once.
+    """Split lines into words with their pieces; `encode` gives the pieces of many texts at once.
 
     No piece reaches across white space, SentencePiece's rule for what it trains; so words are encoded one by one, and
-    which word a piece belongs to is never guessed from "▁", which Unicode's spaces and odd characters would mislead.
+    the word of a piece is not inferred from "▁", which fails for unusual spaces and characters of Unicode.
     """
     divided = [tuple(line.split()) for line in lines]
     encoded = iter(encode(list(chain.from_iterable(divided))))
@@ -140,7 +140,7 @@ def sum_by_words(
 
     Args:
         weights: attention weights between pieces; row t belongs to the position that predicts piece t of the target.
-        sources: the line of each row of the batch; `</s>` behind its pieces is in no word.
+        sources: the line of each row of the batch; the `</s>` after its pieces is in no word.
         targets: the target line of each row of the batch; `</s>` is in no word.
         offset: 0 to use the row that predicts a piece, 1 for the next row, which reads it.
     """
@@ -160,7 +160,7 @@ def _make_membership(lines: Sequence[Words], length: int) -> Float[Tensor, "batc
 
 
 def align_stream(decoder: ForcedDecoder, pairs: Iterable[Pair], head: AlignmentHead) -> Iterator[Alignment]:
-    """The alignment of each pair of a stream, in order, holding only some thousand pairs; see `align_pairs`."""
+    """The alignment of each pair of a stream, in order, holding only a few thousand pairs; see `align_pairs`."""
     for first_line, block in number_blocks(pairs):
         yield from align_pairs(decoder, block, head, first_line)
 
@@ -171,8 +171,8 @@ def align_pairs(
     """The alignment of each pair of source and target text, from the attention of one head (paper 3.2.3).
 
     A word of the target is linked with the word of the source that has most of its attention, summed over the pieces of
-    both; what goes to the source's `</s>` counts for no word. Blank lines, and words that the tokenizer makes no pieces
-    of, have no link. `choose_head` tells which head to take. Errors call the first pair `first_line`.
+    both; attention to the source's `</s>` counts for no word. Blank lines, and words without pieces, have no link.
+    `choose_head` selects a head. Errors call the first pair `first_line`.
 
     Raises:
         ConfigError: the model has no such head.
@@ -186,7 +186,7 @@ def align_fitting_pairs(
 ) -> list[Alignment | None]:
     """The alignment of each pair; None if the model does not read both texts as wholes. See `align_pairs`.
 
-    Without a head, it is the mean of those of the last layer.
+    The default is the mean of the heads of the last layer.
     """
     head = head or AlignmentHead(decoder.model.config.num_decoder_layers - 1)
     sources, targets = divide_pairs(decoder.tokenizer, pairs)
@@ -231,8 +231,8 @@ def check_head(model: Transformer, head: AlignmentHead) -> None:
     num_layers, num_heads = model.config.num_decoder_layers, model.config.num_heads
     if not (0 <= head.layer < num_layers and 0 <= (head.head or 0) < num_heads and head.offset in {0, 1}):
         raise ConfigError(
-            f"head = {str(head)!r}: must be one that the decoder has: layers 1 to {num_layers}, "
-            f"in each of them heads 1 to {num_heads}, offset 0 or 1"
+            f"head = {str(head)!r}: no such head: the decoder has layers 1 to {num_layers}, each with heads 1 to "
+            f"{num_heads}, and offsets 0 and 1"
         )
 
 
@@ -246,19 +246,19 @@ Positions = tuple[int, int]
 
 @dataclass(frozen=True)
 class GoldAlignment:
-    """A word alignment made by people (Och & Ney 2003): sure links, and possible ones, which include the sure ones."""
+    """A human word alignment (Och & Ney 2003): sure links, and possible ones, which include the sure ones."""
 
     sure: frozenset[Positions]
     possible: frozenset[Positions]
 
 
 def read_gold_alignments(path: Path, num_pairs: int) -> list[GoldAlignment]:
-    """Read one alignment a line in Pharaoh's format: "0-0 2-1" are sure links, "2?1" and "2p1" possible.
+    """Read one alignment per line in Pharaoh's format: "0-0 2-1" are sure links, "2?1" and "2p1" possible.
 
     Raises:
-        CorpusError: the file cannot be read, has another number of lines than the text, or a link is written otherwise.
+        CorpusError: the file cannot be read, has a different number of lines than the text, or a link has another form.
     """
-    lines = list(read_lines(path))  # to its end: a wrong link leaves no file open
+    lines = list(read_lines(path))  # read to the end, so that an invalid link leaves no file open
     alignments = [_parse_line(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
     if len(alignments) != num_pairs:
         raise CorpusError(
@@ -284,10 +284,10 @@ def _parse_line(line: str, place: str) -> GoldAlignment:
 
 
 NUM_ITERATIONS = 10
-"""Iterations of EM; further ones only fit rare words ever closer to whatever stands beside them."""
+"""Iterations of EM; further ones only overfit rare words."""
 
 NULL = ""
-"""A word that every source has, for target words that translate nothing."""
+"""The empty source word, for target words without a counterpart."""
 
 
 @dataclass(frozen=True)
@@ -304,9 +304,9 @@ class LexicalModel:
     def fit(
         cls, pairs: Sequence[tuple[Sequence[str], Sequence[str]]], iterations: int = NUM_ITERATIONS
     ) -> "LexicalModel":
-        """The model of `pairs`, words of source and of target, by EM from even probabilities on.
+        """The model of `pairs`, words of source and of target, by EM from uniform probabilities.
 
-        No iteration lowers the likelihood of the pairs. Memory: some 200 bytes for each pair of words that occurs.
+        No iteration lowers the likelihood of the pairs. Memory: about 200 bytes for each co-occurring pair of words.
         """
         table: dict[tuple[str, str], int] = {}
         entries, places = [], []
@@ -333,23 +333,23 @@ class LexicalModel:
     def table(
         self, source_words: Sequence[str], target_words: Sequence[str]
     ) -> Float[np.ndarray, "source_words target_words"]:
-        """t(target word | source word) of every source word, one a row, and every target word."""
+        """t(target word | source word) of every source word (one per row) and every target word."""
         rows = [[self.probabilities.get((source, target), 0.0) for target in target_words] for source in source_words]
         return np.array(rows, dtype=np.float64).reshape(len(source_words), len(target_words))
 
 
 NUM_PAIRS = 1000
-"""Most pairs that heads are measured on."""
+"""Maximum number of pairs on which heads are measured."""
 
 Gain = Float[np.ndarray, "_ _"]
 """The gain of each possible link of a pair: [source words, target words], which differ from pair to pair."""
 
 LEAST_PROBABILITY = 1e-3
-"""The least probability of a link: degrees of wrongness say nothing, and would outweigh right links."""
+"""The minimum probability of a link: lower values carry no information, and would outweigh correct links."""
 
 
 def choose_head(qualities: Mapping[AlignmentHead, float]) -> AlignmentHead:
-    """The best of the heads that `measure_heads` has measured; of equals the first."""
+    """The best of the heads that `measure_heads` has measured; of equally good ones the first."""
     return max(qualities, key=lambda head: qualities[head])
 
 
@@ -360,11 +360,11 @@ def measure_heads(
 
     Higher is better. With `gold` it is 1 - alignment error rate (Och & Ney 2003). Without, it is the mean over all
     links of log t(target word | source word) + log t(source word | target word), in nats, by IBM Model 1 fitted on the
-    very same pairs (Brown et al. 1993). Of the pairs, on which the model was not trained, the first 1,000 count.
+    same pairs (Brown et al. 1993). Only the first 1,000 pairs are used; they should be held out from training.
 
     Raises:
-        CorpusError: no pair has words on both sides, or `gold` has another length or a link with a word that is not
-            there.
+        CorpusError: no pair has words on both sides, or `gold` has another length or a link to a word that does not
+            exist.
         UserError: a side is longer than the learned positions of the model; names the line.
     """
     measured = list(islice(pairs, NUM_PAIRS))
@@ -377,9 +377,7 @@ def measure_heads(
         gains, num_sure = _make_gold_gains(sources, targets, gold), sum(len(one.sure) for one in gold[:NUM_PAIRS])
     num_links = sum(gain.shape[1] for gain in gains if gain.size)
     if not num_links:
-        raise CorpusError(
-            f"none of {len(measured)} pairs has words on both sides: choose a head on others, or give one"
-        )
+        raise CorpusError(f"none of {len(measured)} pairs has words on both sides: use other pairs, or give a head")
     sums = _sum_gains(decoder, sources, targets, gains)
     num_heads = decoder.model.config.num_heads
     return {
@@ -403,7 +401,7 @@ def _sum_gains(
                     linked = sum_by_words(candidates, *sides, offset).argmax(dim=-1).cpu().numpy()
                     for index, row in zip(indices, linked, strict=True):
                         gain = gains[index]
-                        num_words = gain.shape[1] if gain.size else 0  # those behind are padding
+                        num_words = gain.shape[1] if gain.size else 0  # the others are padding
                         sums[layer, offset] += gain[row[:, :num_words], np.arange(num_words)].sum(axis=1)
     return sums
 
@@ -427,8 +425,8 @@ def _make_gold_gains(sources: Sequence[Words], targets: Sequence[Words], gold: S
 def _make_lexical_gains(sources: Sequence[Words], targets: Sequence[Words]) -> list[Gain]:
     """Logarithms of t in both directions.
 
-    Either alone can be had cheaply: t(source word | target word) is high for any frequent source word, and t(target
-    word | source word) for any rare one.
+    Either alone is biased: t(source word | target word) is high for any frequent source word, and t(target word |
+    source word) for any rare one.
     """
     pairs = [
         ([*map(_normalize_word, source.words)], [*map(_normalize_word, target.words)])
@@ -444,6 +442,8 @@ def _make_lexical_gains(sources: Sequence[Words], targets: Sequence[Words]) -> l
 
 
 def _normalize_word(word: str) -> str:
-    """The word without case and punctuation around it, unless it is only punctuation: a thousand pairs are few."""
+    """The word in lower case without surrounding punctuation, unless it is only punctuation, to make the most of few
+    pairs.
+    """
     folded = word.casefold()
     return re.sub(r"^\W+|\W+$", "", folded) or folded

@@ -28,7 +28,7 @@ from transduce.translation.translator import Translator
 
 @dataclass(frozen=True)
 class Confidence:
-    """Estimates how probably translations are right, with the calibration `recorded`."""
+    """Estimates the probability that translations are right, with the calibration `recorded`."""
 
     recorded: RecordedConfidence
 
@@ -46,7 +46,7 @@ class Confidence:
         """The words of a translation, each with the probability, from 0 to 1, that it is right.
 
         A word counts as right if a minimal edit of the translation into the reference keeps it; a synonym is wrong.
-        `token_scores` has the log-probability (nats) of each piece, with `</s>` or without.
+        `token_scores` has the log-probability (nats) of each piece, with or without `</s>`.
         """
         scored = score_words(pieces, token_scores)
         found = predict_probabilities(self.recorded.words, [scores for _, scores in scored])
@@ -59,16 +59,16 @@ class Confidence:
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _LONGEST_CHARACTER = 4
-"""Bytes of a character in UTF-8, at most."""
+"""Maximum number of bytes of a character in UTF-8."""
 
 
 def score_words(pieces: Sequence[str], token_scores: Sequence[float]) -> list[tuple[str, list[float]]]:
-    """The words of the decoded text, as `str.split` divides it, each with the log-probabilities of its pieces.
+    """The words of the decoded text, split as by `str.split`, each with the log-probabilities of its pieces.
 
-    A piece that spells a space alone belongs to the word behind it; bytes that spell one character all belong to it.
+    A piece that is only a space belongs to the next word; all bytes of a character belong to its word.
     """
     if len(pieces) != len(token_scores):
-        raise UserError(f"{len(pieces)} pieces and {len(token_scores)} scores: give those of the same hypothesis")
+        raise UserError(f"{len(pieces)} pieces but {len(token_scores)} scores: give those of the same hypothesis")
     owners: list[tuple[str, Sequence[int]]] = []  # every character, and the numbers of the pieces that spell it
     for numbers, characters in _spell_pieces(pieces):
         owners += [(character, numbers) for character in characters]
@@ -100,7 +100,7 @@ def _spell_pieces(pieces: Sequence[str]) -> Iterator[tuple[Sequence[int], str]]:
 
 
 def _read_character(spelled: bytes) -> tuple[str, int]:
-    """The character that the bytes begin with, and how many it takes; a byte that begins none is one by itself."""
+    """The first character of the bytes and its number of bytes; an invalid byte is a character by itself."""
     for size in range(1, len(spelled) + 1):
         with suppress(UnicodeDecodeError):
             return spelled[:size].decode(), size
@@ -112,16 +112,16 @@ def measure_confidence(
 ) -> RecordedConfidence:
     """Translate `source`, compare its words with `target`, and fit probabilities to which were right.
 
-    Every other pair is held out of the fit, and gives the figures. Pairs with a blank source, or with one longer than
-    the model reads at a time, are left out.
+    Every other pair is held out of the fit and used for the reported figures. Pairs whose source is blank or longer
+    than the model reads at once are left out.
 
     Raises:
         ConfigError: the beam is below 1.
-        CorpusError: a file is missing or empty, is not UTF-8, the two differ in number of lines, or no word of a
-            translation is left to measure on.
+        CorpusError: a file is missing or empty, is not UTF-8, the two differ in number of lines, or the translations
+            have too few words.
     """
     if beam is not None and beam < 1:
-        raise ConfigError(f"beam = {beam}: must be at least 1, which is greedy search")
+        raise ConfigError(f"beam = {beam}: must be at least 1 (1 is greedy search)")
     corpus = open_parallel_corpus(Path(), str(source), str(target), None, None)
     corpus.check()
     search, tokenizer = translator.search, translator.tokenizer
@@ -143,12 +143,12 @@ def measure_confidence(
 
 
 def find_right_words(words: Sequence[str], reference: Sequence[str]) -> list[bool]:
-    """Which of `words` stay as they are in a minimal edit (Levenshtein) of them into the words of the reference.
+    """Which of `words` are kept by a minimal edit (Levenshtein) of them into the words of the reference.
 
-    Of several minimal edits, one that leaves the most words as they are. Punctuation around a word does not matter.
+    Of several minimal edits, one that keeps the most words. Punctuation around a word is ignored.
     """
     own, others = (list(map(_strip_punctuation, side)) for side in (words, reference))
-    # Dearer than all matches together, so that these only decide between equally many edits.
+    # An edit costs more than all matches together, so that matches only decide between equally many edits.
     edit = min(len(own), len(others)) + 1
     costs = [[column * edit for column in range(len(others) + 1)]]
     for word in own:
@@ -242,12 +242,12 @@ def fit_logistic(token_scores: Sequence[Sequence[float]], targets: Sequence[floa
 
     The features are log-odds, as in temperature scaling (Guo et al. 2017): for a word of one token, intercept 0 and
     weights that add up to 1 leave the model's own probability as it is. A penalty of half the sum of squared
-    parameters, which hardly matters to hundreds of items, keeps them finite where all targets are the same. A weight
-    that would be negative is left out, so that what is more probable to the model is never less probable to the fit.
+    parameters, which is negligible for hundreds of items, keeps them finite if all targets are equal. A negative weight
+    is set to zero, so that the fit is monotonic in the model's probabilities.
 
     Args:
         token_scores: of each word or sentence, the log-probabilities of its tokens (nats); none is empty.
-        targets: to be predicted for each: 1 for right, 0 for wrong, or a share.
+        targets: the value to predict for each: 1 for right, 0 for wrong, or a share.
     """
     features, labels = _make_features(token_scores), np.asarray(targets, dtype=np.float64)
     used = np.ones(features.shape[1], dtype=bool)
@@ -305,7 +305,7 @@ def _newton(
         return float((np.logaddexp(0.0, logits) - targets * logits).sum() + (parameters**2).sum() / 2)
 
     parameters = np.zeros(features.shape[1])
-    for _ in range(100):  # some ten in practice
+    for _ in range(100):  # about ten in practice
         predicted = _predict(parameters, features)
         gradient = features.T @ (predicted - targets) + parameters
         curvature = (features * (predicted * (1 - predicted))[:, None]).T @ features + np.eye(len(parameters))

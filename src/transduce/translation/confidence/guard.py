@@ -1,16 +1,16 @@
-"""The guard: checks for mistakes of small models that the text alone shows; such lines are translated once more.
+"""The guard: detects mistakes of small models from the text alone, and translates such lines again.
 
-Thresholds were chosen on the 30,014 training and validation pairs of Multi30k (Elliott et al. 2016), translated by
-people, in the six directions between English, German and French. Alarms there, in pairs of each direction:
+Thresholds were chosen on the 30,014 training and validation pairs of Multi30k (Elliott et al. 2016), human
+translations, in the six directions between English, German and French. False alarms there, in pairs of each direction:
 
     repetition, copied_source, empty    none
     numbers_lost    1 to 16, of some 80 with a number above 12: "a crowd of 100" and "une foule de cent", 1950s and 50er
     too_short, too_long    2 where one side is German: two of its lines are "@@"
 
-So 1 pair in 1,700 is translated once more for nothing, at most. Of the translations that a small model (English to
-German, BLEU 32) made of the validation and the test text, 33 of 2,014 raised an alarm, 29 of them repetitions. A beam
-of 12 instead of 4 mended 19 of those, and raised the chrF of these lines from 38 to 41. A word that comes twice is not
-noticed: people write that, too.
+So at most 1 pair in 1,700 is retried needlessly. Of the translations that a small model (English to German, BLEU 32)
+made of the validation and the test text, 33 of 2,014 raised an alarm, 29 of them repetitions. A beam of 12 instead of 4
+fixed 19 of those, and raised the chrF of these lines from 38 to 41. A word that is merely doubled is not detected, as
+it also occurs in human translations.
 """
 
 import re
@@ -22,14 +22,14 @@ from typing import TypeVar
 
 FEWEST_ROUNDS = {"1": 12, "2": 6, "3": 4, "4,15": 3, "16,200": 2}
 """Minimum number of consecutive occurrences that count as a repetition, by length of the repeated string in
-characters: a number, or "from,to". "Zoooom" and "hand in hand in hand" are no repetitions.
+characters: a number, or "from,to". "Zoooom" and "hand in hand in hand" do not count.
 Multi30k has at most 13 characters, spaces included, twice in a row."""
 
 COPIED_SHARE = 0.7
 """Share of the source's words in the translation from which it counts as copied; of Multi30k's, at most 0.67."""
 
 FEWEST_WORDS = 4
-"""A source of fewer words may be nothing but a name, and is never copied."""
+"""Minimum number of words of a source that can count as copied; a shorter one may be a name."""
 
 SPELLED_OUT = 12
 """Numbers up to this are often written in words: half of Multi30k's are."""
@@ -44,9 +44,9 @@ _PUNCTUATION = (
     r"!-/:-@\[-`{-~\xa1-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf"
     r"\u060c\u061b\u061f\u0964\u0965\u2000-\u206f\u3000-\u303f\uff00-\uff0f"
 )
-# Not \w, which parts words of Indian scripts at their vowel signs.
+# Not \w, which splits words of Indian scripts at their vowel signs.
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_PUNCTUATION}{_UNSPACED}]+")
-# Han, kana and Hangul: about three letters' worth each.
+# Han, kana and Hangul: each character counts as about three letters.
 _WIDE = re.compile(r"[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
 _REPEATED = re.compile(
     "|".join(
@@ -59,7 +59,7 @@ _NUMBER = re.compile(r"\d+(?:[.,'’٬٫]\d+)*")
 
 
 def repetition(source: str, translation: str) -> bool:
-    """Whether characters or words repeat in a row, more often than anything in the source does."""
+    """Whether characters or words repeat consecutively, more often than any in the source."""
     rounds = _count_rounds(translation)
     return rounds > 1 and rounds > _count_rounds(source)
 
@@ -75,7 +75,7 @@ def copied_source(source: str, translation: str) -> bool:
 
 
 def empty(source: str, translation: str) -> bool:
-    """Whether the translation shows nothing, though the source does."""
+    """Whether the translation is blank, but the source is not."""
     return _is_visible(source) and not _is_visible(translation)
 
 
@@ -90,7 +90,7 @@ def numbers_lost(source: str, translation: str) -> bool:
 
 
 def too_short(source: str, translation: str) -> bool:
-    """Whether the source is too long for the translation, by the rule of `too_long`: some of it must be missing."""
+    """Whether the source is too long for the translation, by the rule of `too_long`, so that text must be missing."""
     return too_long(translation, source)
 
 
@@ -146,9 +146,9 @@ def retry_suspects(
 
     Args:
         translations: of each text.
-        find: finds the problems of a translation of the text at a place, as `find_problems` does.
-        retry: translates texts again, with settings that avoid such problems. It is called once, with the places of
-            the texts whose translations have one, and not at all if there is none.
+        find: returns the problems of a translation of the text with this index, as `find_problems` does.
+        retry: translates texts again, with settings that avoid such problems. It is called once, with the indices of
+            the texts whose translations have problems, or not at all if there are none.
     """
     first = [find(place, translation) for place, translation in enumerate(translations)]
     suspects = [place for place, problems in enumerate(first) if problems]

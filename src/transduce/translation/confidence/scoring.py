@@ -1,4 +1,4 @@
-"""How probable the model finds given translations, which it reads by forced decoding."""
+"""The probability of given translations under the model, by forced decoding."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ from transduce.translation.options import DescribedFields, Token
 Pair = tuple[str, str]
 
 MOST_LOGITS = 2**26
-"""Most logits of a batch, padding included: a quarter of a gigabyte, and as much again for their softmax."""
+"""Maximum number of logits of a batch, padding included: 0.25 GB, and as much again for their softmax."""
 
 _PAIRS_AT_A_TIME = 2048
 
@@ -47,7 +47,7 @@ class ForcedDecoder:
 
         Raises:
             BundleError: there is no bundle, or it is damaged.
-            ConfigError: the device is not there.
+            ConfigError: the device is not available.
         """
         return cls.from_bundle(Bundle.open(find_bundle(Path(path))), device=device)
 
@@ -58,9 +58,8 @@ class ForcedDecoder:
         return cls(model, bundle.load_tokenizer(), bundle.description.search)
 
     def fits(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> bool:
-        """Whether the model reads both texts, given in ids without `</s>`, as wholes.
-
-        Attention over thousands of positions would take gigabytes.
+        """Whether the model reads both texts, given in ids without `</s>`, as a whole. Attention over thousands of
+        positions would take gigabytes.
         """
         return max(len(source_ids), len(target_ids)) <= min(self.search.max_pieces, self.model.longest - 1)
 
@@ -70,8 +69,8 @@ class ForcedDecoder:
     ) -> Iterator[Iterator[tuple[list[int], Batch]]]:
         """Batches of pairs of similar length, on the model's device, each with the indices of its pairs.
 
-        While the context lasts there is neither dropout nor gradient; after it the model is in its former mode. Ids of
-        both sides end with `</s>`. Errors call the first pair `first_line`.
+        Within the context there is neither dropout nor gradient; afterwards the model returns to its former mode. Ids
+        of both sides end with `</s>`. Errors call the first pair `first_line`.
 
         Raises:
             UserError: a side is longer than the learned positions of the model.
@@ -101,7 +100,7 @@ class ForcedDecoder:
 
 
 def number_blocks(pairs: Iterable[Pair]) -> Iterator[tuple[int, list[Pair]]]:
-    """Blocks of some thousand pairs, enough to make batches of similar length, with the number of the first line."""
+    """Blocks of a few thousand pairs, enough to form batches of similar length, with the number of the first line."""
     waiting, line = iter(pairs), 1
     while block := list(islice(waiting, _PAIRS_AT_A_TIME)):
         yield line, block
@@ -119,10 +118,10 @@ class PairScore(DescribedFields):
     """Log-probability of all tokens, in nats."""
 
     tokens: tuple[Token, ...]
-    """Tokens of the translation, `</s>` at the end; none for a pair of blank texts, about which no model is asked."""
+    """Tokens of the translation, `</s>` at the end; none for a pair of blank texts, which are not scored."""
 
     is_long: bool = False
-    """Whether the text has more pieces than the model reads at a time, so that it would be translated in parts."""
+    """Whether the text has more pieces than the model reads at once, so that it would be translated in parts."""
 
     def as_json(self) -> dict[str, Any]:
         """Score and log-probability, of the target and of every token."""
@@ -130,7 +129,7 @@ class PairScore(DescribedFields):
 
 
 class Perplexity:
-    """The perplexity of all pairs added: exp of the mean negative log-probability of a token."""
+    """The perplexity of all pairs added: exp of the mean negative log-probability per token."""
 
     def __init__(self) -> None:
         self.num_pairs = 0
@@ -157,7 +156,7 @@ def score_stream(decoder: ForcedDecoder, pairs: Iterable[Pair]) -> Iterator[Pair
 
 
 def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int = 1) -> list[PairScore]:
-    """The score of each pair of source and target text; what a pair gets does not depend on the others.
+    """The score of each pair of source and target text; the score of a pair does not depend on the others.
 
     If re-tokenising a translation yields the same tokens, its score equals the one reported by the search. A blank
     side is `</s>` alone. Errors call the first pair `first_line`.
@@ -197,7 +196,7 @@ def score_encoded_pairs(decoder: ForcedDecoder, pairs: Sequence[EncodedPair], fi
 def score_ids(
     decoder: ForcedDecoder, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], first_line: int = 1
 ) -> list[Hypothesis]:
-    """Each target as the hypothesis that a search makes of it; ids of both sides end with `</s>`. See `score_pairs`."""
+    """Each target as a hypothesis of a search; ids of both sides end with `</s>`. See `score_pairs`."""
     token_scores: list[list[float]] = [[] for _ in sources]
     with decoder.batches(sources, targets, first_line) as batches:
         for indices, batch in batches:
@@ -209,7 +208,7 @@ def score_ids(
 
 
 def _compute_log_probabilities(model: Transformer, batch: Batch) -> Float[Tensor, "batch target"]:
-    """The log-probability of every target token after those before it; of padding, anything."""
+    """The log-probability of every target token after those before it; undefined for padding."""
     logits = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
     log_probabilities: Tensor = logits.float().log_softmax(dim=-1)
     return log_probabilities.gather(2, batch.target_ids[:, :, None]).squeeze(2)

@@ -1,4 +1,4 @@
-"""Constraints of a translation in words, their form in token ids, and what no translation can keep."""
+"""Constraints of a translation in words, their form in token ids, and the detection of impossible ones."""
 
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from transduce.search import Constraints
 from transduce.text import Tokenizer, count_whole, find_whole
 
 _IN_FRONT = ("-", "(", '"', "„", "“", "«", "/", "'")
-"""Signs behind which a word stands without a space, with pieces of its own."""
+"""Signs after which a word follows without a space, as separate pieces."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class TextConstraints:
         spellings: rows of ids of pieces that are forbidden, too; see `learn_spellings`.
 
     Raises:
-        ConfigError: a phrase shows nothing, or has a line end, which no translation has.
+        ConfigError: a phrase is blank, or contains a line end, which no translation does.
     """
 
     prefix: str = ""
@@ -42,11 +42,13 @@ class TextConstraints:
         for name, phrases in (("require", self.required), ("forbid", self.forbidden)):
             for phrase in phrases:
                 if not any(unicodedata.category(character)[0] not in "CZ" for character in phrase):
-                    raise ConfigError(f"{name} {phrase!r}: must show something; give a word or phrase, or leave it out")
+                    raise ConfigError(f"{name} {phrase!r}: must not be blank; give a word or phrase, or leave it out")
         for name, phrases in (("require", self.required), ("forbid", self.forbidden), ("prefix", (self.prefix,))):
             for phrase in phrases:
                 if "".join(phrase.splitlines()) != phrase:
-                    raise ConfigError(f"{name} {phrase!r}: must be without line ends, as a translation is one line")
+                    raise ConfigError(
+                        f"{name} {phrase!r}: must not contain line ends, as a translation is one line; remove them"
+                    )
 
     def combine(self, other: "TextConstraints") -> "TextConstraints":
         """The constraints of both; of two prefixes, the other's."""
@@ -59,7 +61,7 @@ class TextConstraints:
         )
 
     def as_written(self, tokenizer: Tokenizer) -> "TextConstraints":
-        """The constraints with phrases as translations spell them: tokenizers write "CO₂" as "CO2", "…" as "..."."""
+        """The constraints with phrases normalised as in translations: tokenizers write "CO₂" as "CO2", "…" as "..."."""
         return replace(
             self,
             required=tuple(spell(tokenizer, phrase) or phrase for phrase in self.required),
@@ -67,14 +69,14 @@ class TextConstraints:
         )
 
     def find_unwritable(self, tokenizer: Tokenizer) -> Iterator[str]:
-        """A message for each phrase that no translation has because the tokenizer cannot spell it."""
+        """A message for each phrase that cannot occur because the tokenizer cannot spell it."""
         for name, phrases in (("require", self.required), ("prefix", (self.prefix,) if self.prefix.strip() else ())):
             for phrase in phrases:
                 if spell(tokenizer, phrase) is None:
                     yield f"{name} {phrase!r}: has characters that this model's vocabulary cannot write; leave them out"
 
     def are_met_by(self, text: str) -> bool:
-        """Whether the required phrases are there as often as they must be, and no forbidden one, in whole words."""
+        """Whether the text contains the required phrases as often as required, and no forbidden one, as whole words."""
         required = [phrase.strip() for phrase in self.required]
         return all(count_whole(text, phrase) == required.count(phrase) for phrase in required) and not any(
             count_whole(text, phrase.strip()) for phrase in self.forbidden
@@ -83,8 +85,8 @@ class TextConstraints:
     def as_ids(self, tokenizer: Tokenizer) -> Constraints:
         """The constraints in token ids, for a search.
 
-        Phrases are forbidden behind a space, and as they are spelled behind signs and, if they begin with a sign,
-        behind words.
+        Phrases are forbidden after a space, after signs and, if they begin with a sign, after words, each with its own
+        spelling.
         """
         required, forbidden = (
             [tuple(ids) for ids in tokenizer.encode_targets(phrases) if ids]
@@ -100,7 +102,7 @@ class TextConstraints:
 
         Adds (1) the token sequences that spelled a forbidden phrase in `pieces` and (2) the spelling of each required
         phrase after a hyphen, which consists of other tokens, so that the search would not count it. In (1), if the
-        phrase begins with a letter or digit and the piece in front of it does not end with a space, that piece is part
+        phrase begins with a letter or digit and the piece before it does not end with a space, that piece is part
         of the sequence: without it, the same pieces may be the inside of a word.
         """
         text, owners = "", list[int]()
@@ -122,13 +124,13 @@ class TextConstraints:
 
 @lru_cache(maxsize=4096)
 def spell(tokenizer: Tokenizer, phrase: str) -> str | None:
-    """The phrase as translations spell it; None if the tokenizer has no pieces for all of it."""
+    """The phrase normalised as in translations; None if the tokenizer cannot spell all of it."""
     (ids,) = tokenizer.encode_targets([phrase])
     return None if not ids or tokenizer.unknown_id in ids else tokenizer.decode(ids).strip() or None
 
 
 def _encode_glued(tokenizer: Tokenizer, phrase: str) -> list[tuple[int, ...]]:
-    """The ids of `phrase` without a space in front: with the sign behind which it stands, unless it begins with one."""
+    """The ids of `phrase` without a leading space: with the sign that it follows, unless it begins with one."""
     if not phrase[0].isalnum():
         found = _encode_behind(tokenizer, "", phrase)
         return [] if found is None else [found[1]]
@@ -137,7 +139,7 @@ def _encode_glued(tokenizer: Tokenizer, phrase: str) -> list[tuple[int, ...]]:
 
 
 def _encode_behind(tokenizer: Tokenizer, sign: str, phrase: str) -> tuple[int, tuple[int, ...]] | None:
-    """The last id of a word with `sign` behind it, and the ids of `phrase` behind that; None if a piece has both."""
+    """The last id of a word followed by `sign`, and the ids of `phrase` after that; None if one piece has both."""
     before, ids = tokenizer.encode_targets([f"a{sign}", f"a{sign}{phrase}"])
     if not before or ids[: len(before)] != before or len(ids) == len(before):
         return None
@@ -146,7 +148,7 @@ def _encode_behind(tokenizer: Tokenizer, sign: str, phrase: str) -> tuple[int, t
 
 @lru_cache(maxsize=8)
 def find_continuing_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """Pieces that go on with a word: they begin with a letter or digit, or are a byte of a character."""
+    """Pieces that continue a word: they begin with a letter or digit, or are a byte of a character."""
     pieces = tokenizer.pieces(range(tokenizer.vocabulary))
     return frozenset(index for index, piece in enumerate(pieces) if piece[0].isalnum() or piece.startswith("<0x"))
 
@@ -180,13 +182,13 @@ def find_contradictions(
     for name, ids, text in phrases:
         for forbidden in constraints.forbidden:
             if forbidden == ids:
-                yield f"{name} {text!r}: is forbidden, too; leave out one of them"
+                yield f"{name} {text!r}: is also forbidden; leave out one of them"
             elif _count(forbidden, ids):
                 yield f"{name} {text!r}: contains {decode(forbidden)!r}, which is forbidden; leave out one of them"
         times = constraints.required.count(ids) if name == "require" else 1
         repeated = _find_repeated(ids * times if times > 1 else ids, search.no_repeat_ngram, len(ids))
         if repeated is not None:
-            rule = f"no_repeat_ngram = {search.no_repeat_ngram} allows that of no so many tokens in a row"
+            rule = f"no_repeat_ngram = {search.no_repeat_ngram} forbids repeating this many tokens"
             yield f"{name} {text!r}: has {decode(repeated)!r} twice, and {rule}; shorten it, or allow repetitions"
     for _, ids, text in required:
         if _count(ids, constraints.prefix) > constraints.required.count(ids):
@@ -201,23 +203,23 @@ def _find_too_long(constraints: Constraints, phrases: Sequence[_Phrase], search:
         shown = text if len(text) <= 50 else text[:50] + "…"
         if len(ids) > search.max_pieces:
             yield (
-                f"{name} {shown!r}: has {len(ids)} tokens, and must have at most {search.max_pieces}, "
-                f"as many as the model reads at a time; shorten it"
+                f"{name} {shown!r}: has {len(ids)} tokens, but may have at most {search.max_pieces}, as many as the "
+                "model reads at once; shorten it"
             )
         elif 0 < search.max_length <= len(ids):
             yield (
-                f"{name} {shown!r}: has {len(ids)} tokens, and max_length = {search.max_length} allows "
-                f"{search.max_length - 1} and the end; shorten it, or allow more"
+                f"{name} {shown!r}: has {len(ids)} tokens, but max_length = {search.max_length} allows "
+                f"{search.max_length - 1} and the end; shorten it, or raise max_length"
             )
     if constraints.num_tokens > search.max_pieces:
         yield (
-            f"prefix and require: have {constraints.num_tokens} tokens together, and must have at most "
-            f"{search.max_pieces}, as many as the model reads at a time; ask for less"
+            f"prefix and require: have {constraints.num_tokens} tokens together, but may have at most "
+            f"{search.max_pieces}, as many as the model reads at once; shorten them"
         )
     elif 0 < search.max_length <= (least := _count_fewest_tokens(constraints)):
         yield (
-            f"prefix and require: take {least} tokens together, and max_length = {search.max_length} allows "
-            f"{search.max_length - 1} and the end; ask for less, or allow more"
+            f"prefix and require: take {least} tokens together, but max_length = {search.max_length} allows "
+            f"{search.max_length - 1} and the end; shorten them, or raise max_length"
         )
 
 
@@ -233,7 +235,7 @@ def _count_fewest_tokens(constraints: Constraints) -> int:
 
 
 def _count_shared(before: Ids, ids: Ids) -> int:
-    """How many tokens of `ids` may be tokens of `before`, too: all of a part of it, or its first ones."""
+    """Number of tokens of `ids` that may overlap with `before`: all if `ids` is part of it, else its first ones."""
     if len(ids) < len(before) and _count(ids, before):
         return len(ids)
     most = min(len(ids), len(before)) - (ids == before)
@@ -245,7 +247,7 @@ def _count(phrase: Ids, ids: Ids) -> int:
 
 
 def _find_repeated(ids: Ids, n: int, once: int) -> Ids | None:
-    """The first n-gram that comes twice in `ids`, or None; those across copies of `once` ids do not count."""
+    """The first n-gram that occurs twice in `ids`, or None; those across copies of `once` ids do not count."""
     seen = set[Ids]()
     for place in range(len(ids) - n + 1 if n else 0):
         ngram = ids[place : place + n]

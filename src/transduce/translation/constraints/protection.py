@@ -1,8 +1,8 @@
-"""Translations that keep addresses, tags and placeholders, and use the terms of a glossary, whatever the model does.
+"""Translations that are guaranteed to keep addresses, tags and placeholders, and to use the terms of a glossary.
 
-A search is asked for what must be kept, and its translations are verified. Where none passes, only the text between
-what is kept is translated, part by part, and a part for which none passes stays as it is. The worst result is the
-source with its terms replaced, which keeps everything: so there always is a result.
+The search is constrained to what must be kept, and its translations are verified. If none passes, only the text between
+protected spans is translated, part by part, and a part for which none passes is copied. The last resort is the source
+with its terms replaced, which always passes.
 """
 
 from bisect import bisect_left
@@ -34,9 +34,9 @@ class ConstrainedText:
     """A text to be translated, and what its translation must contain.
 
     Args:
-        text: as it stands in the line, spans and terms included.
-        spans: parts of the text that the translation contains as they are, in the text's order; tags keep their order.
-        terms: phrases that it contains besides, each exactly as often as it is listed; in the text's order.
+        text: as in the line, spans and terms included.
+        spans: parts of the text that the translation contains unchanged, in the text's order; tags keep their order.
+        terms: further phrases that it contains, each exactly as often as it is listed; in the text's order.
     """
 
     text: str
@@ -52,7 +52,7 @@ class Place(NamedTuple):
 
 
 class ProtectedItem(NamedTuple):
-    """A span or term that is kept: the translation has `text` for what the source has at `place`."""
+    """A span or term that is kept: the translation contains `text` for the characters at `place` of the source."""
 
     place: Place
     text: str
@@ -60,7 +60,7 @@ class ProtectedItem(NamedTuple):
 
 
 class ProtectedSentence:
-    """A sentence, the spans and terms that are kept of it, and the test that its translation has to pass."""
+    """A sentence, its protected spans and terms, and the test that its translation must pass."""
 
     def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary) -> None:
         self.text = text
@@ -72,7 +72,7 @@ class ProtectedSentence:
         for kept in self.kept:
             self._is_kept[slice(*kept.place)] = b"\1" * (kept.place.end - kept.place.start)
         self._kinds = kinds
-        # The copy is the source with its terms replaced: it passes itself.
+        # The copy is the source with its terms replaced; it always passes.
         self._spans = SpanCheck(copy, kinds)
         # Numbers are only counted as such: 2nd may become zweiter.
         self._times = {item.text: copy.count(item.text) for item in self.kept if item.kind not in {"term", "number"}}
@@ -94,11 +94,11 @@ class ProtectedSentence:
         return any(self.text[index].isalnum() and not self._is_kept[index] for index in range(*place))
 
     def make_copy(self, num_parts: int = 1) -> "ProtectedTranslation":
-        """The sentence as it stands, with its terms replaced."""
+        """The source sentence with its terms replaced."""
         return ProtectedTranslation(self.copy, "copied", (), num_parts, is_given_up=self.has_words(self.body))
 
     def find_kept(self, place: Place) -> list[ProtectedItem]:
-        """What is kept of a part of the sentence, at its places in that part."""
+        """The protected items of a part of the sentence, at their places in that part."""
         first, last = (bisect_left(self.kept, index, key=lambda kept: kept.place.start) for index in place)
         return [
             item._replace(place=Place(item.place.start - place.start, item.place.end - place.start))
@@ -113,7 +113,9 @@ class ProtectedSentence:
         return ConstrainedText(self.text[slice(*place)], spans, terms)
 
     def assemble_whole(self, proposals: Sequence[Translation]) -> tuple[str, Translation] | None:
-        """The sentence with the first translation of its body that passes, and that; None if none passes."""
+        """The sentence with the first translation of its body that passes, and that translation; None if none
+        passes.
+        """
         for proposal in proposals:
             if not self.kept:
                 return proposal.text, proposal
@@ -124,7 +126,7 @@ class ProtectedSentence:
         return None
 
     def find_parts(self) -> list[Place]:
-        """Parts that can be translated by themselves: first the text between spans, then between spans and terms."""
+        """Parts that can be translated separately: first the text between spans, then between spans and terms."""
         spans = [kept for kept in self.kept if kept.kind != "term"]
         places = dict.fromkeys([*self._find_gaps(spans), *self._find_gaps(self.kept)])
         return [place for place in places if place != self.body and self.has_words(place)]
@@ -150,8 +152,8 @@ class ProtectedSentence:
     ) -> dict[Place, str]:
         """Add translations of `parts` to `pieces` as long as the sentence passes.
 
-        All at once if possible, else each half by itself: a sentence may have thousands of parts. A part inside of
-        another that is translated adds nothing.
+        All at once if possible, else each half separately, as a sentence may have thousands of parts. A part within
+        another translated part is skipped.
         """
         if len(parts) > 1:
             trial = pieces | {part: texts[part][0] for part in parts}
@@ -199,7 +201,7 @@ def _find_protected_items(text: str, kinds: Collection[Kind], glossary: Glossary
 def _find_body(text: str, kept: Sequence[ProtectedItem]) -> Place:
     """The place of the text inside the tags around it, whose places are certain: the rest is easier to translate.
 
-    Of an element, both tags are outside or none.
+    Of an element, either both tags are outside or neither.
     """
     places = [item.place for item in kept if item.kind == "tag"]
     partners: dict[Place, Place] = {}
@@ -243,11 +245,11 @@ def _trim_part(translation: str, last: str) -> str:
 
 
 Search = Callable[[Sequence[ConstrainedText]], list[list[Translation]]]
-"""Gives translations of each text, best first; there may be none, and any may lack what is required. Scores and pieces
-are those of the search, which may know the text without its spans only."""
+"""Returns translations of each text, best first; there may be none, and any may violate the constraints. Scores and
+pieces are those of the search, which may see the text without its spans."""
 
 Fits = Callable[[str], bool]
-"""Says whether the model reads a text without its protected spans as a whole."""
+"""Whether the model reads a text without its protected spans as a whole."""
 
 
 @dataclass(frozen=True)
@@ -256,11 +258,11 @@ class ProtectedTranslation:
 
     Args:
         text: the translation.
-        how: "free": there was nothing to keep; "constrained": each sentence was translated as a whole; "in parts": of a
-            sentence, only text between what is kept was translated, perhaps not all of it; "copied": nothing was
-            translated, as there is no word to translate, or no translation passes.
-        searched: the search's translations that the text is made of, in order; none of what was copied.
-        num_parts: above 1 where the line was too long for the model, and was divided.
+        how: "free": there was nothing to keep; "constrained": each sentence was translated as a whole; "in parts": only
+            text between protected items was translated, possibly not all of it; "copied": nothing was translated, as
+            there is no word to translate, or no translation passes.
+        searched: the translations of the search that the text consists of, in order; none for copied text.
+        num_parts: above 1 if the line was too long for the model and was split.
         is_given_up: whether the line was copied though it has words to translate.
     """
 
@@ -284,7 +286,7 @@ def translate_protected(
 
     It has each span as often as the source, and no other one, except numbers; tags are in the same order, and elements
     with words keep some. It has each term's target in whole words as often as the source has the term, more often only
-    where the source has these words, too. Where a span and a term overlap, the longer one counts.
+    where the source has these words, too. Of an overlapping span and term, the longer one is used.
 
     Sentences with tags between them are translated one by one (see `transduce.text.segmentation`), and so are those
     of a line with spans or terms that is too long for the model, as `fits` says. `search` is called at most twice, each
@@ -328,7 +330,7 @@ class _Line:
         tags = [ProtectedSpan(*kept.place, "tag") for kept in whole.kept if kept.kind == "tag"]
         between_tags = [Place(*place) for place in split_tagged_sentences(text, tags, language)]
         self._places = between_tags
-        if whole.kept:  # what is free is divided by whoever translates it
+        if whole.kept:  # text without protected items is split by its translator
             self._places = [part for place in between_tags for part in _divide_place(whole, place, language, fits)]
         self._num_parts = 1 + len(self._places) - len(between_tags)
         self.sentences = [whole]
@@ -351,7 +353,7 @@ class _Line:
 
 
 def _divide_place(line: ProtectedSentence, place: Place, language: str, fits: Fits) -> list[Place]:
-    """Divide a place of a line into parts that the model reads as wholes, as far as possible."""
+    """Split a place of a line into parts that the model can read as a whole, as far as possible."""
     kept = line.find_kept(place)
     hidden = [item.place for item in kept if item.kind != "term"]
     places = find_fitting_spans(line.text[slice(*place)], hidden, [item.place for item in kept], language, fits)

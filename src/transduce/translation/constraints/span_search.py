@@ -1,8 +1,8 @@
 """The search for translations that keep protected spans and terms of a glossary.
 
 A model that was never trained on addresses, tags and placeholders translates badly around them. So spans are removed,
-the rest is translated as if they were not there, and they are inserted again where word alignment says that they
-belong. Terms are required of the search.
+the rest is translated as if they were not there, and they are inserted again by word alignment. Terms are required
+phrases of the search.
 """
 
 import math
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transduce.translation.confidence.alignment import Alignment, AlignmentHead
 
 _PUNCTUATION = frozenset(".,;:!?)]}»”…。、，！？")
-"""Signs that stand behind a span without a space."""
+"""Signs that follow a span without a space."""
 
 _AROUND = frozenset({"()", "[]", "{}", '""', "''", "“”", "„“", "«»", "»«", "‘’"})
 """Brackets and quotation marks that are removed together with the span that they enclose."""
@@ -31,11 +31,11 @@ class RemovedSpan:
 
     Args:
         text: the span, with brackets or quotation marks around it.
-        word: words of the bare text in front of it.
-        opens: whether it belongs to the word behind it rather than to the one in front.
+        word: number of words of the bare text before it.
+        opens: whether it belongs to the word after it rather than to the one before.
         is_tag: whether it is a tag, which may touch other words than in the source, but only those of its own element.
-        left: the word or sign that stood in front of it without a space; "" if there was none.
-        right: the word or sign that stood behind it without a space.
+        left: the word or sign directly before it, without a space; "" if none. right: the word or sign directly after
+            it, without a space.
     """
 
     text: str
@@ -63,7 +63,7 @@ def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[R
 
 
 def find_removed_places(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple[int, int]]:
-    """Start and end of what is removed: each span, with the brackets or quotation marks that enclose nothing else."""
+    """Start and end of each removed part: a span, with the brackets or quotation marks that enclose nothing else."""
     places, done = [], 0
     for span in spans:
         start, end = span.start, span.end
@@ -75,7 +75,7 @@ def find_removed_places(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple
 
 
 def _append_rest(bare: str, rest: str) -> str:
-    """Join the texts on both sides of a span: with one space between, and none in front of punctuation."""
+    """Join the texts on both sides of a span: with one space between, and none before punctuation."""
     if bare.endswith(" ") and rest[:1] in _PUNCTUATION:
         return bare.rstrip() + rest
     return bare + (rest.lstrip() if bare.endswith(" ") or not bare else rest)
@@ -123,7 +123,7 @@ def _join_word(text: str, rest: str, *, is_glued: bool) -> str:
 
 
 def _find_place(span: RemovedSpan, linked: dict[int, list[int]], num_source: int, num_target: int) -> int:
-    """The number of words of the translation in front of the span."""
+    """The number of words of the translation before the span."""
     if span.word == 0:
         return 0
     if span.word == num_source:
@@ -134,7 +134,7 @@ def _find_place(span: RemovedSpan, linked: dict[int, list[int]], num_source: int
 
 
 BEAM = 8
-"""Least beam where terms are required: hypotheses with different numbers of required tokens share it."""
+"""Minimum beam if terms are required: hypotheses with different numbers of required tokens share it."""
 
 
 class SpanSearch:
@@ -142,7 +142,7 @@ class SpanSearch:
 
     Args:
         translator: the model and its tokenizer.
-        head: whose attention says where spans belong; the mean of the last layer's unless given.
+        head: the attention head that aligns spans; default: the mean of the last layer.
         encoded: texts that need not be tokenised again.
 
     Raises:
@@ -162,7 +162,7 @@ class SpanSearch:
         return self._encoded[text].is_whole if text in self._encoded else self._translator.fits(text)
 
     def search(self, requests: Sequence[ConstrainedText]) -> list[list[Translation]]:
-        """Translations of each text, best first, that are likely to have what is required; a `protection.Search`."""
+        """Translations of each text, best first, that are likely to meet the constraints; a `protection.Search`."""
         from transduce.translation.confidence.alignment import align_fitting_pairs  # noqa: PLC0415 - loads PyTorch
 
         divided = [remove_spans(request.text, request.spans) for request in requests]
@@ -205,10 +205,9 @@ class SpanSearch:
         return text
 
     def _find_translations(self, texts: Sequence[str], requests: Sequence[ConstrainedText]) -> list[Translation]:
-        """The best translation of each text; if something must be in it, as many as the beam holds.
-
-        Terms are not required at first: often they are there anyway. A text that is too long to be read as a whole
-        cannot be held to anything.
+        """The best translation of each text; for a text with requirements, as many as the beam holds. Terms are not
+        required at first, as they often occur anyway. Constraints are not possible for a text that is too long to be
+        read as a whole.
         """
         translator, tokenizer = self._translator, self._translator.tokenizer
         encoded = translator.encode([self._encoded.get(text, text) for text in texts])

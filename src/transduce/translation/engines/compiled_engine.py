@@ -1,6 +1,6 @@
 """Translation in compiled code, for processors: float32 or int8, several times as fast as PyTorch's operations.
 
-Nothing here loads PyTorch, unless more is asked for than a beam search: weights are NumPy arrays, as the file of a
+Nothing here loads PyTorch, except for functions other than beam search: weights are NumPy arrays, as the file of a
 bundle has them, by the names of their tensors.
 """
 
@@ -30,22 +30,22 @@ from transduce.search.interface import check_settings
 from transduce.translation.engines.engine import BatchEngine, Engine, Sources, count_token_bytes, make_logits_processor
 
 _FIRST_POSITIONS = 256
-"""Rows of the table of positions that are computed at once."""
+"""Number of positional encodings computed at once."""
 
 
 class CompiledModel:
     """A Transformer in compiled code: with dot products as attention scores, and layer normalisation.
 
-    Embeddings are shared with `weights`, all other weights are packed copies. What a sentence gets is the same, to the
-    last bit, in every batch. Methods may be called by several threads at a time, as the library holds no lock of
-    Python's while it computes.
+    Embeddings are shared with `weights`, all other weights are packed copies. The result of a sentence is bit-identical
+    in every batch. Methods may be called by several threads concurrently; the library releases Python's global lock
+    while it computes.
 
     Args:
         config: the network.
         weights: in float32, by the names that their tensors have in a `Transformer`; a shared one by the first of its
             names.
         library: the level of instruction sets.
-        is_int8: whether linear layers multiply integers of 8 bits.
+        is_int8: whether linear layers multiply 8-bit integers.
     """
 
     def __init__(
@@ -96,9 +96,8 @@ class CompiledModel:
     def search(
         self, sources: Sequence[Sequence[int]], task: SearchTask, *, beam: int, alpha: float, num_best: int = 1
     ) -> list[list[Hypothesis]]:
-        """What `search.beam_search` finds without constraints, to the last bit; the whole search is compiled code.
-
-        Constraints of `task` are not looked at.
+        """The result of `search.beam_search` without constraints, bit-identical; the whole search is compiled code.
+        Constraints of `task` are ignored.
 
         Raises:
             ConfigError: `beam` or `num_best` is below 1, `beam` is above 2^29, or `alpha` is negative.
@@ -173,7 +172,7 @@ class _Packer:
         return normalization.structure
 
     def pack_projection(self, target_embedding: Floats) -> LinearStructure:
-        """The layer in front of the softmax, in which `<pad>`, the last token, has the logit -inf."""
+        """The layer before the softmax, in which `<pad>`, the last token, has the logit -inf."""
         weight = self.weights.get("projection.weight", target_embedding)
         mask = np.zeros(len(weight), dtype=np.float32)
         mask[-1] = -np.inf
@@ -216,12 +215,12 @@ class _Packer:
 
 
 class CompiledEngine(BatchEngine):
-    """The engine of a `CompiledModel`. Beam search alone needs no PyTorch; all else is passed on to `pytorch_engine`.
+    """The engine of a `CompiledModel`. Only beam search needs no PyTorch; all else is passed on to `pytorch_engine`.
 
     Args:
         model: the model.
         end_id: `</s>`.
-        load_pytorch_engine: makes the engine that can do everything, with the same model and precision; called once.
+        load_pytorch_engine: makes the PyTorch engine with the same model and precision; called once.
     """
 
     def __init__(self, model: CompiledModel, end_id: int, load_pytorch_engine: Callable[[], Engine]) -> None:
@@ -234,7 +233,7 @@ class CompiledEngine(BatchEngine):
 
     @property
     def pytorch_engine(self) -> Engine:
-        """The engine that computes with PyTorch, which is loaded when it is first asked for."""
+        """The engine that computes with PyTorch, loaded on first use."""
         with self._is_loading:
             if self._pytorch_engine is None:
                 self._pytorch_engine = self._load_pytorch_engine()

@@ -1,4 +1,4 @@
-"""Engines translate batches of token ids to hypotheses: what all of them have in common, without PyTorch."""
+"""Engines translate batches of token ids to hypotheses: their common parts, without PyTorch."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 SMALL_BATCH_SENTENCES = 8
-"""Up to this many sentences, `auto` precision minimises the number of operations rather than the time of each."""
+"""Up to this many sentences, `auto` precision minimises the number of operations rather than their cost."""
 
 MOST_PROBABILITIES = 2**22
 """Maximum number of probabilities (hypotheses of a batch × vocabulary) in a step on a processor, so that they fit
@@ -23,13 +23,12 @@ MOST_PROBABILITIES_OF_GPU = 2**27
 """`MOST_PROBABILITIES` for other devices: half a gigabyte in float32, and some copies of it."""
 
 MEMORY_CHECK_BYTES = 2**28
-"""Up to this many bytes, a search begins without asking the system for its free memory, which takes part of a
-millisecond."""
+"""Up to this many bytes, a search begins without checking the free memory, which takes part of a millisecond."""
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """Anything that translates token ids."""
+    """Protocol of engines, which translate token ids."""
 
     def search(
         self,
@@ -39,11 +38,10 @@ class Engine(Protocol):
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """For each source (ids, `</s>` included), up to `num_best` hypotheses, best first: fewer if it finds no more.
-
-        Where the constraints of a source cannot be kept, there is one hypothesis with the score -inf.
+        If the constraints of a source cannot be met, there is one hypothesis with the score -inf.
 
         Raises:
-            ConfigError: translations cannot be so long, or constraints are longer than the model reads.
+            ConfigError: the required length exceeds what the model can write, or constraints are longer than it reads.
         """
         ...
 
@@ -54,18 +52,16 @@ class Engine(Protocol):
         ...
 
     def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
-        """Check, before there is any source, that it can search or sample with these settings and constraints.
-
-        Raises:
-            ConfigError: it cannot; names what it does not have.
+        """Check, independently of sources, that the engine supports these settings and constraints. Raises:
+        ConfigError: it does not; names what is not supported.
         """
         ...
 
 
 def batch_by_length(lengths: Sequence[int], batch_tokens: int, most_rows: int = sys.maxsize) -> Iterator[list[int]]:
-    """Divide sentences into batches: longest first, at most `batch_tokens` with padding, and `most_rows` sentences.
+    """Group sentences into batches: longest first, at most `batch_tokens` with padding, and `most_rows` sentences.
 
-    Gives the indices of each batch. A sentence longer than `batch_tokens` is a batch of its own.
+    Yields the indices of each batch. A sentence longer than `batch_tokens` is a batch of its own.
     """
     waiting = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     while waiting:
@@ -82,10 +78,8 @@ BatchSearch = Callable[[Sources, SearchTask], list[list[Hypothesis]]]
 
 
 class BatchEngine:
-    """An engine that divides sentences into batches of similar length, so that little of a batch is padding.
-
-    On a processor as many batches are computed at a time as there are threads, one on each: small products are not
-    faster on several.
+    """An engine that groups sentences of similar length into batches, to reduce padding. On a CPU as many batches are
+    computed at once as there are threads, one on each, as small matrix products are not faster on several.
 
     Args:
         end_id: `</s>`.
@@ -96,7 +90,7 @@ class BatchEngine:
     """
 
     device: "torch.device | None" = None
-    """What computes; a processor unless given."""
+    """The device of the engine. Default: the CPU."""
 
     _map_on_threads = staticmethod(map_on_threads)
     """Computes batches on several threads of a processor."""
@@ -110,7 +104,7 @@ class BatchEngine:
         del constraints, num_samples
         if config.min_length > self._longest:
             raise ConfigError(
-                f"min_length = {config.min_length}: this model writes at most {self._longest} tokens; ask for fewer"
+                f"min_length = {config.min_length}: this model writes at most {self._longest} tokens; lower min_length"
             )
 
     def _search_batches(
@@ -139,14 +133,14 @@ class BatchEngine:
         num_required = max((one.num_tokens for one in constraints or ()), default=0)
         if num_required > config.max_pieces:
             raise ConfigError(
-                f"constraints: ask for {num_required} tokens, and may for max_pieces = {config.max_pieces}; "
-                f"ask for fewer"
+                f"constraints need {num_required} tokens; at most max_pieces = {config.max_pieces} are allowed; "
+                "shorten or remove some"
             )
         is_cpu = self.device is None or self.device.type == "cpu"
         num_threads = count_threads() if is_cpu else 1
         most = MOST_PROBABILITIES if is_cpu else MOST_PROBABILITIES_OF_GPU
         most_rows = max(1, most // (max(1, num_hypotheses) * self.vocabulary))
-        if len(sources) > SMALL_BATCH_SENTENCES * num_threads:  # something for each
+        if len(sources) > SMALL_BATCH_SENTENCES * num_threads:  # a result for each
             most_rows = min(most_rows, -(-len(sources) // num_threads))
         batches = list(batch_by_length([len(source) for source in sources], config.batch_tokens, most_rows))
 
@@ -183,12 +177,12 @@ def check_search_memory(
     """Check that memory holds all hypotheses of one sentence, with translations as long as the source.
 
     Args:
-        setting: what asks for so many hypotheses, for the message, as in "beam = 4".
+        setting: the setting that gives the number of hypotheses, for the message, as in "beam = 4".
         num_hypotheses: hypotheses of a sentence.
         num_tokens: tokens of the longest source.
         vocabulary: number of token ids.
         token_bytes: a lower bound of the memory for each token of a hypothesis, see `count_token_bytes`.
-        device: what computes; a processor if None.
+        device: the device of the engine; None: the CPU.
 
     Raises:
         ConfigError: it does not.
@@ -197,8 +191,8 @@ def check_search_memory(
     available = get_available_memory(device) if needed > MEMORY_CHECK_BYTES else None
     if available is not None and needed > available:
         raise ConfigError(
-            f"{setting}: so many hypotheses of a sentence of {num_tokens:,} tokens need at least "
-            f"{needed / 1e9:,.1f} GB of memory, and {available / 1e9:,.1f} GB are there; ask for fewer"
+            f"{setting}: this many hypotheses of a sentence of {num_tokens:,} tokens need at least "
+            f"{needed / 1e9:,.1f} GB of memory, and {available / 1e9:,.1f} GB are free; use fewer hypotheses"
         )
 
 
@@ -216,7 +210,7 @@ def has_inference_model(config: TransformerConfig) -> bool:
 def count_token_bytes(config: TransformerConfig, width: int) -> int:
     """A lower bound in bytes of the memory of the decoder for each token of one of `width` hypotheses.
 
-    It counts a key and a value in every layer, in numbers of at least two bytes. If hypotheses share a cache, it also
+    It counts a key and a value in every layer, with at least two bytes per number. If hypotheses share a cache, it also
     counts, for each of the `width` hypotheses, the mask of the token, once and for each head, and its attention score
     in each head.
     """
