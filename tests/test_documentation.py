@@ -35,28 +35,28 @@ SETTINGS_PAGE = PROJECT / "docs" / "settings.md"
 SETTINGS_INTRODUCTION = """\
 # Settings
 
-A recipe is a TOML file with these settings; `--set training.updates=2000` gives a single one. What nobody gives is as
-it stands here, which is the paper's base model, or as the preset has it. `transduce config show recipe.toml` prints the
-whole of a recipe and says where each value comes from. A test compares this page with the program.
+A recipe is a TOML file with these settings; `--set training.updates=2000` overrides a single one. Unset values
+take the default below, which is the paper's base model, or the preset's. `transduce config show recipe.toml` prints all
+settings of a recipe with their origins. A test compares this page with the program.
 """
 INTRODUCTION = """\
 # Commands
 
-Every command says with `--help` what is printed here; a test compares this page with the program. Data go to standard
-output, and everything said about them to standard error: a live line on a terminal, plain lines elsewhere.
+This page contains the `--help` of every command; a test compares it with the program. Data go to standard output, and
+messages and progress to standard error: a live line on a terminal, plain lines elsewhere.
 
 | exit code | meaning |
 |---|---|
 | 0 | done |
 | 1 | failed: a full disk, training that diverged |
-| 2 | something to be corrected by whoever gave the command; the message says what |
-| 130 | interrupted; if training had begun, the same command, without `--restart`, goes on from there |
-| 141 | whoever read the output has left, as `head` does |
+| 2 | usage error; the message says what to fix |
+| 130 | interrupted; if training had begun, the same command, without `--restart`, resumes the run |
+| 141 | the reader of the output closed the pipe, as `head` does |
 
-`TRANSDUCE_<SECTION>_<KEY>` in the environment is a setting, too, as in `TRANSDUCE_DATA_FOLDER`: above the recipe, below
-options and `--set`. `TRANSDUCE_TRACEBACK=1` shows where a bug is. `TRANSDUCE_KERNELS` chooses among the compiled
+`TRANSDUCE_<SECTION>_<KEY>` in the environment is also a setting, as in `TRANSDUCE_DATA_FOLDER`: it overrides the recipe, and
+options and `--set` override it. `TRANSDUCE_TRACEBACK=1` shows the traceback of a bug. `TRANSDUCE_KERNELS` chooses among the compiled
 kernels that translate on a processor: `off`, `portable`, `avx2`, `avx512` or `avx512_vnni`, on ARM `neon` or
-`neon_dot`; unless set, the fastest that is there.
+`neon_dot`; unless set, the fastest available.
 """
 
 

@@ -131,7 +131,7 @@ def test_other_variables_are_not_ours() -> None:
 def test_a_variable_that_names_no_setting(name: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_run_config(None, environment={name: "5"})
-    assert str(caught.value) == f"environment variable {name}: there is no such setting{hint}"
+    assert str(caught.value) == f"environment variable {name}: unknown setting{hint}"
 
 
 @pytest.mark.parametrize(

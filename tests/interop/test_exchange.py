@@ -331,7 +331,7 @@ def test_an_older_bundle_is_replaced_only_by_what_is_proven(
         return replace(found, tensors=tensors)
 
     monkeypatch.setattr(CTranslate2Format, "read", wrong)
-    with pytest.raises(OutputError, match="contains a model: .*--force"):
+    with pytest.raises(OutputError, match=r"contains a model: .*--force"):
         import_model(exported, tmp_path / "imported")
     with pytest.raises(ParityError, match="does not compute the same"):
         import_model(exported, tmp_path / "imported", force=True)

@@ -61,6 +61,13 @@ COMMANDS = {
 """The description of each command: its first paragraph in `transduce --help`, all of it in the command's own help."""
 
 
+_LIBRARY_HELP = {
+    "Display this message and exit.": "Print this help.",
+    "Display application version.": "Print the version.",
+}
+"""The descriptions of cyclopts' own flags, and those printed in their place."""
+
+
 class HelpFormatter:
     """Prints help as cyclopts does, but breaks descriptions at the width of the terminal, not where docstrings do."""
 
@@ -69,7 +76,8 @@ class HelpFormatter:
         for entry in panel.entries:
             text: Any = getattr(entry.description, "primary_renderable", None)
             if hasattr(text, "plain"):
-                text.plain = " ".join(text.plain.split())
+                plain = " ".join(text.plain.split())
+                text.plain = _LIBRARY_HELP.get(plain, plain)
         self._formatter(console, options, panel)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all other attributes are those of cyclopts' formatter
