@@ -13,7 +13,7 @@ from pathlib import Path
 
 from transduce.bundle import Bundle
 from transduce.interop import FORMATS, find_format
-from transduce.interop.exchange import export_bundle
+from transduce.interop.export_import import export_bundle
 from transduce.interop.parity import Parity
 
 EXPORTS = (*(f"{name}:float32" for name in FORMATS), "ctranslate2:int8")

@@ -10,17 +10,18 @@ A message names the value that was found, the rule it breaks and what to do abou
     │   ├── OutputError          an output path that holds other files, or cannot be written
     │   ├── RunError             a run folder that cannot be used in the requested way
     │   ├── BusyError            a folder that another process is writing to
-    │   ├── TooLong, UnknownPair, Unsatisfiable, NotAuthorized, ParameterError, WrongMediaType, BodyTooLarge,
-    │   │   BodyTooSlow           an invalid request to the server
+    │   ├── TooLongError, UnknownPairError, UnsatisfiableError, NotAuthorizedError, ParameterError,
+    │   │   WrongMediaTypeError, BodyTooLargeError,
+    │   │   BodyTooSlowError     an invalid request to the server
     │   └── MissingExtraError    an optional package that is not installed
     ├── ParityError              another program does not compute the same as a model
     ├── WriteError               a file or folder that could not be written, as on a full disk
     ├── TrainingError            training that cannot continue
     ├── NotANumberError          a probability of a model that is NaN
-    ├── EndedElsewhere           another rank of the run has ended and reports the cause
-    ├── Refusal                  the server refuses a valid request for now
-    │   └── QueueFull, RateExceeded, BodiesFull, Draining, DeadlineExceeded
-    └── Interrupted              exit code 130: Ctrl-C or SIGTERM, after the state was saved
+    ├── OtherRankEndedError      another rank of the run has ended and reports the cause
+    ├── TemporaryRefusalError    the server refuses a valid request for now
+    │   └── QueueFullError, RateExceededError, BodiesFullError, DrainingError, DeadlineExceededError
+    └── TrainingInterruptedError exit code 130: Ctrl-C or SIGTERM, after the state was saved
 """
 
 
@@ -92,61 +93,61 @@ class NotANumberError(TransduceError):
         )
 
 
-class EndedElsewhere(TransduceError):  # noqa: N818 - the error belongs to another rank
+class OtherRankEndedError(TransduceError):
     """Another rank of the same training run has ended first and reports the cause; this rank reports nothing."""
 
 
-class Refusal(TransduceError):  # noqa: N818 - the request is valid
+class TemporaryRefusalError(TransduceError):
     """A server refuses a valid request because of its present load or state; the client may retry later."""
 
 
-class Interrupted(TransduceError):  # noqa: N818 - a granted request to stop is not an error
+class TrainingInterruptedError(TransduceError):
     """Training was asked to stop (Ctrl-C or SIGTERM); its state is on disk."""
 
     exit_code = 130
 
 
-class _RetryLater(Refusal):
+class _RetryLaterError(TemporaryRefusalError):
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class QueueFull(_RetryLater):
+class QueueFullError(_RetryLaterError):
     """The queue is full; `retry_after` is in seconds."""
 
 
-class Draining(Refusal):
+class DrainingError(TemporaryRefusalError):
     """The service takes no requests: it is stopping, or has not started yet."""
 
 
-class DeadlineExceeded(Refusal):
+class DeadlineExceededError(TemporaryRefusalError):
     """The request was accepted, but not answered before its deadline."""
 
 
-class RateExceeded(_RetryLater):
+class RateExceededError(_RetryLaterError):
     """A client sends too many requests; `retry_after` is in seconds."""
 
 
-class BodiesFull(Refusal):
+class BodiesFullError(TemporaryRefusalError):
     """The bodies of all current requests together exceed the memory limit."""
 
     retry_after = 1
 
 
-class TooLong(UserError):  # noqa: N818 - the request is wrong, not the service
+class TooLongError(UserError):
     """A request has more characters, texts or terms than allowed."""
 
 
-class UnknownPair(UserError):  # noqa: N818 - the request is wrong, not the service
+class UnknownPairError(UserError):
     """No loaded model translates between the two languages."""
 
 
-class Unsatisfiable(UserError):  # noqa: N818 - the request is wrong, not the service
+class UnsatisfiableError(UserError):
     """No translation satisfies the constraints of the request, or the text is too long for them to be enforced."""
 
 
-class NotAuthorized(UserError):  # noqa: N818 - the request is wrong, not the service
+class NotAuthorizedError(UserError):
     """An API key is required, and none (`is_missing`) or an unknown one was given."""
 
     def __init__(self, *, is_missing: bool) -> None:
@@ -162,15 +163,15 @@ class ParameterError(UserError):
     """A parameter is missing or has a wrong value."""
 
 
-class WrongMediaType(UserError):  # noqa: N818 - the request is wrong, not the service
+class WrongMediaTypeError(UserError):
     """A request body is neither JSON nor a form."""
 
 
-class BodyTooLarge(UserError):  # noqa: N818 - the request is wrong, not the service
+class BodyTooLargeError(UserError):
     """A request body exceeds the size limit."""
 
 
-class BodyTooSlow(UserError):  # noqa: N818 - the request is wrong, not the service
+class BodyTooSlowError(UserError):
     """A request body did not arrive in time."""
 
 

@@ -109,14 +109,14 @@ def _score(
     found = scorer.corpus_score(hypotheses, [references], n_bootstrap=num_resamples)
     signature = str(scorer.get_signature())
     # Rounding, and half of an interval, may go beyond 100; of errors there can be more than words.
-    most = math.inf if metric == "ter" else 100.0
-    value = min(most, float(found.score))
+    max_value = math.inf if metric == "ter" else 100.0
+    value = min(max_value, float(found.score))
     if num_resamples == 1:
         return Score(name, value, signature)
     report = json.loads(found.format(width=6, signature=signature, is_json=True))
     # sacreBLEU gives mean and half width of the interval, but nothing if the mean is zero.
     mean, half = report.get("confidence_mean", 0.0), report.get("confidence_var", 0.0)
-    return Score(name, value, signature, min(most, max(0.0, mean - half)), min(most, mean + half))
+    return Score(name, value, signature, min(max_value, max(0.0, mean - half)), min(max_value, mean + half))
 
 
 def _count_in_plain_floats(scorer: Metric) -> None:

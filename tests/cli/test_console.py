@@ -16,7 +16,7 @@ import pytest
 from transduce.cli import console
 from transduce.cli.console import (
     FIRST_BLOCK,
-    LARGEST_BLOCK,
+    MAX_BLOCK,
     ConsoleReporter,
     LineProgress,
     StandardOutput,
@@ -132,11 +132,11 @@ def test_blocks_grow_while_they_are_fast_and_shrink_when_they_are_slow() -> None
         for _ in range(5):
             progress.add_finished_lines(progress.block_size(), 0.1)
             sizes.append(progress.block_size())
-        assert sizes == [FIRST_BLOCK, 2 * FIRST_BLOCK, 4 * FIRST_BLOCK, LARGEST_BLOCK, LARGEST_BLOCK, LARGEST_BLOCK]
-        progress.add_finished_lines(LARGEST_BLOCK, 40.0)
-        assert progress.block_size() == LARGEST_BLOCK // 4
+        assert sizes == [FIRST_BLOCK, 2 * FIRST_BLOCK, 4 * FIRST_BLOCK, MAX_BLOCK, MAX_BLOCK, MAX_BLOCK]
+        progress.add_finished_lines(MAX_BLOCK, 40.0)
+        assert progress.block_size() == MAX_BLOCK // 4
         progress.add_finished_lines(1, 0.001)  # a line that somebody typed says nothing about a block
-        assert progress.block_size() == LARGEST_BLOCK // 4
+        assert progress.block_size() == MAX_BLOCK // 4
         progress.add_finished_lines(1, 100.0)
         assert progress.block_size() == 1
 

@@ -52,16 +52,16 @@ WRITERS = {
     ),
     "export, a file": Writer(
         ("export", "model", "--to", "argos", "--probe", "valid.source"),
-        ("transduce.interop.exchange", "make_probe"),
+        ("transduce.interop.export_import", "make_probe"),
         "out.argosmodel",
         is_folder=False,
     ),
     "export": Writer(
         ("export", "model", "--to", "ctranslate2", "--probe", "valid.source"),
-        ("transduce.interop.exchange", "make_probe"),
+        ("transduce.interop.export_import", "make_probe"),
     ),
     "import": Writer(
-        ("import", "ct2", "--probe", "valid.source"), ("transduce.interop.exchange", "find_import_format")
+        ("import", "ct2", "--probe", "valid.source"), ("transduce.interop.export_import", "find_import_format")
     ),
     "average": Writer(("average", "run", "--last", "2"), ("transduce.training.validation", "average_checkpoints")),
     "train": Writer(("train", "tiny.toml"), ("transduce.training.run", "prepare")),

@@ -22,7 +22,7 @@ from transduce.data import (
     remove_epochs,
     select_epoch_pairs,
 )
-from transduce.data.batch import MOST_REMOVALS
+from transduce.data.batch import MAX_REMOVALS
 from transduce.errors import RunError, WriteError
 
 PAD = 99
@@ -69,19 +69,19 @@ def test_to_a_device_moves_every_tensor() -> None:
 
 @given(pairs, st.integers(1, 30))
 def test_parts_hold_the_same_rows_and_no_more_tokens_than_they_may(
-    pairs: list[tuple[list[int], list[int]]], most_tokens: int
+    pairs: list[tuple[list[int], list[int]]], max_tokens: int
 ) -> None:
     sources, targets = zip(*pairs, strict=True)
     batch = Batch.from_ids(sources, targets, PAD)
-    parts = batch.split_by_tokens(most_tokens)
+    parts = batch.split_by_tokens(max_tokens)
     rows = []
     for part in parts:
-        assert len(part.source_ids) == 1 or max(part.source_ids.numel(), part.target_ids.numel()) <= most_tokens
+        assert len(part.source_ids) == 1 or max(part.source_ids.numel(), part.target_ids.numel()) <= max_tokens
         sides = (part.source_ids, part.source_mask), (part.target_ids, part.target_mask)
         assert all(mask.any(dim=0).all() for _, mask in sides)
         rows += zip(*([row[real].tolist() for row, real in zip(*side, strict=True)] for side in sides), strict=True)
     assert rows == [(list(source), list(target)) for source, target in pairs]
-    if most_tokens >= max(batch.source_ids.numel(), batch.target_ids.numel()):
+    if max_tokens >= max(batch.source_ids.numel(), batch.target_ids.numel()):
         assert parts == [batch]
 
 
@@ -242,10 +242,10 @@ def test_another_run_may_remove_what_it_has_left_behind(
         return opened(folder, *arguments)
 
     monkeypatch.setattr(TokenStore, "open", removed_meanwhile)
-    most = MOST_REMOVALS  # before it is opened, and right after it was made again
+    most = MAX_REMOVALS  # before it is opened, and right after it was made again
     assert all_pairs(open_epoch_store(prepared, 0.3, 1, 0)) == expected
     assert removals == most
-    most = removals + MOST_REMOVALS + 1
+    most = removals + MAX_REMOVALS + 1
     with pytest.raises(RunError, match="missing"):
         open_epoch_store(prepared, 0.3, 1, 0)
 

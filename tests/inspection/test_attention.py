@@ -9,10 +9,10 @@ import torch
 from transduce.errors import UserError
 from transduce.inspection import InspectionRequest, inspect_text
 from transduce.inspection.attention import (
+    AttentionId,
     AttentionRecord,
     HeadMask,
     HeadMaskedNetwork,
-    Place,
     Recorder,
     list_heads,
     log_probabilities,
@@ -148,7 +148,7 @@ MODULES = {
 }
 
 
-def recorded(model: Transformer, off: list[Head]) -> dict[Place, AttentionRecord]:
+def recorded(model: Transformer, off: list[Head]) -> dict[AttentionId, AttentionRecord]:
     recorder = Recorder(model, HeadMask.excluding(model, [off]))
     run_teacher_forced(model, torch.tensor([SOURCE]), torch.tensor([TARGET]), recorder)
     return recorder.records
@@ -202,7 +202,7 @@ def test_norms_are_the_lengths_of_what_is_added(model: Transformer) -> None:
 
 def test_a_head_that_is_off_adds_nothing(make_model: Callable[..., Transformer]) -> None:
     off = Head(attention="encoder_decoder", layer=0, head=2)
-    norms = recorded(make_model(), [off])[Place("encoder_decoder", 0)].added_norms[0]
+    norms = recorded(make_model(), [off])[AttentionId("encoder_decoder", 0)].added_norms[0]
     assert not norms[2].any()
     assert (norms[[0, 1, 3]] > 0).all()
 
@@ -285,10 +285,10 @@ def test_as_many_heads_as_fit(
     everything = inspect_text(translator, request)["arithmetic"]
     assert len(everything) == len(list_heads(translator.engine.model.config))
     sizes = [sum(len(one[name]["data"]) for name in one if isinstance(one[name], dict)) for one in everything]
-    monkeypatch.setattr("transduce.inspection.attention.MOST_CHARACTERS", sum(sizes[:5]))
+    monkeypatch.setattr("transduce.inspection.attention.MAX_CHARACTERS", sum(sizes[:5]))
     assert inspect_text(translator, request)["arithmetic"] == everything[:5]
     assert (everything[0]["attention"], everything[0]["layer"], everything[0]["head"]) == ("decoder", 1, 3)
-    monkeypatch.setattr("transduce.inspection.attention.MOST_CHARACTERS", 1)
+    monkeypatch.setattr("transduce.inspection.attention.MAX_CHARACTERS", 1)
     alone = InspectionRequest(text=SENTENCE, include=["arithmetic"])
     assert len(inspect_text(translator, alone)["arithmetic"]) == 1
 

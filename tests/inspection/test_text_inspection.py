@@ -26,8 +26,8 @@ from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.translation import Confidence, PyTorchEngine, Translator, score_ids, score_pairs
 from transduce.translation.confidence.scoring import ForcedDecoder
-from transduce.translation.engines.inference_model import ModelNetwork
-from transduce.translation.engines.network_engine import NetworkEngine
+from transduce.translation.engines.networks import ModelNetwork
+from transduce.translation.engines.pytorch_engine import NetworkEngine
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_long_sides_are_refused(
     learned = make_translator(make_model("learned"), max_pieces=200)
     with pytest.raises(UserError, match=r"reference: has \d+ tokens, </s> included, but at most 60 "):
         inspect_text(learned, InspectionRequest(text=SENTENCE, reference="moon " * 70))
-    monkeypatch.setattr("transduce.inspection.searches.MOST_TOKENS", 6)
+    monkeypatch.setattr("transduce.inspection.searches.MAX_TOKENS", 6)
     with pytest.raises(UserError, match=r"translation: has \d tokens, </s> included, but at most 6 can be inspected"):
         inspect_text(translator, InspectionRequest(text=SENTENCE, beam=1))
 
@@ -399,7 +399,7 @@ def test_whatever_a_checkpoint_raises_ends_it_there(make_model: MakeModel, make_
     request = InspectionRequest(text=SENTENCE, include=list(EVERYTHING))
     passed = 0
 
-    def checkpoint() -> None:
+    def check_cancelled() -> None:
         nonlocal passed
         passed += 1
         if passed == last:
@@ -409,12 +409,12 @@ def test_whatever_a_checkpoint_raises_ends_it_there(make_model: MakeModel, make_
     counts = []
     for include in ([], ["heads_off"], ["continuations"], list(EVERYTHING)):
         passed = 0
-        inspect_text(translator, InspectionRequest(text=SENTENCE, include=include), checkpoint=checkpoint)
+        inspect_text(translator, InspectionRequest(text=SENTENCE, include=include), check_cancelled=check_cancelled)
         counts.append(passed)
     assert counts[0] < min(counts[1:3]) <= max(counts[1:3]) < counts[3]
     num_checkpoints = counts[3]
     for last in (1, num_checkpoints // 2, num_checkpoints):
         passed = 0
         with pytest.raises(TimeoutError):
-            inspect_text(translator, request, checkpoint=checkpoint)
+            inspect_text(translator, request, check_cancelled=check_cancelled)
         assert passed == last

@@ -22,7 +22,7 @@ from transduce.interop.parity import PARITY_FILE, Parity, bound_rounding
 from transduce.kernels.linear import quantize_rows as quantize_rows_with_torch
 from transduce.kernels.native.packing import quantize_rows
 from transduce.translation import ForcedDecoder, Translator, score_ids
-from transduce.translation.engines.network_engine import PyTorchEngine
+from transduce.translation.engines.pytorch_engine import PyTorchEngine
 
 VARIANTS = [
     {},

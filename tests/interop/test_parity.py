@@ -12,10 +12,10 @@ from transduce.bundle import Bundle, model_tensors, save_bundle
 from transduce.bundle.manifest import read_description, serialize_description
 from transduce.errors import BundleError, ParityError
 from transduce.interop.ctranslate2 import FORMAT
-from transduce.interop.exchange import prove_export
+from transduce.interop.export_import import prove_export
 from transduce.interop.formats import Runtime
 from transduce.interop.parity import TOLERANCES, Claim, Parity, _find_changed_tensors, prove
-from transduce.interop.probe import Probe
+from transduce.interop.probe_sentences import Probe
 from transduce.model import sinusoids
 from transduce.translation import ForcedDecoder
 

@@ -4,7 +4,7 @@ from hypothesis import given, strategies
 from transduce.errors import ConfigError
 from transduce.search import Constraints, LogitsProcessor
 from transduce.search.constraints import Automaton, ConstraintState
-from transduce.search.interface import Token
+from transduce.search.interface import LinkedToken
 
 END = 1
 PHRASES = strategies.lists(strategies.lists(strategies.integers(2, 4), min_size=1, max_size=4).map(tuple), max_size=3)
@@ -21,10 +21,10 @@ def walk(automaton: Automaton, ids: list[int]) -> ConstraintState:
     return progress
 
 
-def chain(ids: list[int]) -> Token | None:
+def chain(ids: list[int]) -> LinkedToken | None:
     last = None
     for token in ids:
-        last = Token(token, -1.0, last)
+        last = LinkedToken(token, -1.0, last)
     return last
 
 

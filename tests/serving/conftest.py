@@ -46,10 +46,10 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def make_sentences() -> Callable[..., list[str]]:
-    def make(count: int, seed: int = 1, most_words: int = 4) -> list[str]:
+    def make(count: int, seed: int = 1, max_words: int = 4) -> list[str]:
         random = np.random.default_rng(seed)
         return [
-            " ".join(random.choice(WORDS, size=random.integers(1, most_words + 1))).capitalize() + "."
+            " ".join(random.choice(WORDS, size=random.integers(1, max_words + 1))).capitalize() + "."
             for _ in range(count)
         ]
 

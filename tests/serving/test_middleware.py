@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from transduce.errors import ConfigError, RateExceeded
+from transduce.errors import ConfigError, RateExceededError
 from transduce.serving.middleware import UNKNOWN_BYTES, Authorization, BodyLimit, CancelOnDisconnect, RequestRate
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling import Limits
@@ -134,19 +134,19 @@ def test_a_bucket_fills_up_steadily() -> None:
     rate = RequestRate(60, lambda: now)
     for _ in range(60):
         rate.count("a")
-    with pytest.raises(RateExceeded, match="60 requests per minute") as raised:
+    with pytest.raises(RateExceededError, match="60 requests per minute") as raised:
         rate.count("a")
     assert raised.value.retry_after == 1
     rate.count("b")
     now += 2
     rate.count("a")
     rate.count("a")
-    with pytest.raises(RateExceeded):
+    with pytest.raises(RateExceededError):
         rate.count("a")
     now += 3600  # not more than it holds
     for _ in range(60):
         rate.count("a")
-    with pytest.raises(RateExceeded):
+    with pytest.raises(RateExceededError):
         rate.count("a")
 
 
@@ -215,7 +215,7 @@ def test_a_network_of_ipv6_is_one_client() -> None:
         ("", "", "unknown"),
     ):
         rate.count(first)
-        with pytest.raises(RateExceeded):
+        with pytest.raises(RateExceededError):
             rate.count(same)
         rate.count(other)
 

@@ -11,10 +11,10 @@ from transduce.errors import BundleError, ConfigError
 from transduce.interop import export_bundle, load_translator
 from transduce.serving import models
 from transduce.serving.models import (
-    Languages,
     LoadedModel,
     Models,
     ModelSettings,
+    SupportedLanguages,
     compute_fingerprint,
     find_language,
     get_language_name,
@@ -163,7 +163,7 @@ def test_a_model_that_is_changed_while_it_is_loaded_is_refused(
 
 
 def test_what_is_translated_into_what() -> None:
-    languages = Languages([("en", "de"), ("en", "fr"), ("de", "en")])
+    languages = SupportedLanguages([("en", "de"), ("en", "fr"), ("de", "en")])
     assert languages.sources == ("en", "de")
     assert languages.targets == ("de", "fr", "en")
     assert languages.all == ("en", "de", "fr")

@@ -12,12 +12,20 @@ import httpx
 import pytest
 import torch
 
-from transduce.errors import ConfigError, DeadlineExceeded, Draining, QueueFull, TooLong, UnknownPair, UserError
+from transduce.errors import (
+    ConfigError,
+    DeadlineExceededError,
+    DrainingError,
+    QueueFullError,
+    TooLongError,
+    UnknownPairError,
+    UserError,
+)
 from transduce.inspection import InspectionRequest, inspect_text
 from transduce.serving import service as service_module
 from transduce.serving.models import ModelSettings
-from transduce.serving.scheduling import Limits, work
-from transduce.serving.scheduling.work import PreparedTexts, TranslatedText, prepare_texts
+from transduce.serving.scheduling import Limits, tasks
+from transduce.serving.scheduling.tasks import PreparedTexts, TranslatedText, prepare_texts
 from transduce.serving.service import PREPARING_THREADS, Service, TranslationRequest
 from transduce.translation import ForcedDecoder, TranslationOptions, Translator, score_pairs
 
@@ -152,7 +160,7 @@ def test_what_cannot_be_granted_is_said(bundle: Path) -> None:
             await translate(service, EN_DE, ["Sun."], TranslationOptions(beam=17))
         with pytest.raises(ConfigError, match="cannot be combined"):
             await translate(service, EN_DE, ["Sun."], TranslationOptions(protect=("url",), forbid=("x",)))
-        with pytest.raises(UnknownPair, match="no model translates from 'de' to 'en'; there are en-de"):
+        with pytest.raises(UnknownPairError, match="no model translates from 'de' to 'en'; there are en-de"):
             await translate(service, ("de", "en"), ["Sun."])
         with pytest.raises(ConfigError, match="deadline_seconds = 61"):
             await translate(service, EN_DE, ["Sun."], deadline_seconds=61.0)
@@ -162,14 +170,14 @@ def test_what_cannot_be_granted_is_said(bundle: Path) -> None:
 
 def test_size_is_checked_before_anything_is_done(bundle: Path) -> None:
     async def check(service: Service) -> None:
-        with pytest.raises(TooLong, match="4 texts: this service accepts at most 3"):
+        with pytest.raises(TooLongError, match="4 texts: this service accepts at most 3"):
             await translate(service, EN_DE, ["a"] * 4)
         options = TranslationOptions(prefix="ab", require=["c"], forbid=["de"], glossary={"f": "gh"})
-        with pytest.raises(TooLong, match="21 characters: this service accepts at most 20"):
+        with pytest.raises(TooLongError, match="21 characters: this service accepts at most 20"):
             await translate(service, EN_DE, ["a" * 13], options)
-        with pytest.raises(TooLong, match="24 characters"):
+        with pytest.raises(TooLongError, match="24 characters"):
             await service.score(EN_DE, [("a" * 12, "b" * 12)])
-        with pytest.raises(TooLong, match="4 texts"):
+        with pytest.raises(TooLongError, match="4 texts"):
             await service.score(EN_DE, [("a", "b")] * 4)
         assert len(await service.score(EN_DE, [("a", "b")] * 3)) == 3
         await translate(service, EN_DE, ["a " * 10])
@@ -179,7 +187,7 @@ def test_size_is_checked_before_anything_is_done(bundle: Path) -> None:
 
 def test_a_deadline_ends_a_request_and_what_it_waits_for(bundle: Path, make_sentences: Sentences) -> None:
     async def check(service: Service) -> None:
-        with pytest.raises(DeadlineExceeded, match=r"not finished within 0\.001 s"):
+        with pytest.raises(DeadlineExceededError, match=r"not finished within 0\.001 s"):
             await translate(service, EN_DE, make_sentences(200), WHOLE, deadline_seconds=0.001)
         assert (await translate(service, EN_DE, ["Sun."]))[0].text
         assert service.metrics.registry.get_sample_value("transduce_queue_sentences") == 0
@@ -191,10 +199,10 @@ def test_more_than_may_wait_is_refused(bundle: Path, make_sentences: Sentences) 
     async def check(service: Service) -> None:
         requests = [translate(service, EN_DE, make_sentences(10, seed), WHOLE) for seed in range(12)]
         found = await asyncio.gather(*requests, return_exceptions=True)
-        refused = [one for one in found if isinstance(one, QueueFull)]
+        refused = [one for one in found if isinstance(one, QueueFullError)]
         assert refused
         assert all(one.retry_after >= 1 for one in refused)
-        done = [one for one in found if not isinstance(one, QueueFull)]
+        done = [one for one in found if not isinstance(one, QueueFullError)]
         assert done
         assert all(isinstance(one, list) and len(one) == 10 for one in done)
 
@@ -246,7 +254,7 @@ def test_draining_finishes_what_was_accepted_and_takes_nothing_more(
         draining = asyncio.create_task(service.drain())
         await asyncio.sleep(0)
         assert not service.is_ready
-        with pytest.raises(Draining):
+        with pytest.raises(DrainingError):
             await translate(service, EN_DE, ["Sun."])
         found = await asyncio.gather(*accepted)
         await draining
@@ -262,7 +270,7 @@ def test_what_does_not_end_in_time_is_told_so(bundle: Path, make_sentences: Sent
         accepted = asyncio.create_task(translate(service, EN_DE, make_sentences(200), WHOLE))
         await asyncio.sleep(0)
         await service.drain()
-        with pytest.raises(Draining):
+        with pytest.raises(DrainingError):
             await accepted
 
     asyncio.run(run())
@@ -392,7 +400,7 @@ def test_preparing_ends_with_the_request(bundle: Path, monkeypatch: pytest.Monke
 
     async def check(service: Service) -> None:
         for _ in range(2 * PREPARING_THREADS):
-            with pytest.raises(DeadlineExceeded):
+            with pytest.raises(DeadlineExceededError):
                 await translate(service, EN_DE, ["a " * 50_000] * 9, deadline_seconds=0.05)
         assert (await translate(service, EN_DE, ["Sun."]))[0].text
         service._preparing.shutdown()  # waits for its threads
@@ -414,7 +422,7 @@ def test_an_inspection_holds_no_core_for_nobody(make_bundle: Callable[..., Path]
             while not service._inspector._num_busy:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.001)
             asking.cancel()
-        with pytest.raises(asyncio.CancelledError if leaves else DeadlineExceeded):
+        with pytest.raises(asyncio.CancelledError if leaves else DeadlineExceededError):
             await asking
         while service._inspector._num_busy:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
@@ -433,7 +441,7 @@ def test_nobody_waits_for_an_inspection_but_other_inspections(bundle: Path, monk
         assert opened.wait(30)
         return inspect_text(*arguments, **options)
 
-    monkeypatch.setattr(work, "inspect_text", slow)
+    monkeypatch.setattr(tasks, "inspect_text", slow)
 
     async def check(service: Service) -> None:
         async def inspect() -> dict[str, Any]:

@@ -55,9 +55,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def sentences(count: int, seed: int, most_words: int = 4) -> list[str]:
+def sentences(count: int, seed: int, max_words: int = 4) -> list[str]:
     random = np.random.default_rng(seed)
-    return [" ".join(random.choice(WORDS, size=random.integers(1, most_words + 1))) for _ in range(count)]
+    return [" ".join(random.choice(WORDS, size=random.integers(1, max_words + 1))) for _ in range(count)]
 
 
 def write_pairs(path: Path, pairs: list[tuple[str, str]]) -> None:

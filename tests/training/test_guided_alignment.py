@@ -13,7 +13,7 @@ from transduce.data import Batch, TokenStore, create_store
 from transduce.model import Transformer, cross_attention_weights
 from transduce.training import guided_alignment
 from transduce.training.guided_alignment import (
-    LEAST_COUNT,
+    MIN_COUNT,
     STRENGTHS,
     AlignmentModel,
     run_em_iteration,
@@ -93,7 +93,7 @@ def test_weights_sum_to_1_and_padding_has_none(tmp_path: Path) -> None:
 
 
 def test_a_token_that_is_not_known_has_no_alignment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guided_alignment, "MOST_TOKENS", NUM_WORDS)
+    monkeypatch.setattr(guided_alignment, "MAX_TOKENS", NUM_WORDS)
     pairs = make_pairs(monotone)
     model = learn(pairs, tmp_path)
     assert model.target_given_source.shape == (NUM_WORDS + 1, NUM_WORDS + 1)
@@ -128,7 +128,7 @@ def test_an_iteration_makes_probabilities_of_expected_counts() -> None:
     first, second = Batch.from_ids([[1, 2]], [[3, 4]], 0), Batch.from_ids([[1]], [[3]], 0)
     found = run_em_iteration(start, iter([first, second]))
     # In the first pair each of two comes from each of two by halves; the second has one of each.
-    counts = torch.full((4, 4), LEAST_COUNT)
+    counts = torch.full((4, 4), MIN_COUNT)
     counts[0, 2] += 0.5 + 1
     for row, column in ((0, 3), (1, 2), (1, 3)):
         counts[row, column] += 0.5
@@ -146,7 +146,7 @@ def test_tables_are_probabilities(tmp_path: Path) -> None:
 
 
 def test_learns_from_all_parts_of_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guided_alignment, "MOST_PAIRS", 100)
+    monkeypatch.setattr(guided_alignment, "MAX_PAIRS", 100)
     pairs = [([2, 1], [40, 1], []) for _ in range(300)] + [([3, 1], [41, 1], []) for _ in range(300)]
     model = learn(pairs, tmp_path)
     _, certainty = model.align(Batch.from_ids([[2, 1], [3, 1]], [[40, 1], [41, 1]], PAD))
@@ -197,7 +197,7 @@ def make_batch() -> Batch:
 def alignment(tmp_path: Path) -> AlignmentModel:
     """One that knows half of the words, so that tokens differ in how certain their alignment is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(guided_alignment, "MOST_TOKENS", NUM_WORDS)
+        patch.setattr(guided_alignment, "MAX_TOKENS", NUM_WORDS)
         return learn(make_pairs(monotone), tmp_path)
 
 

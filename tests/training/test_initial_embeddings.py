@@ -98,7 +98,7 @@ def test_they_depend_on_text_and_seed_alone_and_draw_no_numbers_of_others(store:
 
 
 def test_the_most_frequent_tokens_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(initial_embeddings, "MOST_TOKENS", 4)
+    monkeypatch.setattr(initial_embeddings, "MAX_TOKENS", 4)
     with create_store(tmp_path / "store", 12) as writer:
         for pair in ([[2, 1], [5, 1]], [[3, 1], [6, 1]], [[2, 1], [5, 1]], [[3, 2, 1], [6, 5, 1]], [[4, 1], [7, 1]]):
             writer.add(*pair)

@@ -20,7 +20,7 @@ from hypothesis.extra.numpy import arrays
 
 from transduce.config import RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import plan_batches
-from transduce.errors import ConfigError, Interrupted
+from transduce.errors import ConfigError, TrainingInterruptedError
 from transduce.model import Transformer
 from transduce.training import Updater, memory, train
 from transduce.training.distributed import ALONE
@@ -389,7 +389,7 @@ def test_a_run_stays_with_the_parts_it_began_with(
         patch.setattr(memory, "get_available_memory", lambda _: 300)
         told = watcher(3, signal.SIGTERM)
         train(unbroken)
-        with pytest.raises(Interrupted):
+        with pytest.raises(TrainingInterruptedError):
             train(config, told)
     (said,) = [text for text in told.said if "do not fit" in text]
     again = watcher()

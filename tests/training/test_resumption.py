@@ -11,7 +11,7 @@ import pytest
 
 from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, save_checkpoint
 from transduce.config import RunConfig
-from transduce.errors import Interrupted, RunError, TrainingError
+from transduce.errors import RunError, TrainingError, TrainingInterruptedError
 from transduce.kernels.linear import BLOCK
 from transduce.training import train
 from transduce.training.checkpoints import RunState
@@ -75,7 +75,7 @@ def test_interrupted_and_resumed(
     before = set((corpus / "cache").rglob("dropout-*"))  # other tests' epochs, which ended before their runs did
     for number, place in enumerate(places):
         by = (signal.SIGTERM, signal.SIGINT)[number % 2]
-        with pytest.raises(Interrupted, match=f"after update {place}; the same command") as interrupted:
+        with pytest.raises(TrainingInterruptedError, match=f"after update {place}; the same command") as interrupted:
             train(config, watcher(place, by))
         assert interrupted.value.exit_code == 130
         assert list_checkpoints(Path(config.output) / "checkpoints")[-1] == place
@@ -118,7 +118,7 @@ def test_stopped_between_the_parts_of_an_update(
     with monkeypatch.context() as patches:
         patches.setattr(Updater, "update", of_update)
         patches.setattr(Updater, "accumulate", stopping)
-        with pytest.raises(Interrupted, match=f"after update {place};"):
+        with pytest.raises(TrainingInterruptedError, match=f"after update {place};"):
             train(config, watcher())
     assert parts == [2]  # and not the third
     assert list_checkpoints(Path(config.output) / "checkpoints")[-1:] == ([place] if place else [])
@@ -146,7 +146,7 @@ def test_patience_is_not_renewed_by_a_stop(
     assert [line["is_best"] for line in validations[-4:]] == [True, False, False, False]
     assert end < 40
     config = make_config(**changes)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(config, watcher(end - 3, signal.SIGTERM))
     for moment in (f"validation {end - 2}", f"validation {end}"):
         with pytest.raises(killed):
@@ -215,7 +215,7 @@ def test_interrupted_during_a_validation(
     make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any
 ) -> None:
     config = make_config(training__checkpoint_every=6)
-    with pytest.raises(Interrupted, match="after update 8;"):
+    with pytest.raises(TrainingInterruptedError, match="after update 8;"):
         train(config, watcher("validation 8", signal.SIGINT))
     train(config)
     assert_same(outcome_of(Path(config.output)), unbroken(training__checkpoint_every=6))
@@ -233,7 +233,7 @@ def test_a_damaged_or_half_checkpoint_is_passed_over(
     harm: Callable[[Path], None],
 ) -> None:
     config = make_config()
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(config, watcher(18, signal.SIGTERM))
     damaged = Path(config.output) / "checkpoints" / "000000018"
     harm(damaged / name)
@@ -252,7 +252,7 @@ def test_starting_over_takes_a_word_even_when_no_checkpoint_can_be_read(
     make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any
 ) -> None:
     config = make_config(training__keep_checkpoints=1)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(config, watcher(18, signal.SIGTERM))
     flip_a_byte(Path(config.output) / "checkpoints" / "000000018" / "weights.safetensors")
     before = {path: path.read_bytes() for path in Path(config.output).rglob("*") if path.is_file()}
@@ -279,7 +279,7 @@ def test_what_a_killed_process_had_no_time_to_remove_is_not_averaged(
     """Neither a checkpoint that was made for a stop alone, nor one more than are kept."""
     settings = {"training__keep_checkpoints": keep, "training__best_by": "loss"}
     config = make_config(**settings)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(config, watcher(14, signal.SIGTERM))
     save = RunState.save
     for update in (16, 20):
@@ -322,9 +322,9 @@ def test_best_is_never_replaced_by_something_worse(
 @pytest.mark.exhaustive
 def test_checkpoints_of_another_rhythm_are_kept(make_config: MakeConfig, watcher: Any) -> None:
     long = {"training__updates": 40, "training__keep_checkpoints": 5}
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(make_config(training__checkpoint_every=4, **long), watcher(14, signal.SIGTERM))
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(make_config(training__checkpoint_every=5, **long), watcher(15, signal.SIGTERM))
     # 14 was made for the stop alone, and is no longer needed.
     assert list_checkpoints(Path(make_config().output) / "checkpoints") == [4, 8, 12, 15]
@@ -332,7 +332,7 @@ def test_checkpoints_of_another_rhythm_are_kept(make_config: MakeConfig, watcher
 
 def test_a_run_ends_with_a_model_though_nothing_is_left_to_train(make_config: MakeConfig, watcher: Any) -> None:
     slow = {"training__validate_every": 100, "training__schedule": "inverse_square_root"}
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(make_config(**slow), watcher(6, signal.SIGTERM))
     assert not (Path(make_config().output) / "best").exists()
     result = train(make_config(**slow, training__updates=6))
@@ -342,7 +342,7 @@ def test_a_run_ends_with_a_model_though_nothing_is_left_to_train(make_config: Ma
 @pytest.mark.exhaustive
 def test_a_damaged_checkpoint_is_left_out_of_the_average(make_config: MakeConfig, watcher: Any) -> None:
     config = make_config()
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(config, watcher(18, signal.SIGTERM))
     flip_a_byte(Path(config.output) / "checkpoints" / "000000008" / "weights.safetensors")
     told = watcher()
@@ -495,7 +495,7 @@ def test_what_was_passed_over_never_replaces_what_was_kept(make_config: MakeConf
 @pytest.mark.parametrize("restart", [True, False])
 def test_a_stopped_run_says_which_command_goes_on(make_config: MakeConfig, watcher: Any, restart: bool) -> None:
     config = make_config()
-    with pytest.raises(Interrupted) as stopped:
+    with pytest.raises(TrainingInterruptedError) as stopped:
         train(config, watcher(3, signal.SIGTERM), restart=restart)
     assert ("the same command without --restart goes on" in str(stopped.value)) == restart
     assert ("the same command resumes" in str(stopped.value)) != restart
@@ -522,7 +522,7 @@ def test_other_text_is_refused_before_the_first_checkpoint(
 @pytest.mark.exhaustive
 def test_another_machine_is_named(make_config: MakeConfig, watcher: Any) -> None:
     config = make_config()
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(config, watcher(3, signal.SIGTERM))
     metrics = Path(config.output) / "metrics.jsonl"
     metrics.write_text(

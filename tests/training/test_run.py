@@ -16,7 +16,7 @@ import torch
 
 from transduce.bundle import Bundle, Languages, apply_start_from, model_tensors
 from transduce.config import RunConfig, load_run_config, to_toml
-from transduce.errors import BundleError, ConfigError, CorpusError, Interrupted, RunError
+from transduce.errors import BundleError, ConfigError, CorpusError, RunError, TrainingInterruptedError
 from transduce.training import Validator, train
 from transduce.translation import Translator
 
@@ -116,7 +116,7 @@ def test_languages_and_search_are_those_of_the_bundle_unless_others_are_given(
     settings = {"training__updates": 6, "data__target_language": "fr"}
     config = tune(**settings)
     assert (config.data.source_language, config.search.beam) == ("", 4)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(config, watcher(3, signal.SIGTERM))
     last = Bundle.open(train(config).folder / "last").description  # going on, it does not look at the bundle
     assert last.languages == Languages(source=description.languages.source, target="fr")
@@ -184,7 +184,7 @@ def test_a_run_goes_on_from_its_checkpoint_and_not_from_the_bundle(
     unbroken = outcome_of(train(tune("unbroken", **settings)).folder)
     config = tune(**settings)
     for place in (3, 8):
-        with pytest.raises(Interrupted):
+        with pytest.raises(TrainingInterruptedError):
             train(config, watcher(place, signal.SIGTERM))
     assert outcome_of(train(config).folder) == unbroken
 
@@ -219,7 +219,7 @@ def test_once_there_is_a_checkpoint_the_bundle_is_not_needed(
     shutil.copytree(copier.result.folder / "best", start)
     expected = outcome_of(train(tune("unbroken", **settings)).folder)
     config = tune(**settings)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(config, watcher(3, signal.SIGTERM))
     shutil.rmtree(start)
     if not is_gone:  # another network, with another tokenizer
@@ -379,7 +379,7 @@ def test_a_second_wish_ends_at_once(make_config: MakeConfig, watcher: Any) -> No
         train(config, told)
     assert told.updates == [1]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(config, Impatient())
 
 

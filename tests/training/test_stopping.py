@@ -15,7 +15,7 @@ import torch
 from transduce.bundle import list_checkpoints, load_checkpoint, model_tensors
 from transduce.config import RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
-from transduce.errors import Interrupted, TrainingError
+from transduce.errors import TrainingError, TrainingInterruptedError
 from transduce.model import Transformer
 from transduce.training import RunFolder, Trainer, UpdateFigures, Updater, catch_stop_signals, stopping, train
 from transduce.training.stopping import StopRequest, explain_early_stop, is_finite
@@ -185,7 +185,7 @@ def test_too_many_in_a_row_name_the_batch(
     make_config: MakeConfig, make_trainer: Any, watcher: Any, corpus: Path
 ) -> None:
     config = make_config(**UNTIED, training__updates=40, training__validate_every=100)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(config, watcher(9, signal.SIGTERM))
     trainer = make_trainer(config, watcher())()
     trainer.resume()
@@ -212,7 +212,7 @@ def test_weights_that_are_no_numbers_are_not_saved(
     make_config: MakeConfig, make_trainer: Any, watcher: Any, value: float
 ) -> None:
     config = make_config(training__keep_checkpoints=1, training__validate_every=100)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(config, watcher(15, signal.SIGTERM))
     trainer = make_trainer(config, watcher())()
     trainer.resume()

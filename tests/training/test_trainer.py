@@ -12,7 +12,7 @@ import pytest
 
 from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, save_checkpoint
 from transduce.config import RunConfig, SearchConfig
-from transduce.errors import Interrupted, TrainingError
+from transduce.errors import TrainingError, TrainingInterruptedError
 from transduce.model import Transformer
 from transduce.training import Validation, train
 from transduce.training.validation import ModelSelection, Validator
@@ -321,7 +321,7 @@ def test_what_a_model_is_told_at_the_start_changes_what_it_learns(
 def test_it_is_told_once(make_config: MakeConfig, watcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not again to a run that goes on from a checkpoint, and neither where no update is left."""
     config = make_config(training__updates=4, training__checkpoint_every=2, **GUIDED, **COOCCURRENCE)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(config, watcher(2, signal.SIGTERM))
     monkeypatch.setattr("transduce.training.trainer.initialize_embeddings", None)
     train(config)

@@ -26,7 +26,6 @@ from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, find_protected_spans, pair_spans
 from transduce.translation import (
     AlignmentHead,
-    Alternative,
     Confidence,
     ForcedDecoder,
     Line,
@@ -35,6 +34,7 @@ from transduce.translation import (
     TextConstraints,
     TranslatedSentence,
     Translation,
+    TranslationAlternative,
     TranslationOptions,
     Translator,
     align_lines,
@@ -67,7 +67,7 @@ def test_constraints_hold_for_every_line(translator: Translator, make_sentences:
 
 
 def test_spans_and_terms_are_kept(translator: Translator, make_sentences: Sentences) -> None:
-    lines = make_sentences(20, seed=4, most_words=4)
+    lines = make_sentences(20, seed=4, max_words=4)
     spans = ["{name}", "http://a.de/b?c=1", "<b>", "me@here.org", "moon"]
     sources = [f"{line} {spans[number % 5]} sun" for number, line in enumerate(lines)]
     options = TranslationOptions(protect=("url", "email", "tag", "placeholder"), glossary={"moon": "wind"})
@@ -98,7 +98,7 @@ def test_samples_and_their_choice(translator: Translator, make_sentences: Senten
 
 
 def test_the_guard_tries_once_more_and_counts(translator: Translator, make_sentences: Sentences) -> None:
-    lines = make_sentences(30, seed=6, most_words=9)
+    lines = make_sentences(30, seed=6, max_words=9)
     plain, guarding = (LineTranslator(translator, TranslationOptions(guard=guard)) for guard in (False, True))
     before, after = (
         [line.translation.text for block in (lines[:15], lines[15:]) for line in one.translate(block)]
@@ -115,7 +115,7 @@ def test_the_guard_tries_once_more_and_counts(translator: Translator, make_sente
 
 
 def test_the_guard_never_gives_up_what_was_asked_for(translator: Translator, make_sentences: Sentences) -> None:
-    lines = [*make_sentences(15, seed=6, most_words=9), " ".join(make_sentences(30, seed=1))]
+    lines = [*make_sentences(15, seed=6, max_words=9), " ".join(make_sentences(30, seed=1))]
     options = TranslationOptions(require=["sun sun sun sun"], guard=True)
     found = LineTranslator(translator, options).translate(lines)
     assert all(line.translation.text.count("sun sun sun sun") == 1 for line in found[:-1])
@@ -348,7 +348,12 @@ def decoder_of(translator: Translator) -> ForcedDecoder:
 def test_spans_are_aligned_with_themselves_and_words_as_without_them(translator: Translator) -> None:
     source = 'sun ({x}) <a href="b c">moon</a> river'
     text = '<a href="b c">moon</a> river ({x}) sun'
-    line = Line(source, Translation((Alternative(text, -1.0),)), "constrained", tuple(pair_spans(source, text, KINDS)))
+    line = Line(
+        source,
+        Translation((TranslationAlternative(text, -1.0),)),
+        "constrained",
+        tuple(pair_spans(source, text, KINDS)),
+    )
     assert line.bare_texts == ("sun moon river", "moon river sun")
     decoder = decoder_of(translator)
     (found,) = align_lines(decoder, [line], HEAD)
@@ -371,12 +376,12 @@ def test_lines_without_spans_are_aligned_as_pairs(translator: Translator, make_s
 def test_what_is_too_long_or_failed_has_no_alignment(translator: Translator, make_sentences: Sentences) -> None:
     long = " ".join(make_sentences(30, seed=1))
     found = LineTranslator(translator, TranslationOptions(protect=KINDS)).translate([f"{long} {{x}}", "sun"])
-    failed = replace(found[1], translation=Translation((Alternative("", float("-inf")),)))
+    failed = replace(found[1], translation=Translation((TranslationAlternative("", float("-inf")),)))
     assert [one is None for one in align_lines(decoder_of(translator), [*found, failed], HEAD)] == [True, False, True]
 
 
 def test_every_span_of_a_kept_line_is_linked(translator: Translator, make_sentences: Sentences) -> None:
-    sources = [f"{line} {{x}} <b>sun</b> 5km http://a.b/c" for line in make_sentences(10, seed=3, most_words=3)]
+    sources = [f"{line} {{x}} <b>sun</b> 5km http://a.b/c" for line in make_sentences(10, seed=3, max_words=3)]
     lines = LineTranslator(translator, TranslationOptions(protect=KINDS)).translate(sources)
     for line, aligned in zip(lines, align_lines(decoder_of(translator), lines, HEAD), strict=True):
         linked = {(aligned.source[link.source], aligned.target[link.target]) for link in aligned.links}

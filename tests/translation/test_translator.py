@@ -84,7 +84,7 @@ def test_line_n_in_is_line_n_out(translator: Translator, make_sentences: Sentenc
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("beam", [1, 4])
 def test_a_batch_is_each_alone_in_any_order(translator: Translator, make_sentences: Sentences, beam: int) -> None:
-    lines = [*make_sentences(12, seed=6), "", *make_sentences(2, seed=7, most_words=30)]
+    lines = [*make_sentences(12, seed=6), "", *make_sentences(2, seed=7, max_words=30)]
     together = translator.translate(lines, beam=beam)
     assert [translator.translate([line], beam=beam)[0] for line in lines] == together
     assert translator.translate(lines[::-1], beam=beam)[::-1] == together
@@ -112,7 +112,7 @@ def test_what_shows_nothing_is_blank(echo: Translator) -> None:
 
 @pytest.mark.exhaustive
 def test_two_thousand_words(translator: Translator, echo: Translator, make_sentences: Sentences) -> None:
-    text = " ".join(make_sentences(2000, seed=8, most_words=1))
+    text = " ".join(make_sentences(2000, seed=8, max_words=1))
     translation = translator.with_search({"beam": 1}).find_translations([text])[0]
     assert translation.num_parts > 100
     assert len(translation.text.split()) > translation.num_parts
@@ -316,7 +316,7 @@ def test_a_translation_is_a_line_without_control_characters(tokenizer: Tokenizer
 
 
 def test_samples_are_the_same_for_the_same_seed(translator: Translator, make_sentences: Sentences) -> None:
-    texts = make_sentences(6, seed=12, most_words=8)
+    texts = make_sentences(6, seed=12, max_words=8)
     sampling = Sampling(temperature=1.5)
     found = translator.draw_samples(texts, 4, sampling=sampling, seed=3)
     assert [len(translation.alternatives) for translation in found] == [4] * 6

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         save_checkpoint,
     )
     from transduce.bundle.manifest import BundleDescription, Languages, RecordedScore
+    from transduce.bundle.model_overview import ModelOverview, make_model_overview
     from transduce.bundle.output import (
         UNFINISHED_PATTERN,
         check_output_file,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
         resolve_folder,
         write_output_file,
     )
-    from transduce.bundle.overview import Overview, make_overview
     from transduce.bundle.weights import average_weights, load_tensors, make_empty_model, model_tensors
 else:
     __getattr__ = import_on_first_use(
@@ -76,7 +76,7 @@ else:
                 "make_write_error recover_folders remove_folder replace_file replace_folder resolve_folder "
                 "write_output_file"
             ),
-            "transduce.bundle.overview": "Overview make_overview",
+            "transduce.bundle.model_overview": "ModelOverview make_model_overview",
             "transduce.bundle.weights": "average_weights load_tensors make_empty_model model_tensors",
         },
     )
@@ -89,7 +89,7 @@ __all__ = [
     "Checkpoint",
     "Languages",
     "LogisticFit",
-    "Overview",
+    "ModelOverview",
     "RecordedConfidence",
     "RecordedHead",
     "RecordedScore",
@@ -112,7 +112,7 @@ __all__ = [
     "load_tensors",
     "lock_folder",
     "make_empty_model",
-    "make_overview",
+    "make_model_overview",
     "make_write_error",
     "model_tensors",
     "read_calibration",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from cyclopts import App, CycloptsError, Parameter
 
 from transduce.cli.console import StandardOutput, flush_or_discard, get_lossy_stderr, print_message
-from transduce.errors import EndedElsewhere, TransduceError, is_out_of_memory
+from transduce.errors import OtherRankEndedError, TransduceError, is_out_of_memory
 
 if TYPE_CHECKING:
     from cyclopts.help import DefaultFormatter
@@ -154,7 +154,7 @@ def _run_command(arguments: Sequence[str] | None) -> int:
 
         Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
         return 2
-    except EndedElsewhere as error:
+    except OtherRankEndedError as error:
         return error.exit_code
     except BrokenPipeError:
         return 141  # the reader of the output closed the pipe, as `head` does

@@ -22,7 +22,7 @@ PLAIN_EVERY_SECONDS = 15.0
 FIRST_BLOCK = 256
 """Number of lines in the first block; each further block may be twice as large, within `BLOCK_SECONDS`."""
 
-LARGEST_BLOCK = 2048
+MAX_BLOCK = 2048
 """Maximum number of lines of a block: enough to form batches of similar length."""
 
 BLOCK_SECONDS = 10.0
@@ -284,7 +284,7 @@ class LineProgress:
         self._num_lines += num_lines
         affordable = int(num_lines * BLOCK_SECONDS / max(seconds, 1e-6))
         if num_lines == self._block_size or affordable < self._block_size:
-            self._block_size = max(1, min(2 * self._block_size, affordable, LARGEST_BLOCK))
+            self._block_size = max(1, min(2 * self._block_size, affordable, MAX_BLOCK))
         if now - self._started < PLAIN_EVERY_SECONDS:
             return
         if self._live is None:

@@ -18,9 +18,9 @@ def info(subject: str, /, *, vocabulary: int | None = None, json: bool = False) 
         vocabulary: number of token ids, for a preset or a recipe.
         json: print one JSON object.
     """
-    from transduce.bundle import make_overview  # noqa: PLC0415 - loads torch, not needed by `config`
+    from transduce.bundle import make_model_overview  # noqa: PLC0415 - loads torch, not needed by `config`
 
-    found = make_overview(subject, vocabulary)
+    found = make_model_overview(subject, vocabulary)
     if json:
         print_json(found.as_json())
     else:

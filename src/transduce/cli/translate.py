@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle, read_calibration
 from transduce.bundle.bundle import CALIBRATION
-from transduce.cli.console import LARGEST_BLOCK, LineProgress, format_count, print_message, standard_input
+from transduce.cli.console import MAX_BLOCK, LineProgress, format_count, print_message, standard_input
 from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
@@ -136,7 +136,7 @@ def _translate_lines(
                 raise problem
             num_lines += len(block)
             progress.add_finished_lines(len(block), time.monotonic() - started)
-            if len(block) == LARGEST_BLOCK:  # of a long text: blocks of all sizes come and go, and gaps add up
+            if len(block) == MAX_BLOCK:  # of a long text: blocks of all sizes come and go, and gaps add up
                 give_back_freed_memory()
     return num_lines
 

@@ -152,8 +152,8 @@ class SearchConfig(Section):
         `required` is the number of tokens that constraints require, for instance a prefix; it raises the maximum.
         `max_length` applies in any case.
         """
-        most = source + self.max_extra_length + required
-        return min(most, self.max_length) if self.max_length else most
+        limit = source + self.max_extra_length + required
+        return min(limit, self.max_length) if self.max_length else limit
 
     def with_overrides(self, settings: Mapping[str, Any]) -> "SearchConfig":
         """Copy these settings, with new values for those that are named in `settings`.
@@ -169,10 +169,10 @@ class SearchConfig(Section):
             found = SearchConfig.model_validate({**dict(self), **settings})
         except ValidationError as error:
             raise ConfigError(setting_problem(error)) from None
-        most = found.compute_max_target_length(found.max_pieces + 1)
-        if "min_length" in settings and found.min_length > most:
+        limit = found.compute_max_target_length(found.max_pieces + 1)
+        if "min_length" in settings and found.min_length > limit:
             raise ConfigError(
-                f"min_length = {found.min_length}: must be at most {most}, the maximum length of a translation "
+                f"min_length = {found.min_length}: must be at most {limit}, the maximum length of a translation "
                 "(max_pieces + 1 + max_extra_length)"
             )
         return found

@@ -58,7 +58,7 @@ class RunConfig(Section):
 
 
 ENVIRONMENT_PREFIX = "TRANSDUCE_"
-NO_SETTINGS = ("TRANSDUCE_TRACEBACK", "TRANSDUCE_KERNELS")
+NON_SETTING_VARIABLES = ("TRANSDUCE_TRACEBACK", "TRANSDUCE_KERNELS")
 """Variables with the prefix that are not settings of a run: see `cli.app` and `kernels.native.library`."""
 
 
@@ -125,7 +125,7 @@ def remove_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_setting(variable: str) -> bool:
-    return variable.startswith(ENVIRONMENT_PREFIX) and variable not in NO_SETTINGS
+    return variable.startswith(ENVIRONMENT_PREFIX) and variable not in NON_SETTING_VARIABLES
 
 
 def parse_value(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may have any type

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
-LARGEST_INTEGER = 2**31 - 1
+MAX_INTEGER = 2**31 - 1
 """The largest integer that every part of the software can represent."""
 
 
@@ -31,8 +31,8 @@ class Section(Settings):
     @field_validator("*", mode="before")
     @classmethod
     def _check_representable(cls, value: Any) -> Any:  # noqa: ANN401 - of any field
-        if isinstance(value, int) and value > LARGEST_INTEGER:
-            raise PydanticCustomError("out_of_reach", f"Input should be at most {LARGEST_INTEGER}")
+        if isinstance(value, int) and value > MAX_INTEGER:
+            raise PydanticCustomError("out_of_reach", f"Input should be at most {MAX_INTEGER}")
         if isinstance(value, str):
             try:
                 value.encode()

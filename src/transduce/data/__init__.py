@@ -10,7 +10,7 @@ from transduce.data.batch import (
     plan_batches,
     read_batches,
     remove_epochs,
-    sample_evenly,
+    sample_pairs,
     select_epoch_pairs,
 )
 from transduce.data.inputs import open_corpus
@@ -34,7 +34,7 @@ __all__ = [
     "read_batches",
     "remove_epochs",
     "remove_if_left_empty",
-    "sample_evenly",
+    "sample_pairs",
     "scratch_folder",
     "select_epoch_pairs",
 ]

@@ -54,10 +54,10 @@ class Batch:
         """The same batch in the memory of `device`."""
         return Batch(**{name: part.to(device) for name, part in vars(self).items()})
 
-    def split_by_tokens(self, most_tokens: int) -> list["Batch"]:
-        """The same rows, in order, in batches of at most `most_tokens` per side, padding included, or of one row."""
+    def split_by_tokens(self, max_tokens: int) -> list["Batch"]:
+        """The same rows, in order, in batches of at most `max_tokens` per side, padding included, or of one row."""
         width = max(self.source_ids.size(1), self.target_ids.size(1))
-        num_rows = max(1, most_tokens // width)
+        num_rows = max(1, max_tokens // width)
         if num_rows >= len(self.source_ids):
             return [self]
         return self._cut_batches(lambda side: torch.split(side, num_rows))
@@ -156,7 +156,7 @@ def _form_batches(
     return batches
 
 
-MOST_REMOVALS = 3
+MAX_REMOVALS = 3
 """Maximum attempts at creating an epoch, before a failure to read it is an error."""
 
 
@@ -175,7 +175,7 @@ def open_epoch_store(prepared: PreparedData, dropout: float, seed: int, epoch: i
         return prepared.train
     folder = _epoch_folder(prepared, dropout, seed, epoch)
     # Another run that is ahead removes it, perhaps a moment after it was made here.
-    for _ in range(MOST_REMOVALS):
+    for _ in range(MAX_REMOVALS):
         with suppress(RunError, FileNotFoundError):  # damaged or missing
             return _open_store(prepared, folder, dropout, seed, epoch)
         shutil.rmtree(folder, ignore_errors=True)
@@ -241,12 +241,12 @@ def select_epoch_pairs(prepared: PreparedData, seed: int, epoch: int) -> Int[np.
     return np.concatenate(parts)
 
 
-def sample_evenly(costs: Int[np.ndarray, "pairs"], most_pairs: int, most_cost: int) -> Int[np.ndarray, "chosen"]:
-    """Indices of pairs, evenly spread over the text: at most `most_pairs`, and with costs of about `most_cost` in all.
+def sample_pairs(costs: Int[np.ndarray, "pairs"], max_pairs: int, max_cost: int) -> Int[np.ndarray, "chosen"]:
+    """Indices of pairs, evenly spread over the text: at most `max_pairs`, and with costs of about `max_cost` in all.
 
     All pairs if these are few and cheap enough; at least one.
     """
-    count = min(len(costs), most_pairs, max(1, int(most_cost / costs.mean())))
+    count = min(len(costs), max_pairs, max(1, int(max_cost / costs.mean())))
     return np.linspace(0, len(costs), count, endpoint=False).astype(np.int32)
 
 

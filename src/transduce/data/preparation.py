@@ -148,7 +148,7 @@ def prepare(
     cache: Path,
     *,
     standard_input: BinaryIO | None = None,
-    begun: Mapping[str, str] | None = None,
+    recorded_digests: Mapping[str, str] | None = None,
     report: Callable[[str], None],
 ) -> PreparedData:
     """Read, check, clean and encode the text, or find the result of an earlier run in `cache`.
@@ -158,8 +158,8 @@ def prepare(
         text: The tokenizer and the rules of cleaning.
         cache: Folder for the results, with a subfolder for each digest of text and settings.
         standard_input: What `pairs = "-"` reads.
-        begun: Digests recorded when the run began. If the files are unchanged, data prepared by an older version of
-            Transduce or SentencePiece is reused as long as it exists.
+        recorded_digests: Digests recorded when the run began. If the files are unchanged, data prepared by an older
+            version of Transduce or SentencePiece is reused as long as it exists.
         report: receives messages about progress, one sentence each.
 
     Raises:
@@ -173,7 +173,11 @@ def prepare(
                 f"{'standard input' if name == '-' else name}: its first row, {source!r} and {target!r}, is a header "
                 "and is left out; if it is a pair, move it to another row."
             )
-        of_same_files = [begun] if begun and {**begun, "all": ""} == {**inputs.digests, "all": ""} else []
+        of_same_files = (
+            [recorded_digests]
+            if recorded_digests and {**recorded_digests, "all": ""} == {**inputs.digests, "all": ""}
+            else []
+        )
         for digests in (*of_same_files, inputs.digests):
             if (found := _find_prepared(cache, data, digests, known, report)) is not None:
                 return found

@@ -25,20 +25,21 @@ from transduce.model import DecoderState, DotScore, KeysAndValues, MultiHeadAtte
 from transduce.model.attention import Attend, Attended, Mask, Queries, Scores
 
 
-class Place(NamedTuple):
+class AttentionId(NamedTuple):
     """One of the model's attentions; layers from 0."""
 
     attention: AttentionName
     layer: int
 
 
-def list_attentions(model: Transformer) -> dict[MultiHeadAttention, Place]:
+def list_attentions(model: Transformer) -> dict[MultiHeadAttention, AttentionId]:
     """Every attention of the model: those of the encoder, those of the decoder, and cross-attentions."""
     return {
-        **{layer.self_attention: Place("encoder", number) for number, layer in enumerate(model.encoder.layers)},
-        **{layer.self_attention: Place("decoder", number) for number, layer in enumerate(model.decoder.layers)},
+        **{layer.self_attention: AttentionId("encoder", number) for number, layer in enumerate(model.encoder.layers)},
+        **{layer.self_attention: AttentionId("decoder", number) for number, layer in enumerate(model.decoder.layers)},
         **{
-            layer.cross_attention: Place("encoder_decoder", number) for number, layer in enumerate(model.decoder.layers)
+            layer.cross_attention: AttentionId("encoder_decoder", number)
+            for number, layer in enumerate(model.decoder.layers)
         },
     }
 
@@ -78,7 +79,7 @@ class HeadMask:
         kept = {place: torch.ones(len(heads), model.config.num_heads) for place in attentions.values()}
         for row, masked in enumerate(heads):
             for head in masked:
-                kept[Place(head.attention, head.layer)][row, head.head] = 0
+                kept[AttentionId(head.attention, head.layer)][row, head.head] = 0
         return cls({one: kept[place].to(one.output.weight.device) for one, place in attentions.items()})
 
     def select(self, sentences: Int[Tensor, " kept"]) -> "HeadMask":
@@ -216,7 +217,7 @@ class Recorder:
 
     def __init__(self, model: Transformer, head_mask: HeadMask) -> None:
         self.head_mask = head_mask
-        self.records: dict[Place, AttentionRecord] = {}
+        self.records: dict[AttentionId, AttentionRecord] = {}
         self._places = list_attentions(model)
 
     def __call__(
@@ -227,7 +228,7 @@ class Recorder:
         return self.head_mask(attention, queries, keys_and_values, mask)
 
 
-def make_all_maps(records: Mapping[Place, AttentionRecord]) -> AllMaps:
+def make_all_maps(records: Mapping[AttentionId, AttentionRecord]) -> AllMaps:
     """The maps of the three attentions, for one sentence."""
     layers: dict[AttentionName, list[AttentionRecord]] = {"encoder": [], "decoder": [], "encoder_decoder": []}
     for place in sorted(records):
@@ -250,12 +251,12 @@ def make_attention_maps(layers: Sequence[AttentionRecord]) -> Maps:
     )
 
 
-MOST_CHARACTERS = 2_000_000
+MAX_CHARACTERS = 2_000_000
 """Maximum number of characters for the arithmetic of all heads in a document."""
 
 
 def collect_head_arithmetic(
-    records: Mapping[Place, AttentionRecord],
+    records: Mapping[AttentionId, AttentionRecord],
     asked: Sequence[Head],
     config: TransformerConfig,
     *,
@@ -274,7 +275,7 @@ def collect_head_arithmetic(
         if head not in asked:
             one = compute_head_arithmetic(records, head)
             size += _count_characters(one)
-            if found and size > MOST_CHARACTERS:
+            if found and size > MAX_CHARACTERS:
                 break
             found.append(one)
     return found
@@ -282,17 +283,17 @@ def collect_head_arithmetic(
 
 def rotate_heads(config: TransformerConfig) -> Iterator[Head]:
     """All heads, ordered so that the first ones are of all attentions and layers, with different numbers."""
-    most = max(count_layers(config).values())
-    for turn in range(config.num_heads * most):
-        layer, head = turn % most, (turn % most + turn // most) % config.num_heads
+    max_layers = max(count_layers(config).values())
+    for turn in range(config.num_heads * max_layers):
+        layer, head = turn % max_layers, (turn % max_layers + turn // max_layers) % config.num_heads
         for attention, layers in count_layers(config).items():
             if layer < layers:
                 yield Head(attention=attention, layer=layer, head=head)
 
 
-def compute_head_arithmetic(records: Mapping[Place, AttentionRecord], head: Head) -> HeadArithmetic:
+def compute_head_arithmetic(records: Mapping[AttentionId, AttentionRecord], head: Head) -> HeadArithmetic:
     """Every number of one head, for a batch of one sentence (paper eq. 1, and W^O of 3.2.2)."""
-    record = records[Place(head.attention, head.layer)]
+    record = records[AttentionId(head.attention, head.layer)]
     score = record.attention.score
     if not isinstance(score, DotScore):
         raise UserError("arithmetic: the arithmetic view supports dot-product attention only; omit --head")

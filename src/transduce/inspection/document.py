@@ -339,13 +339,13 @@ class InspectionDocument(Settings):
     code: dict[str, CodePlace]
 
 
-MOST_TOKENS = 128
+MAX_TOKENS = 128
 """Tokens of a source and of a target, `</s>` included: larger matrices are too large to show and to send."""
 
-MOST_BEAM = 16
+MAX_BEAM = 16
 """Maximum number of hypotheses of a search whose tree is shown."""
 
-MOST_CHARACTERS = 10_000
+MAX_CHARACTERS = 10_000
 """Maximum number of characters of a text; 128 tokens never have as many."""
 
 Part = Literal["attention", "search", "layers", "positions", "arithmetic", "heads_off", "continuations"]
@@ -355,7 +355,7 @@ QUICK: tuple[Part, ...] = ("attention", "search", "layers", "positions")
 EVERYTHING: tuple[Part, ...] = (*QUICK, "arithmetic", "heads_off", "continuations")
 """All parts."""
 
-Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(fail_fast=True)]
 """A list whose validation stops at the first invalid item."""
@@ -376,10 +376,10 @@ class InspectionRequest(Settings):
     reference: Text | None = None
     """A human translation, which the model scores token by token."""
 
-    prefix: _List[int] = Field(default_factory=list, max_length=MOST_TOKENS)
+    prefix: _List[int] = Field(default_factory=list, max_length=MAX_TOKENS)
     """Ids with which the translation must begin; a final `</s>` ends it."""
 
-    beam: int | None = Field(default=None, ge=1, le=MOST_BEAM)
+    beam: int | None = Field(default=None, ge=1, le=MAX_BEAM)
     """Hypotheses kept. Default: the model's setting."""
 
     arithmetic: _List[Head] = Field(default_factory=list, max_length=64)

@@ -13,7 +13,7 @@ from torch import Tensor
 from transduce.config import SearchConfig
 from transduce.errors import UserError
 from transduce.inspection.attention import HeadMask, HeadMaskedNetwork
-from transduce.inspection.document import MOST_TOKENS, Head, InspectionRequest, Node, SearchTree
+from transduce.inspection.document import MAX_TOKENS, Head, InspectionRequest, Node, SearchTree
 from transduce.kernels.device import ComputePrecision, map_on_cores
 from transduce.model import Transformer
 from transduce.search import (
@@ -25,13 +25,13 @@ from transduce.search import (
     beam_search,
     length_penalty,
 )
-from transduce.search.beam import Continuation, SentenceSearch, search_sentences
+from transduce.search.beam import CandidateFields, SentenceSearch, search_sentences
 from transduce.search.constraints import Automaton
 from transduce.search.interface import backtrack
 from transduce.text import Tokenizer
 from transduce.translation import Network, Translator
-from transduce.translation.engines.engine import MOST_PROBABILITIES, make_logits_processor
-from transduce.translation.engines.inference_model import make_network
+from transduce.translation.engines.engine import MAX_PROBABILITIES, make_logits_processor
+from transduce.translation.engines.networks import make_network
 from transduce.translation.translator import make_single_line
 
 
@@ -58,7 +58,7 @@ class TracedSearch(SentenceSearch):
         self.traced: list[TracedToken] = []
         self._of_live: list[int | None] = [None]
 
-    def advance(self, candidates: Iterable[Continuation], finishing: frozenset[int] | None = None) -> None:
+    def advance(self, candidates: Iterable[CandidateFields], finishing: frozenset[int] | None = None) -> None:
         before, given = self.live, list(candidates)
         super().advance(given, finishing)
         numbers: dict[tuple[int, int], int] = {}
@@ -93,7 +93,7 @@ class TracedSearch(SentenceSearch):
 
 _TaskT = TypeVar("_TaskT")
 
-MOST_SENTENCES = 32
+MAX_SENTENCES = 32
 """Maximum number of sentences in a batch, so that its first step does not take long between two checkpoints."""
 
 
@@ -108,7 +108,7 @@ class SentenceSearches:
         source: ids, `</s>` included.
         prefix: ids with which every translation begins; one that ends with `</s>` is the whole translation.
         off: heads that are masked in every search.
-        checkpoint: is called before every search and step; an exception from it ends the search.
+        check_cancelled: is called before every search and step; an exception from it ends the search.
     """
 
     model: Transformer
@@ -117,7 +117,7 @@ class SentenceSearches:
     source: Sequence[int]
     prefix: tuple[int, ...] = ()
     off: tuple[Head, ...] = ()
-    checkpoint: Callable[[], None] = lambda: None
+    check_cancelled: Callable[[], None] = lambda: None
 
     @property
     def device(self) -> torch.device:
@@ -172,8 +172,8 @@ class SentenceSearches:
     ) -> list[Hypothesis]:
         """The results of `search` for all of the tasks, in batches; on a CPU, one batch per thread."""
         num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
-        most = max(1, MOST_PROBABILITIES // (beam * self.model.config.vocabulary))
-        size = min(most, MOST_SENTENCES, -(-len(tasks) // num_threads))
+        num_fitting = max(1, MAX_PROBABILITIES // (beam * self.model.config.vocabulary))
+        size = min(num_fitting, MAX_SENTENCES, -(-len(tasks) // num_threads))
         batches = [tasks[first : first + size] for first in range(0, len(tasks), size)] if tasks else []
         if num_threads == 1 or len(batches) == 1:
             found = list(map(search, batches))
@@ -202,7 +202,7 @@ class SentenceSearches:
 
     def start(self, network: Network[Any], rows: int) -> Any:  # noqa: ANN401 - of any network
         """The state of a network after reading the source, `rows` times."""
-        self.checkpoint()
+        self.check_cancelled()
         source_ids = self.source_ids(rows)
         return network.start(source_ids, torch.ones_like(source_ids, dtype=torch.bool))
 
@@ -216,8 +216,8 @@ class SentenceSearches:
         limits, constraints = [], []
         for prefix in prefixes:
             ends = prefix[-1:] == (end_id,)
-            most = config.compute_max_target_length(len(self.source), len(prefix))
-            limits.append(len(prefix) if ends else min(most, self.model.longest))
+            max_length = config.compute_max_target_length(len(self.source), len(prefix))
+            limits.append(len(prefix) if ends else min(max_length, self.model.max_length))
             constraints.append(Constraints(prefix=prefix[:-1] if ends else prefix))
         asked = constraints if any(prefixes) else None
         return SearchTask(self.tokenizer.pad_id, end_id, limits, config.min_length, asked)
@@ -228,7 +228,7 @@ class SentenceSearches:
 
     def _make_step(self, network: Network[Any]) -> StepFunction[Any]:
         def step(last_ids: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 - of any network
-            self.checkpoint()
+            self.check_cancelled()
             return network.step(last_ids, state)
 
         return step
@@ -246,7 +246,7 @@ class SentenceSearches:
 
 
 def make_searches(
-    translator: Translator, model: Transformer, request: InspectionRequest, checkpoint: Callable[[], None]
+    translator: Translator, model: Transformer, request: InspectionRequest, check_cancelled: Callable[[], None]
 ) -> SentenceSearches:
     """The searches for a request.
 
@@ -264,20 +264,20 @@ def make_searches(
             "sentence"
         )
     source, prefix = tokenizer.as_source(ids), tuple(request.prefix)
-    check_length("text", len(source), MOST_TOKENS)
+    check_length("text", len(source), MAX_TOKENS)
     if any(not 0 <= token < tokenizer.pad_id for token in prefix):
         raise UserError(f"prefix: {list(prefix)} must be ids of this model's tokens, from 0 to {tokenizer.pad_id - 1}")
     if tokenizer.end_id in prefix[:-1]:
         raise UserError(f"prefix: {list(prefix)} has tokens after {tokenizer.end_id}, </s>: remove them")
-    check_length("prefix", len(prefix), model.longest)
-    return SentenceSearches(model, tokenizer, given.search, source, prefix, tuple(request.heads_off), checkpoint)
+    check_length("prefix", len(prefix), model.max_length)
+    return SentenceSearches(model, tokenizer, given.search, source, prefix, tuple(request.heads_off), check_cancelled)
 
 
-def check_length(name: str, length: int, longest: int) -> None:
+def check_length(name: str, length: int, max_length: int) -> None:
     """Check that a side has no more tokens than can be shown and the model can read."""
-    if length > min(MOST_TOKENS, longest):
+    if length > min(MAX_TOKENS, max_length):
         raise UserError(
-            f"{name}: has {length} tokens, </s> included, but at most {min(MOST_TOKENS, longest)} can be inspected: "
+            f"{name}: has {length} tokens, </s> included, but at most {min(MAX_TOKENS, max_length)} can be inspected: "
             "give a shorter sentence"
         )
 

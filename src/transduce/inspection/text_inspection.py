@@ -15,8 +15,8 @@ from torch import Tensor
 from transduce.config import TransformerConfig
 from transduce.errors import ConfigError, UserError
 from transduce.inspection.attention import (
+    AttentionId,
     AttentionRecord,
-    Place,
     Recorder,
     collect_head_arithmetic,
     list_heads,
@@ -64,7 +64,7 @@ from transduce.search.beam import SentenceSearch
 from transduce.text import Tokenizer
 from transduce.translation import Confidence, Translator, find_pytorch_engine
 from transduce.translation.confidence.calibration import score_words
-from transduce.translation.engines.inference_model import evaluation_mode
+from transduce.translation.engines.networks import evaluation_mode
 
 NUM_ALTERNATIVES = 5
 """Number of tokens listed for each position."""
@@ -185,7 +185,7 @@ def find_continuations(searches: SentenceSearches, target: Side) -> list[Continu
     ]
 
 
-MOST_LOGITS = 2**24
+MAX_LOGITS = 2**24
 """Maximum number of logits held at once when the target is scored."""
 
 
@@ -213,9 +213,9 @@ def prune_each_head(
 
 def _score_without_heads(searches: SentenceSearches, heads: Sequence[Head], target: Sequence[int]) -> list[float]:
     found: list[float] = []
-    size = max(1, MOST_LOGITS // (len(target) * searches.model.config.vocabulary))
+    size = max(1, MAX_LOGITS // (len(target) * searches.model.config.vocabulary))
     for first in range(0, len(heads), size):
-        searches.checkpoint()
+        searches.check_cancelled()
         chosen = heads[first : first + size]
         target_ids = torch.tensor([list(target)] * len(chosen), device=searches.device)
         head_mask = searches.make_head_mask([[head] for head in chosen])
@@ -276,7 +276,7 @@ def inspect_text(
     request: InspectionRequest,
     about: InspectedModel | None = None,
     report: Callable[[str], None] = lambda _: None,
-    checkpoint: Callable[[], None] = lambda: None,
+    check_cancelled: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """An `InspectionDocument` as a JSON object; computed in float32, regardless of the engine's precision.
 
@@ -285,7 +285,7 @@ def inspect_text(
         request: the sentence and the requested parts.
         about: further facts about the model for the document.
         report: receives progress of slow parts.
-        checkpoint: is called before every step that takes a while; an exception from it ends the inspection.
+        check_cancelled: is called before every step that takes a while; an exception from it ends the inspection.
 
     Raises:
         ConfigError: the engine is not the native one, or has several models.
@@ -304,7 +304,7 @@ def inspect_text(
                 f"head {head} (from 1): this model has {config.num_encoder_layers} layers in the encoder, "
                 f"{config.num_decoder_layers} in the decoder, and {config.num_heads} heads in each attention"
             )
-    searches = make_searches(translator, model, request, checkpoint)
+    searches = make_searches(translator, model, request, check_cancelled)
     with evaluation_mode([model]), torch.inference_mode():
         document = _make_document(searches, request, translator, about or InspectedModel(), report)
     return document.model_dump(mode="json")
@@ -320,13 +320,13 @@ def _make_document(
     model, tokenizer, include = searches.model, searches.tokenizer, request.include
     traced = searches.run_traced_beam_search()
     best = traced.finished[0]
-    check_length("translation", len(best.ids), model.longest)
+    check_length("translation", len(best.ids), model.max_length)
     (greedy,) = searches.run_greedy_search([searches.prefix])
     outputs, target, records = _score_target(searches, best.ids, searches.text(best.ids))
     reference = None
     if request.reference is not None and request.reference.strip():
         ids = tokenizer.as_target(tokenizer.encode_targets([request.reference])[0])
-        check_length("reference", len(ids), model.longest)
+        check_length("reference", len(ids), model.max_length)
         reference = _score_target(searches, ids, request.reference)[1]
     longest = max(len(searches.source), len(best.ids))
     heads = list_heads(model.config) if "heads_off" in include else list(dict.fromkeys(request.without_each))
@@ -371,7 +371,7 @@ def _make_document(
 
 def _score_target(
     searches: SentenceSearches, ids: Sequence[int], text: str
-) -> tuple[list[Tensor], Side, Mapping[Place, AttentionRecord]]:
+) -> tuple[list[Tensor], Side, Mapping[AttentionId, AttentionRecord]]:
     """The outputs of the decoder layers for a target, the target with its scores, and the record of every attention."""
     recorder = Recorder(searches.model, searches.make_head_mask([[]]))
     target_ids = torch.tensor([list(ids)], device=searches.device)

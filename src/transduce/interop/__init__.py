@@ -6,7 +6,7 @@ from transduce.lazy_imports import import_on_first_use
 
 if TYPE_CHECKING:
     from transduce.interop.engines import ENGINES, NATIVE, load_translator, read_exported_settings
-    from transduce.interop.exchange import export_bundle, import_model
+    from transduce.interop.export_import import export_bundle, import_model
     from transduce.interop.formats import (
         FORMATS,
         IMPORT_FORMATS,
@@ -23,7 +23,7 @@ else:
         __name__,
         {
             "transduce.interop.engines": "ENGINES NATIVE load_translator read_exported_settings",
-            "transduce.interop.exchange": "export_bundle import_model",
+            "transduce.interop.export_import": "export_bundle import_model",
             "transduce.interop.formats": (
                 "ExportFormat FORMATS IMPORT_FORMATS ImportFormat ImportedModel Runtime find_format find_import_format"
             ),

@@ -75,7 +75,7 @@ def load_translator(
         raise ConfigError(f"--ensemble: the engine {engine} computes with one model; use the engine {NATIVE}")
     if (model / ENGINES[engine]).is_file():
         return _load_exported(model, engine, device, precision)
-    from transduce.interop.exchange import export_bundle  # noqa: PLC0415 - loads PyTorch
+    from transduce.interop.export_import import export_bundle  # noqa: PLC0415 - loads PyTorch
 
     report(f"{model} is exported to {engine} temporarily; transduce export --to {engine} keeps the export")
     with TemporaryDirectory() as temporary:

@@ -47,7 +47,7 @@ class Runtime(Protocol):
 
 
 _BATCH_TOKENS = 4096
-MOST_ROWS = 64
+MAX_ROWS = 64
 """Sentences of a batch: its log-probabilities should not take much memory."""
 
 
@@ -76,7 +76,7 @@ class NetworkRuntime:
         found: list[list[float]] = [[] for _ in sources]
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         pad_id = self._tokenizer.pad_id
-        for indices in batch_by_length(lengths, _BATCH_TOKENS, MOST_ROWS):
+        for indices in batch_by_length(lengths, _BATCH_TOKENS, MAX_ROWS):
             batch = Batch.from_ids([sources[index] for index in indices], [targets[index] for index in indices], pad_id)
             state = self._network.start(batch.source_ids, batch.source_mask)
             last_ids = torch.full((len(indices), 1), pad_id)
@@ -89,8 +89,8 @@ class NetworkRuntime:
         return [scores[: len(target)] for scores, target in zip(found, targets, strict=True)]
 
     def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
-        most = max(max_lengths, default=1) + 1  # at its limit, the search of Transduce ends a translation
-        found = self._engine.search(sources, SearchConfig(beam=1, max_extra_length=most, max_length=most))
+        max_length = max(max_lengths, default=1) + 1  # at its limit, the search of Transduce ends a translation
+        found = self._engine.search(sources, SearchConfig(beam=1, max_extra_length=max_length, max_length=max_length))
         return [best.ids[:limit] for (best,), limit in zip(found, max_lengths, strict=True)]
 
 

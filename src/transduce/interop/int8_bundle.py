@@ -15,7 +15,7 @@ from transduce.interop.formats import NetworkRuntime, Runtime
 from transduce.kernels.device import resolve_precision
 from transduce.text import Tokenizer
 from transduce.translation import PyTorchEngine
-from transduce.translation.engines.inference_model import make_network
+from transduce.translation.engines.networks import make_network
 
 _PRECISION: Final = "int8"
 

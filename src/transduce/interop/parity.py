@@ -20,7 +20,7 @@ from transduce.bundle.manifest import FileRecord, FolderDescription, record_file
 from transduce.config import SearchConfig, Settings
 from transduce.errors import ParityError
 from transduce.interop.formats import Runtime
-from transduce.interop.probe import Probe
+from transduce.interop.probe_sentences import Probe
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, PyTorchEngine, score_ids
@@ -279,7 +279,7 @@ def measure(decoder: ForcedDecoder, runtime: Runtime, texts: Sequence[str]) -> M
     """Run greedy search and forced decoding in both programs, the model itself in float32 and on one thread."""
     tokenizer, model = decoder.tokenizer, decoder.model
     sources = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(texts)]
-    limits = [min(len(source) + decoder.search.max_extra_length, model.longest) for source in sources]
+    limits = [min(len(source) + decoder.search.max_extra_length, model.max_length) for source in sources]
     with _limit_to_one_thread():
         greedy = _translate_greedily(decoder, sources)
         # At the maximum length, Transduce ends a translation, and other programs truncate it.

@@ -199,8 +199,8 @@ def get_available_addresses(device: "torch.device", root: Path = ROOT) -> int | 
         return None
     import resource  # noqa: PLC0415 - Windows has none, and no such file
 
-    most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if most == resource.RLIM_INFINITY else max(0, most - held)
+    max_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if max_bytes == resource.RLIM_INFINITY else max(0, max_bytes - held)
 
 
 def _kilobytes(path: Path, name: str) -> int | None:
@@ -227,11 +227,11 @@ def _left_to_groups(root: Path) -> list[int]:
         group = PurePosixPath(path)
         # A container sees its own group as the root, whatever its path is outside.
         for place in (root / folder / one.relative_to("/") for one in (group, *group.parents)):
-            most, used = _number(place / limit), _number(place / usage)
-            if most is not None and used is not None:
+            max_bytes, used = _number(place / limit), _number(place / usage)
+            if max_bytes is not None and used is not None:
                 # Inactive file pages count as used, but can be reclaimed.
                 pages = [line.split() for line in _lines(place / "memory.stat") if line.startswith(f"{cache} ")]
-                left.append(max(0, most - used + sum(int(number) for _, number in pages)))
+                left.append(max(0, max_bytes - used + sum(int(number) for _, number in pages)))
     return left
 
 

@@ -11,8 +11,8 @@ STRIDE = 16
 """Positions by which a cache grows at a time. Attention is to all of them, unused ones masked: oneDNN builds a kernel
 for each number of positions, and copies tensors that are not contiguous."""
 
-_FEWEST_KEYS = 16
-_FEWEST_MULTIPLICATIONS = 400
+_MIN_KEYS = 16
+_MIN_MULTIPLICATIONS = 400
 """For fewer keys than the widest register has numbers, and for smaller products, torch adds up in another order."""
 
 
@@ -26,7 +26,7 @@ def compute_source_capacity(length: int, d_head: int) -> int:
         length: number of tokens of the longest source of the batch.
         d_head: width of a key or of a value, the narrower of the two.
     """
-    return max(length, _FEWEST_KEYS, -(-_FEWEST_MULTIPLICATIONS // d_head))
+    return max(length, _MIN_KEYS, -(-_MIN_MULTIPLICATIONS // d_head))
 
 
 @dataclass(frozen=True)

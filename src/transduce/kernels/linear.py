@@ -239,12 +239,12 @@ class MixedPrecisionLinear(PackedLinear):
 
 
 def pad_to_whole_rows(
-    ids: Int[Tensor, "sentences tokens"], mask: Bool[Tensor, "sentences tokens"], pad_id: int, longest: int
+    ids: Int[Tensor, "sentences tokens"], mask: Bool[Tensor, "sentences tokens"], pad_id: int, max_length: int
 ) -> tuple[Int[Tensor, "sentences more"], Bool[Tensor, "sentences more"]]:
     """Sentences and their mask padded to a multiple of `ROW_PADDING_MULTIPLE` tokens (see `linear`).
 
     `longest` is the most positions that the model has, and is never exceeded.
     """
     length = ids.size(1)
-    more = max(0, min(-length % ROW_PADDING_MULTIPLE, longest - length))
+    more = max(0, min(-length % ROW_PADDING_MULTIPLE, max_length - length))
     return (F.pad(ids, (0, more), value=pad_id), F.pad(mask, (0, more))) if more else (ids, mask)

@@ -42,7 +42,7 @@ class Transformer(nn.Module):
         return self.config.vocabulary - 1
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """Maximum number of tokens of a source or a target, `</s>` included; unlimited unless positions are learned."""
         return self.positions.limit
 

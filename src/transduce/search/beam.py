@@ -12,13 +12,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from transduce.errors import NotANumberError
-from transduce.kernels.token_choice import find_best_continuations
+from transduce.kernels.token_selection import find_best_continuations
 from transduce.search.constraints import Automaton, ConstraintState, LogitsProcessor
 from transduce.search.interface import (
     Constraints,
     Hypothesis,
+    LinkedToken,
     SearchTask,
-    Token,
     backtrack,
     check_settings,
     compact_batch,
@@ -72,7 +72,7 @@ class LiveHypothesis(NamedTuple):
 
     sum: float
     parent: int
-    last: Token | None
+    last: LinkedToken | None
     progress: ConstraintState = _NOTHING
 
 
@@ -92,7 +92,7 @@ class Candidate(NamedTuple):
     id: int
 
 
-Continuation = tuple[float, float, int, int]
+CandidateFields = tuple[float, float, int, int]
 """The fields of a `Candidate`: creating a named tuple takes longer than its use."""
 
 
@@ -114,7 +114,7 @@ class SentenceSearch:
         self.automaton = automaton
         self._limit, self._end_id, self._beam, self._alpha, self._num_best = limit, end_id, beam, alpha, num_best
         self._greatest_penalty = length_penalty(limit, alpha)
-        self._filler = LiveHypothesis(-inf, 0, Token(end_id, -inf, None))  # needs a valid id
+        self._filler = LiveHypothesis(-inf, 0, LinkedToken(end_id, -inf, None))  # needs a valid id
 
     @property
     def is_at_limit(self) -> bool:
@@ -140,7 +140,7 @@ class SentenceSearch:
             for score, parent, token in zip(scores, parents, ids, strict=True)
         )
 
-    def advance(self, candidates: Iterable[Continuation], finishing: frozenset[int] | None = None) -> None:
+    def advance(self, candidates: Iterable[CandidateFields], finishing: frozenset[int] | None = None) -> None:
         """Finish or keep candidates, given best first, as `Candidate` or as plain tuples.
 
         A candidate that ends with the end symbol is finished if it is among the first `beam`, or, if `finishing` is
@@ -160,21 +160,21 @@ class SentenceSearch:
             _, _, last, progress = before[parent]
             if token == end_id:
                 if place < beam if finishing is None else place in finishing:
-                    self._finish(Token(token, score, last))
+                    self._finish(LinkedToken(token, score, last))
             elif len(live) < beam:
                 if automaton is not None:
                     progress = automaton.advance(progress, token)
-                live.append(LiveHypothesis(total, parent, Token(token, score, last), progress))
+                live.append(LiveHypothesis(total, parent, LinkedToken(token, score, last), progress))
             elif finishing is None:  # further candidates are beyond the first `beam`
                 break
         if not live and not self.finished:  # every continuation is forbidden
-            self._finish(Token(end_id, -inf, before[0].last))
+            self._finish(LinkedToken(end_id, -inf, before[0].last))
         live.sort(key=_by_sum, reverse=True)  # the device ranked sums in float32
         self.live = live
         self.is_done = self._is_finished()
         self.live += [self._filler] * (beam - len(live))
 
-    def _finish(self, last: Token) -> None:
+    def _finish(self, last: LinkedToken) -> None:
         self.finished.append(Hypothesis.from_tokens(*backtrack(last), self._alpha))
         self.finished.sort(key=lambda hypothesis: -hypothesis.score)
 

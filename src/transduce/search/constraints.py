@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from transduce.search.interface import Constraints, Phrase, Token, backtrack
+from transduce.search.interface import Constraints, LinkedToken, Phrase, backtrack
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LogitsProcessor:
     repetition_penalty: float = 1.0
     diversity: float = 0.0
 
-    def find_repeating_tokens(self, last: Token | None) -> set[int]:
+    def find_repeating_tokens(self, last: LinkedToken | None) -> set[int]:
         """Tokens that would repeat an n-gram of the hypothesis that ends with `last`."""
         n = self.no_repeat_ngram
         ids = backtrack(last)[0] if n else []
@@ -35,7 +35,7 @@ class LogitsProcessor:
         start = ids[len(ids) - n + 1 :] if n > 1 else []
         return {ids[place + n - 1] for place in range(len(ids) - n + 1) if ids[place : place + n - 1] == start}
 
-    def find_penalized_tokens(self, last: Token | None) -> set[int]:
+    def find_penalized_tokens(self, last: LinkedToken | None) -> set[int]:
         """Tokens whose repetition is penalised."""
         return set(backtrack(last)[0]) if self.repetition_penalty != 1.0 else set()
 
@@ -108,7 +108,7 @@ class Automaton:
         pairs = zip(self.required, progress.matched, strict=False)
         return any(matched == len(phrase) for phrase, matched in pairs)
 
-    def find_forbidden(self, progress: ConstraintState, last: Token | None) -> set[int]:
+    def find_forbidden(self, progress: ConstraintState, last: LinkedToken | None) -> set[int]:
         """Tokens that must not come next, except for `continuing` after a required phrase (see `ends_phrase`)."""
         found = {
             phrase[-1]

@@ -124,15 +124,15 @@ class Hypothesis:
         return cls(list(ids), total / length_penalty(len(ids), alpha), list(token_scores))
 
 
-class Token(NamedTuple):
+class LinkedToken(NamedTuple):
     """The last token of an unfinished hypothesis, in a linked list with its predecessors, which hypotheses share."""
 
     id: int
     score: float
-    previous: Optional["Token"]
+    previous: Optional["LinkedToken"]
 
 
-def backtrack(last: Token | None) -> tuple[list[int], list[float]]:
+def backtrack(last: LinkedToken | None) -> tuple[list[int], list[float]]:
     """Ids and log-probabilities of the hypothesis that ends with `last`, first token first."""
     ids, scores = [], []
     while last is not None:

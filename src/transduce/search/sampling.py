@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
-from transduce.kernels.token_choice import draw_nucleus_tokens, draw_tokens
+from transduce.kernels.token_selection import draw_nucleus_tokens, draw_tokens
 from transduce.search.beam import StateT, StepFunction
 from transduce.search.interface import Hypothesis, Sampling, SearchTask, compact_batch
 

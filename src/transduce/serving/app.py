@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse
 
 from transduce import __version__
-from transduce.errors import Refusal, UserError
+from transduce.errors import TemporaryRefusalError, UserError
 from transduce.serving.dialects import deepl, libretranslate, native
 from transduce.serving.error_responses import make_error_response
 from transduce.serving.middleware import (
@@ -28,7 +28,7 @@ from transduce.serving.middleware import (
     SecurityHeaders,
     get_service,
 )
-from transduce.serving.models import LanguagePair, Languages
+from transduce.serving.models import LanguagePair, SupportedLanguages
 from transduce.serving.page import REFERENCE_POLICY, get_page_file, make_page_policy, render_page, render_reference_page
 from transduce.serving.service import Service
 
@@ -57,7 +57,7 @@ def make_app(service: Service, authorization: Authorization, rate: RequestRate, 
     app.state.service, app.state.authorization = service, authorization
     for router in (operations, libretranslate.router, deepl.router, native.router, pages):
         app.include_router(router)
-    for kind in (HTTPException, RequestValidationError, UserError, Refusal):
+    for kind in (HTTPException, RequestValidationError, UserError, TemporaryRefusalError):
         app.add_exception_handler(kind, _handle_error)
     make_document = lru_cache(maxsize=1)(partial(_build_document, app))  # needs the loaded models
     app.openapi = lambda: make_document(tuple(one.pair for one in service.models))  # type: ignore[method-assign]
@@ -220,14 +220,14 @@ def _build_document(app: FastAPI, pairs: tuple[LanguagePair, ...]) -> dict[str, 
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes, openapi_version="3.1.0"
     )
-    languages, limits = Languages(pairs), app.state.service.limits
+    languages, limits = SupportedLanguages(pairs), app.state.service.limits
     sources, targets = list(languages.sources), list(languages.targets)
     with_auto = [libretranslate.AUTO, *sources]
     schemas = document["components"]["schemas"]
     problem = native.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas |= {"Problem": problem, **problem.pop("$defs")}
     bounds = {
-        "TranslateRequest.num_best": limits.most_alternatives + 1,
+        "TranslateRequest.num_best": limits.max_alternatives_within_beam + 1,
         "TranslateRequest.beam": limits.max_beam,
         "TranslateRequest.num_samples": limits.max_beam,
         "TranslateRequest.deadline_seconds": limits.deadline_seconds,
@@ -243,7 +243,7 @@ def _build_document(app: FastAPI, pairs: tuple[LanguagePair, ...]) -> dict[str, 
         "targets": targets,
         "deepl-sources": [*deepl.list_language_codes(sources, "sources"), ""],
         "deepl-targets": deepl.list_language_codes(targets, "targets"),
-        "max_alternatives": limits.most_alternatives,
+        "max_alternatives": limits.max_alternatives_within_beam,
     }
     document = dict(_fill(document, values))
     if app.state.authorization.is_required:

@@ -8,47 +8,47 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from transduce.errors import (
-    BodiesFull,
-    BodyTooLarge,
-    BodyTooSlow,
-    DeadlineExceeded,
-    Draining,
-    NotAuthorized,
-    QueueFull,
-    RateExceeded,
-    Refusal,
-    TooLong,
-    UnknownPair,
+    BodiesFullError,
+    BodyTooLargeError,
+    BodyTooSlowError,
+    DeadlineExceededError,
+    DrainingError,
+    NotAuthorizedError,
+    QueueFullError,
+    RateExceededError,
+    TemporaryRefusalError,
+    TooLongError,
+    UnknownPairError,
     UserError,
-    WrongMediaType,
+    WrongMediaTypeError,
 )
 from transduce.serving.monitoring import Metrics
 
 _STATUSES: dict[type[Exception], tuple[int, int, int]] = {
-    NotAuthorized: (400, 403, 401),
-    BodyTooLarge: (413, 413, 413),
-    BodyTooSlow: (408, 408, 408),
-    WrongMediaType: (415, 415, 415),
-    TooLong: (400, 413, 413),
-    UnknownPair: (400, 400, 404),
-    RateExceeded: (429, 429, 429),
-    DeadlineExceeded: (504, 504, 504),
-    Refusal: (503, 503, 503),
+    NotAuthorizedError: (400, 403, 401),
+    BodyTooLargeError: (413, 413, 413),
+    BodyTooSlowError: (408, 408, 408),
+    WrongMediaTypeError: (415, 415, 415),
+    TooLongError: (400, 413, 413),
+    UnknownPairError: (400, 400, 404),
+    RateExceededError: (429, 429, 429),
+    DeadlineExceededError: (504, 504, 504),
+    TemporaryRefusalError: (503, 503, 503),
     RequestValidationError: (400, 400, 422),
     UserError: (400, 400, 422),
 }
 """Status for LibreTranslate's clients, for DeepL's, and in the native dialect; the first matching class applies."""
 
 _METRIC_REASONS: dict[type[Exception], str] = {
-    BodiesFull: "bodies full",
-    BodyTooLarge: "body too large",
-    BodyTooSlow: "body too slow",
-    DeadlineExceeded: "deadline",
-    Draining: "draining",
-    NotAuthorized: "not authorized",
-    QueueFull: "queue full",
-    RateExceeded: "rate exceeded",
-    TooLong: "too long",
+    BodiesFullError: "bodies full",
+    BodyTooLargeError: "body too large",
+    BodyTooSlowError: "body too slow",
+    DeadlineExceededError: "deadline",
+    DrainingError: "draining",
+    NotAuthorizedError: "not authorized",
+    QueueFullError: "queue full",
+    RateExceededError: "rate exceeded",
+    TooLongError: "too long",
 }
 
 _RETRY_SECONDS = 5
@@ -72,9 +72,9 @@ def make_error_response(error: Exception, path: str, metrics: Metrics) -> JSONRe
         metrics.refusals.labels(_METRIC_REASONS[type(error)]).inc()
     status = _find_status(error, path)
     headers: dict[str, str] = dict(getattr(error, "headers", None) or {})
-    if isinstance(error, Refusal) and status != HTTPStatus.GATEWAY_TIMEOUT:
+    if isinstance(error, TemporaryRefusalError) and status != HTTPStatus.GATEWAY_TIMEOUT:
         headers["Retry-After"] = str(getattr(error, "retry_after", _RETRY_SECONDS))
-    if isinstance(error, Draining):
+    if isinstance(error, DrainingError):
         headers["Connection"] = "close"  # the next request then reaches another process, or this one when it is ready
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
@@ -109,7 +109,7 @@ def _is_deepl(path: str) -> bool:
 def _find_status(error: Exception, path: str) -> int:
     if isinstance(error, HTTPException):
         return error.status_code
-    if isinstance(error, NotAuthorized) and not error.is_missing and not is_native(path):
+    if isinstance(error, NotAuthorizedError) and not error.is_missing and not is_native(path):
         return HTTPStatus.FORBIDDEN
     for kind, statuses in _STATUSES.items():
         if isinstance(error, kind):
@@ -124,7 +124,7 @@ def _make_message(error: Exception, status: int) -> str:
         case RequestValidationError():
             first = error.errors()[0]
             return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, Refusal):
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, TemporaryRefusalError):
         return "internal error; the log of the service shows where it occurred"
     # Lone surrogates cannot be encoded.
     return str(error).encode("utf-8", "backslashreplace").decode("utf-8")

@@ -23,7 +23,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from transduce.errors import BodiesFull, BodyTooLarge, BodyTooSlow, ConfigError, NotAuthorized, RateExceeded
+from transduce.errors import (
+    BodiesFullError,
+    BodyTooLargeError,
+    BodyTooSlowError,
+    ConfigError,
+    NotAuthorizedError,
+    RateExceededError,
+)
 from transduce.serving.error_responses import is_native, make_error_response
 from transduce.serving.monitoring import Metrics, describe_failure, log
 from transduce.serving.service import Service
@@ -157,7 +164,7 @@ class RequestRate:
         Of an IPv6 address only the first 64 bits are used, as a client may choose the others.
 
         Raises:
-            RateExceeded: the client sends too many requests.
+            RateExceededError: the client sends too many requests.
         """
         if not self.per_minute:
             return
@@ -170,7 +177,7 @@ class RequestRate:
             self._buckets.popitem(last=False)
         if is_exceeded:
             seconds = math.ceil((1 - requests) * 60 / self.per_minute)
-            raise RateExceeded(f"more than {self.per_minute} requests per minute: retry in {seconds} s", seconds)
+            raise RateExceededError(f"more than {self.per_minute} requests per minute: retry in {seconds} s", seconds)
 
 
 class RateLimit:
@@ -189,7 +196,7 @@ class RateLimit:
             client = Request(scope).client
             try:
                 self._rate.count(client.host if client else "")
-            except RateExceeded as error:
+            except RateExceededError as error:
                 await make_error_response(error, path, self._metrics)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -231,15 +238,15 @@ class Authorization:
         """Check the key of a request: the one in its header, as in "Bearer KEY", or else `key`, from its parameters.
 
         Raises:
-            NotAuthorized: the key is missing or unknown.
+            NotAuthorizedError: the key is missing or unknown.
         """
         if not self._digests:
             return
         given = _read_header_key(request) or key
         if not given:
-            raise NotAuthorized(is_missing=True)
+            raise NotAuthorizedError(is_missing=True)
         if not self._is_known(given):
-            raise NotAuthorized(is_missing=False)
+            raise NotAuthorizedError(is_missing=False)
 
     def check_header(self, request: Request) -> bool | None:
         """Return whether the header of a request has a known key; None if it has none and the body may contain one."""
@@ -286,11 +293,11 @@ class BodyLimit:
         except ClientDisconnect:
             self._release(chunks)
             return
-        except (BodyTooLarge, TimeoutError, BodiesFull) as error:
+        except (BodyTooLargeError, TimeoutError, BodiesFullError) as error:
             self._release(chunks)
             refusal: Exception = error
             if isinstance(error, TimeoutError):
-                refusal = BodyTooSlow(f"the body did not arrive within {self._seconds:g} s: retry")
+                refusal = BodyTooSlowError(f"the body did not arrive within {self._seconds:g} s: retry")
             response = make_error_response(refusal, scope["path"], self._metrics)
             response.headers["Connection"] = "close"  # the rest of the body must not be read as the next request
             await response(scope, receive, send)
@@ -313,7 +320,7 @@ class BodyLimit:
     async def _read(self, scope: Scope, receive: Receive, chunks: list[bytes], max_bytes: int) -> None:
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         remedy = "divide the request" if max_bytes == self._max_bytes else "send the key as Authorization: Bearer KEY"
-        too_large = BodyTooLarge(f"the body has more than {max_bytes:,} bytes: {remedy}")
+        too_large = BodyTooLargeError(f"the body has more than {max_bytes:,} bytes: {remedy}")
         if len(declared) > 18 or not declared.isdigit() or int(declared) > _DISCARDED * self._max_bytes:
             raise too_large
         size = 0
@@ -325,7 +332,7 @@ class BodyLimit:
                 self._release(chunks)
                 continue
             if self._num_held + len(chunk) > _HELD * self._max_bytes:
-                raise BodiesFull("too many large requests at once: retry in a second")
+                raise BodiesFullError("too many large requests at once: retry in a second")
             self._num_held += len(chunk)
             chunks.append(chunk)
         if size > max_bytes:
@@ -377,8 +384,8 @@ def admit_request(request: Request, key: str | None = None) -> Iterator[Service]
     """Admit a request while the service is open, and return the service.
 
     Raises:
-        Draining: the service is starting or stopping.
-        NotAuthorized: neither the header nor `key` is a known API key.
+        DrainingError: the service is starting or stopping.
+        NotAuthorizedError: neither the header nor `key` is a known API key.
     """
     service = get_service(request)
     with service.admit():

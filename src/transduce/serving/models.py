@@ -268,7 +268,7 @@ def _find_precision(path: Path, settings: ModelSettings) -> str:
     return "float32" if settings.precision == "auto" else settings.precision
 
 
-class Languages:
+class SupportedLanguages:
     """Language codes of the loaded models, in their order."""
 
     def __init__(self, pairs: Iterable[LanguagePair]) -> None:

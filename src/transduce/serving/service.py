@@ -14,25 +14,25 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from transduce.errors import ConfigError, DeadlineExceeded, Draining, TooLong, UnknownPair
+from transduce.errors import ConfigError, DeadlineExceededError, DrainingError, TooLongError, UnknownPairError
 from transduce.inspection import InspectionRequest
 from transduce.interop import NATIVE
 from transduce.serving.markup import MarkupRules, Passage, split_markup
 from transduce.serving.models import (
     DetectedLanguage,
     LanguagePair,
-    Languages,
     LoadedModel,
     ModelInfo,
     Models,
     ModelSettings,
+    SupportedLanguages,
     load_language_identifier,
     rank_languages,
 )
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling import Limits
 from transduce.serving.scheduling.batching import Batcher
-from transduce.serving.scheduling.work import (
+from transduce.serving.scheduling.tasks import (
     InspectionTask,
     ScoringTask,
     TranslatedText,
@@ -104,8 +104,9 @@ class Service:
     """Translates, scores and inspects for many concurrent requests, with one model per language pair.
 
     All methods are called in one event loop, and requests within `admit`, so that `drain` waits for them. Cancelling a
-    caller stops its work. Besides the errors listed for each method, requests raise `UnknownPair` if no model has the
-    languages, `TooLong`, `QueueFull`, `DeadlineExceeded`, and `Draining` if the service stops before they are done.
+    caller stops its work. Besides the errors listed for each method, requests raise `UnknownPairError` if no model has
+    the languages, `TooLongError`, `QueueFullError`, `DeadlineExceededError`, and `DrainingError` if the service stops
+    before they are done.
 
     Args:
         models: bundles, folders of runs, or for another engine folders exported to it.
@@ -144,9 +145,9 @@ class Service:
         return self._models.infos
 
     @property
-    def languages(self) -> Languages:
+    def languages(self) -> SupportedLanguages:
         """Languages of the loaded models."""
-        return Languages(one.pair for one in self.models)
+        return SupportedLanguages(one.pair for one in self.models)
 
     @property
     def is_ready(self) -> bool:
@@ -170,8 +171,8 @@ class Service:
         self._is_open = self._is_running = True
 
     async def drain(self) -> None:
-        """Admit no more requests, and finish the accepted ones; those not finished within `Limits.drain_seconds` raise
-        `Draining`.
+        """Admit no more requests and finish the accepted ones; those not finished within `Limits.drain_seconds` raise
+        `DrainingError`.
         """
         self._is_open = False
         if self._watcher is not None:
@@ -209,7 +210,7 @@ class Service:
 
         Raises:
             ConfigError: options contradict each other, or are not supported by the model, engine or service.
-            Unsatisfiable: a text has no translation that satisfies the options.
+            UnsatisfiableError: a text has no translation that satisfies the options.
         """
         self._check_request(request)
         inputs = await asyncio.to_thread(self._read_texts, request)
@@ -293,7 +294,7 @@ class Service:
             (sum(map(len, texts)), "characters", limits.max_characters),
         ):
             if count > limit:
-                raise TooLong(f"{count:,} {unit}: this service accepts at most {limit:,} per request; split it")
+                raise TooLongError(f"{count:,} {unit}: this service accepts at most {limit:,} per request; split it")
 
     @asynccontextmanager
     async def _limit_time(self, deadline_seconds: float | None) -> AsyncIterator[None]:
@@ -306,7 +307,7 @@ class Service:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            raise DeadlineExceeded(f"not finished within {seconds:g} s: send less text, or retry later") from None
+            raise DeadlineExceededError(f"not finished within {seconds:g} s: send less text, or retry later") from None
 
     @contextmanager
     def _reserve_room(self, texts: Sequence[str]) -> Iterator[None]:
@@ -326,7 +327,7 @@ class Service:
         model = self._models.find(pair)
         if model is None:
             known = ", ".join("-".join(one.pair) for one in self.models)
-            raise UnknownPair(f"no model translates from {pair[0]!r} to {pair[1]!r}; there are {known}")
+            raise UnknownPairError(f"no model translates from {pair[0]!r} to {pair[1]!r}; there are {known}")
         return model
 
     def _read_texts(self, request: TranslationRequest) -> list[_InputText]:
@@ -428,5 +429,5 @@ async def _gather_or_cancel(awaitables: Sequence[Awaitable[None]]) -> None:
             task.cancel()
 
 
-def _make_closed_error() -> Draining:
-    return Draining("the service is not accepting requests: it is starting or stopping; retry later")
+def _make_closed_error() -> DrainingError:
+    return DrainingError("the service is not accepting requests: it is starting or stopping; retry later")

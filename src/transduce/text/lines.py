@@ -201,12 +201,14 @@ class _Descriptor:
         self._is_at_end = not found
 
 
-def read_available_blocks(stream: Iterable[bytes] | None, name: str, most: Callable[[], int]) -> Iterator[list[str]]:
+def read_available_blocks(
+    stream: Iterable[bytes] | None, name: str, get_max_lines: Callable[[], int]
+) -> Iterator[list[str]]:
     """The lines of a binary stream in blocks; see `read_stream` for what a line is.
 
-    `most` returns, before each block, its maximum number of lines; blocks of a file have that size. Lines from a pipe
-    or terminal are yielded as soon as no more arrive for 50 ms. Before an error is raised, the lines before it are
-    yielded.
+    `get_max_lines` returns, before each block, its maximum number of lines; blocks of a file have that size. Lines from
+    a pipe or terminal are yielded as soon as no more arrive for 50 ms. Before an error is raised, the lines before it
+    are yielded.
 
     Raises:
         CorpusError: a line is not UTF-8, or the stream breaks off.
@@ -219,13 +221,13 @@ def read_available_blocks(stream: Iterable[bytes] | None, name: str, most: Calla
         source = None
     given: Iterable[bytes] = stream if source is None else source
     block: list[str] = []
-    room = most()
+    room = get_max_lines()
     try:
         for line in read_stream(given, name):
             block.append(line)
             if len(block) >= room or (source is not None and not source.has_more()):
                 yield block
-                block, room = [], most()
+                block, room = [], get_max_lines()
     except CorpusError:
         if block:
             yield block

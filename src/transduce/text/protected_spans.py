@@ -79,7 +79,7 @@ def _compile_pattern(kind: Kind) -> re.Pattern[str]:
     return re.compile(_PATTERNS[kind], re.VERBOSE)
 
 
-_LONGEST_RUN = 64  # characters that are compared, as scripts without spaces have runs of thousands
+_MAX_RUN_LENGTH = 64  # characters that are compared, as scripts without spaces have runs of thousands
 
 _TAG_NAME = re.compile(r"</?([\w.:-]+)")
 
@@ -176,7 +176,7 @@ def pair_spans(
 def find_run_before(text: str, place: int) -> str:
     """The letters and digits, or one other sign, right before `place`; "" for a space or the start."""
     start = place
-    while max(0, place - _LONGEST_RUN) < start and _is_of_run(text[start - 1]):
+    while max(0, place - _MAX_RUN_LENGTH) < start and _is_of_run(text[start - 1]):
         start -= 1
     return text[start:place] or text[max(0, place - 1) : place].strip()
 
@@ -184,7 +184,7 @@ def find_run_before(text: str, place: int) -> str:
 def find_run_behind(text: str, place: int) -> str:
     """The letters and digits, or one other sign, right after `place`; "" for a space or the end."""
     end = place
-    while end < min(len(text), place + _LONGEST_RUN) and _is_of_run(text[end]):
+    while end < min(len(text), place + _MAX_RUN_LENGTH) and _is_of_run(text[end]):
         end += 1
     return text[place:end] or text[place : place + 1].strip()
 

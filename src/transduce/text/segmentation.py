@@ -88,12 +88,12 @@ def _find_run_end(pieces: list[str], start: int, length: int, fits: Callable[[st
     return least
 
 
-Place = tuple[int, int]
+Bounds = tuple[int, int]
 
 
 def find_fitting_spans(
-    text: str, hidden: Sequence[Place], indivisible: Sequence[Place], language: str, fits: Callable[[str], bool]
-) -> list[Place]:
+    text: str, hidden: Sequence[Bounds], indivisible: Sequence[Bounds], language: str, fits: Callable[[str], bool]
+) -> list[Bounds]:
     """The start and end of each part of a text that fits, without space around it: of the text, or of its sentences.
 
     A sentence that does not fit is divided as `split_segments` divides it. A span that must stay together may be a part
@@ -108,7 +108,7 @@ def find_fitting_spans(
     """
     shown = _blank_places(text, hidden)
 
-    def divide(place: Place) -> list[Place]:
+    def divide(place: Bounds) -> list[Bounds]:
         start, part = place[0], shown[slice(*place)]
         if fits(part):
             return [place]
@@ -123,14 +123,14 @@ def find_fitting_spans(
     return [part for place in _cut_text(text, cuts) for part in divide(place)]
 
 
-def _blank_places(text: str, places: Iterable[Place]) -> str:
+def _blank_places(text: str, places: Iterable[Bounds]) -> str:
     shown = list(text)
     for start, end in places:
         shown[start:end] = " " * (end - start)
     return "".join(shown)
 
 
-def _cut_text(text: str, cuts: Sequence[int]) -> list[Place]:
+def _cut_text(text: str, cuts: Sequence[int]) -> list[Bounds]:
     """The spans between cuts, without space at their ends; none where there is only space."""
     places = []
     for start, end in pairwise(cuts):
@@ -141,7 +141,7 @@ def _cut_text(text: str, cuts: Sequence[int]) -> list[Place]:
     return places
 
 
-def move_cuts_outside(cuts: Sequence[int], indivisible: Sequence[Place]) -> list[int]:
+def move_cuts_outside(cuts: Sequence[int], indivisible: Sequence[Bounds]) -> list[int]:
     """Move cuts that fall within a span to before the span, or else to after it."""
     moved = [cuts[0]]
     for cut in cuts[1:]:
@@ -273,7 +273,7 @@ def _divide_sentence(
 
 
 def _cut_outside_spans(
-    sentence: str, start: int, parts: Sequence[str], spans: Sequence[Place]
+    sentence: str, start: int, parts: Sequence[str], spans: Sequence[Bounds]
 ) -> Iterator[tuple[str, bool]]:
     """Consecutive parts of a sentence that is cut into `parts` from `start` on, without cuts within a span."""
     for place in pairwise(move_cuts_outside([*accumulate(map(len, parts), initial=start)], spans)):

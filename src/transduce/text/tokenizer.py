@@ -44,7 +44,7 @@ def open_model(model: bytes, name: str, remedy: str) -> sentencepiece.SentencePi
 
 _WORD = re.compile("▁?[^▁]+|▁")
 
-_MOST_WORDS = 1 << 16
+_MAX_WORDS = 1 << 16
 """Words whose spelling without dropout is kept in memory: some 30 MB."""
 
 _NEVER = 1 << 62
@@ -70,7 +70,7 @@ class BPEDropout:
         ids = [index for index in range(processor.get_piece_size()) if not any(kind(index) for kind in special)]
         self._ids = {processor.id_to_piece(index): index for index in ids}
         self._scores = {processor.id_to_piece(index): processor.get_score(index) for index in ids}
-        self._encode_word = lru_cache(_MOST_WORDS)(self._encode_word_without_dropout)
+        self._encode_word = lru_cache(_MAX_WORDS)(self._encode_word_without_dropout)
 
     def encode(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:
         """Ids of every text; each merge is skipped with probability `dropout`, decided by `seed`."""
@@ -182,7 +182,7 @@ def _check_lists(lists: PieceLists, name: str) -> None:
         raise UserError(f"{name}: its vocabulary has the piece {twice!r} twice: each must have one id")
 
 
-_MOST_SENTENCES = {"bpe": 1_000_000, "unigram": 250_000}
+_MAX_SENTENCES = {"bpe": 1_000_000, "unigram": 250_000}
 """Maximum number of sentences for training the tokenizer; of a larger corpus, a random sample is used. Ample for any
 vocabulary, and about 0.8 GB at 140 characters per sentence."""
 
@@ -319,7 +319,7 @@ class Tokenizer:
             CorpusError: There is no text.
         """
         # SentencePiece has a sampler, but its sample differs in every process.
-        sample = _sample(sentences, _MOST_SENTENCES[algorithm])
+        sample = _sample(sentences, _MAX_SENTENCES[algorithm])
         try:
             model = _train(sample, vocabulary - 1, algorithm, exactly=not shrink)
         except RuntimeError as error:

@@ -14,20 +14,20 @@ MAX_PAIRS_OF_PRESET = {"low-resource": 200_000, "medium-resource": 2_000_000, "b
 """Largest number of pairs for which each preset is chosen; above the last, it is `big`."""
 
 QUICK_SECONDS = 2 * 3600
-"""Longest time limit, in seconds, for which `low-resource` is chosen for up to `MOST_PAIRS_QUICKLY` pairs: in so little
+"""Longest time limit, in seconds, for which `low-resource` is chosen for up to `MAX_QUICK_PAIRS` pairs: in so little
 time, its smaller network translates better."""
 
-MOST_PAIRS_QUICKLY = 500_000
+MAX_QUICK_PAIRS = 500_000
 """Largest number of pairs for which `QUICK_SECONDS` decides: with more, that time is not enough for one pass over
 them."""
 
 DROPOUT = {250_000: 0.4, 700_000: 0.3, 6_000_000: 0.2}
-"""Dropout in `low-resource` by the largest number of target characters; above the last, `LEAST_DROPOUT`."""
+"""Dropout in `low-resource` by the largest number of target characters; above the last, `MIN_DROPOUT`."""
 
-LEAST_DROPOUT = 0.1
+MIN_DROPOUT = 0.1
 
 FEW_PASSES = 30
-"""Largest number of passes over a corpus with which `LEAST_DROPOUT` gives the best translations, if it is so large that
+"""Largest number of passes over a corpus with which `MIN_DROPOUT` gives the best translations, if it is so large that
 more passes need a dropout of 0.2."""
 
 STANDARD_INPUT = CorpusSize(6_000, 700_000)
@@ -65,15 +65,15 @@ def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) ->
     A run with a `time_limit` ends only by that. The comparisons are in docs/experiments.md.
     """
     num_pairs = size.num_pairs
-    preset = next((name for name, most in MAX_PAIRS_OF_PRESET.items() if num_pairs <= most), "big")
-    if time_limit is not None and num_pairs <= MOST_PAIRS_QUICKLY and parse_duration(time_limit) <= QUICK_SECONDS:
+    preset = next((name for name, maximum in MAX_PAIRS_OF_PRESET.items() if num_pairs <= maximum), "big")
+    if time_limit is not None and num_pairs <= MAX_QUICK_PAIRS and parse_duration(time_limit) <= QUICK_SECONDS:
         preset = "low-resource"
     settings: dict[str, Any] = {"preset": preset, "text.vocabulary": "fitted"}
     if preset == "low-resource":
         settings["model.dropout"] = _choose_dropout(size.num_target_characters, time_limit)
     if time_limit is not None:
         settings |= {"training.updates": UNLIMITED_UPDATES, **TIME_LIMIT_SETTINGS.get(preset, {})}
-    elif (epochs := next((epochs for most, epochs in EPOCHS.items() if num_pairs <= most), None)) is not None:
+    elif (epochs := next((epochs for maximum, epochs in EPOCHS.items() if num_pairs <= maximum), None)) is not None:
         settings["training.epochs"] = float(epochs)
     return settings
 
@@ -93,11 +93,11 @@ def _adapt_to_fine_tuning(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _choose_dropout(num_characters: int, time_limit: str | None) -> float:
     """The dropout of `low-resource`: higher for less text, and for text that is seen more often within `time_limit`."""
-    rate = next((rate for most, rate in DROPOUT.items() if num_characters <= most), LEAST_DROPOUT)
+    rate = next((rate for maximum, rate in DROPOUT.items() if num_characters <= maximum), MIN_DROPOUT)
     if time_limit is None or rate != DROPOUT[max(DROPOUT)]:
         return rate
     is_seen_often = parse_duration(time_limit) * CHARACTERS_PER_SECOND > FEW_PASSES * num_characters
-    return rate if is_seen_often else LEAST_DROPOUT
+    return rate if is_seen_often else MIN_DROPOUT
 
 
 def choose_settings_for_run(

@@ -12,18 +12,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transduce.data import Batch, TokenStore, plan_batches, read_batches, sample_evenly
+from transduce.data import Batch, TokenStore, plan_batches, read_batches, sample_pairs
 from transduce.model import KeysAndValues, MultiHeadAttention, Transformer, attention_weights
 from transduce.training.distributed.batches import use_one_thread
 
-MOST_TOKENS = 4_096
+MAX_TOKENS = 4_096
 """Maximum number of (most frequent) token ids in an alignment model; its two tables take 134 MB, and
 twice that while they are learned."""
 
-MOST_PAIRS = 10_000
+MAX_PAIRS = 10_000
 """Maximum number of pairs from which an alignment model learns, evenly spread over the training text."""
 
-MOST_CELLS = 10**7
+MAX_CELLS = 10**7
 """Maximum number of pairs of a source and a target position in them; fewer pairs are used if they are long. An
 iteration takes about 150 ns for each."""
 
@@ -42,7 +42,7 @@ FIRST_STRENGTH = 4.0
 MEASURE_EVERY = 8
 """`AlignmentModel.strength` is chosen by the likelihood of every so many-th batch."""
 
-LEAST_COUNT = 1e-4
+MIN_COUNT = 1e-4
 """Count that is added to that of every two tokens, so that no probability is zero."""
 
 TINY = 1e-9
@@ -112,7 +112,7 @@ def train_alignment_model(store: TokenStore, vocabulary: int) -> AlignmentModel:
     The result depends on the pairs alone, and not on the number of threads. Takes up to about ten seconds.
     """
     costs = np.prod(store.lengths, axis=1, dtype=np.int64)
-    plan = plan_batches(store.lengths, BATCH_TOKENS, 0, 0, sample_evenly(costs, MOST_PAIRS, MOST_CELLS))
+    plan = plan_batches(store.lengths, BATCH_TOKENS, 0, 0, sample_pairs(costs, MAX_PAIRS, MAX_CELLS))
 
     def read() -> Iterator[Batch]:
         return read_batches(store, plan, 0, vocabulary - 1)
@@ -122,7 +122,7 @@ def train_alignment_model(store: TokenStore, vocabulary: int) -> AlignmentModel:
         for batch in read():
             for ids, mask in ((batch.source_ids, batch.source_mask), (batch.target_ids, batch.target_mask)):
                 frequency += torch.bincount(ids[mask], minlength=vocabulary)
-        known = torch.argsort(frequency, descending=True, stable=True)[: min(MOST_TOKENS, int((frequency > 0).sum()))]
+        known = torch.argsort(frequency, descending=True, stable=True)[: min(MAX_TOKENS, int((frequency > 0).sum()))]
         size = len(known) + 1
         table_index = torch.full((vocabulary,), size - 1)
         table_index[known] = torch.arange(len(known))
@@ -137,7 +137,7 @@ def run_em_iteration(model: AlignmentModel, batches: Iterator[Batch]) -> Alignme
 
     The strength is the one of `STRENGTHS` under which the alignments of targets to sources are most probable.
     """
-    forward, backward = (torch.full_like(model.target_given_source, LEAST_COUNT) for _ in range(2))
+    forward, backward = (torch.full_like(model.target_given_source, MIN_COUNT) for _ in range(2))
     likelihoods = torch.zeros(len(STRENGTHS), dtype=torch.float64)
     for number, batch in enumerate(batches):
         cells = model.find_cells(batch).flatten()

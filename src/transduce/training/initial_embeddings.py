@@ -14,19 +14,19 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.data import TokenStore, sample_evenly
+from transduce.data import TokenStore, sample_pairs
 from transduce.kernels.hardware import give_back_freed_memory
 from transduce.model import OutputProjection, TokenEmbedding, Transformer
 from transduce.training.distributed import ALONE, Ranks
 from transduce.training.distributed.batches import use_one_thread
 
-MOST_PAIRS = 50_000
+MAX_PAIRS = 50_000
 """Maximum number of training pairs that are counted, evenly spread over the text."""
 
-MOST_COUNTS = 2 * 10**8
+MAX_COUNTS = 2 * 10**8
 """Maximum number of counts that are raised by one; fewer pairs are counted if they are long."""
 
-MOST_TOKENS = 4_096
+MAX_TOKENS = 4_096
 """Maximum number of token ids whose co-occurrence is counted, the most frequent ones; 200 MB of memory are needed."""
 
 COOCCURRENCE_SHARE = 0.9
@@ -36,7 +36,7 @@ is random, so that tokens that co-occur with the same others differ."""
 POWER_ITERATIONS = 4
 """Power iterations of the randomised singular value decomposition (Halko et al. 2011)."""
 
-LEAST_INFORMATION = 1e-3
+MIN_INFORMATION = 1e-3
 """Largest mutual information of a token, in nats, up to which it has none: a token that is in every pair, as `</s>` is,
 co-occurs with no other more often than by chance, and its vector would be rounding noise."""
 
@@ -70,14 +70,14 @@ def compute_cooccurrence_vectors(
     Latent semantic analysis (Deerwester et al. 1990) of both languages together (Dumais et al. 1997): the positive
     pointwise mutual information of two tokens in a pair, whichever side each is on, and of its singular value
     decomposition the vectors times the root of their values (Levy et al. 2015). The first component, which reflects
-    token frequency, is left out. Zero for tokens that do not occur, are not among the `MOST_TOKENS` most frequent, or
+    token frequency, is left out. Zero for tokens that do not occur, are not among the `MAX_TOKENS` most frequent, or
     co-occur with no other more often than by chance.
     """
     costs = np.square(store.lengths.sum(axis=1, dtype=np.int64))
-    sample = sample_evenly(costs, MOST_PAIRS, MOST_COUNTS)
+    sample = sample_pairs(costs, MAX_PAIRS, MAX_COUNTS)
     pairs = [np.unique(np.concatenate(store.pair(index))) for index in sample.tolist()]
     frequency = np.bincount(np.concatenate(pairs), minlength=vocabulary)
-    chosen = np.argsort(-frequency, kind="stable")[:MOST_TOKENS]
+    chosen = np.argsort(-frequency, kind="stable")[:MAX_TOKENS]
     chosen = chosen[frequency[chosen] > 0]
     information = count_cooccurrence(pairs, chosen, vocabulary)
     share = (frequency[chosen] / math.sqrt(len(pairs))).astype(np.float32)
@@ -85,7 +85,7 @@ def compute_cooccurrence_vectors(
     information /= share
     information /= share[:, None]
     np.log(np.maximum(information, 1.0, out=information), out=information)
-    is_informative = torch.from_numpy(information.max(axis=1, initial=0.0) > LEAST_INFORMATION)
+    is_informative = torch.from_numpy(information.max(axis=1, initial=0.0) > MIN_INFORMATION)
     rank = min(d_model + 1, len(chosen))
     with torch.random.fork_rng(devices=[]), use_one_thread():
         # Other numbers than those that the model's initial values are drawn from.

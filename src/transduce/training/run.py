@@ -38,7 +38,7 @@ from transduce.training.trainer import Trainer, TrainingResult
 from transduce.training.updater import use_deterministic_algorithms
 from transduce.translation.engines.engine import check_search_memory, count_token_bytes
 
-SMALLEST_VOCABULARY = 264
+MIN_VOCABULARY = 264
 """Minimum vocabulary of a trained tokenizer: 256 bytes, the special symbols and a few letters."""
 
 FILE_SYSTEM_TIMEOUT = 90.0
@@ -67,11 +67,11 @@ def train(
         BundleError, ConfigError, CorpusError, RunError: bundle, settings, text or folder are invalid.
         BusyError: another process is training in the folder.
         MissingExtraError: TensorBoard is requested but not installed.
-        Interrupted: by Ctrl-C or SIGTERM, once updates have begun; the same call resumes the run. Before that, either
-            has its usual effect, as there is nothing to save.
+        TrainingInterruptedError: by Ctrl-C or SIGTERM, once updates have begun; the same call resumes the run. Before
+            that, either has its usual effect, as there is nothing to save.
         TrainingError: loss, gradients or weights are not finite; a file could not be written; or another rank
             was lost.
-        EndedElsewhere: another rank started by torchrun reports the error.
+        OtherRankEndedError: another rank started by torchrun reports the error.
     """
     with connect_ranks() as ranks:
         shown = SilentReporter() if reporter is None or not ranks.is_first else reporter
@@ -92,7 +92,7 @@ def _train(
     _check_ranks(config, ranks)
     # Before the tokenizer exists, its smallest size stands for it.
     known = "vocabulary" in config.model.model_fields_set
-    check_model_memory(config if known else config.with_vocabulary(SMALLEST_VOCABULARY), device, ranks)
+    check_model_memory(config if known else config.with_vocabulary(MIN_VOCABULARY), device, ranks)
     if restart and can_restart():
         raise RunError(
             f"{folder.path}: with --restart, torchrun --max-restarts would delete the run whenever a rank fails: leave "
@@ -130,10 +130,15 @@ def _train_in_folder(
     if ranks.is_first:
         folder.check(config, restart=restart)  # again: until now another process may have been at work
         folder.recover()
-    begun = None if restart else folder.metrics.first().get("digests")
+    recorded_digests = None if restart else folder.metrics.first().get("digests")
     prepared = ranks.call_first_rank_first(
         lambda: prepare(
-            config.data, text, _cache_folder(config), standard_input=standard_input, begun=begun, report=reporter.report
+            config.data,
+            text,
+            _cache_folder(config),
+            standard_input=standard_input,
+            recorded_digests=recorded_digests,
+            report=reporter.report,
         )
     )
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
@@ -190,12 +195,12 @@ def _resolve_start(
     given = {name: getattr(config.model, name) for name in config.model.model_fields_set - {"vocabulary"}}
     model = saved.model.model_copy(update=given)  # where they contradict each other, the folder is checked for it
     text = config.text.model_copy(update={"tokenizer": config.text.tokenizer or saved.text.tokenizer})
-    begun, present = folder.metrics.first(), None
+    first_line, present = folder.metrics.first(), None
     with suppress(BundleError):
         present = Bundle.open(find_bundle(Path(path))).digest
-    if begun.get("start") != present:
+    if first_line.get("start") != present:
         report(f"training.start_from = {path!r}: is missing, or has other weights; the run continues without it")
-    own = find_prepared_tokenizer(cache, begun.get("digests", {}).get("all", ""))
+    own = find_prepared_tokenizer(cache, first_line.get("digests", {}).get("all", ""))
     known = text
     if own is not None and _read_tokenizer_files(text.tokenizer) != _read_tokenizer_files(own):
         known = text.model_copy(update={"tokenizer": str(own)})
@@ -318,8 +323,8 @@ def _report_start(trainer: Trainer) -> None:
     parameters, start = trainer.model.num_parameters, config.training.start_from
     model = f"{config.preset} model" if start is None else f"model of {start}"
     machine = describe_environment(trainer.device, config.training.precision)
-    if begun := log.first():
-        _report_other_machine(begun.get("environment", {}), machine, trainer.reporter)
+    if first_line := log.first():
+        _report_other_machine(first_line.get("environment", {}), machine, trainer.reporter)
     else:
         facts = {
             "num_pairs": len(prepared.train),
@@ -353,7 +358,11 @@ def _report_start(trainer: Trainer) -> None:
         f"updates of at most {budget:,} tokens per side, ending after {config.training.describe_length()}; "
         f"texts of more than {config.search.max_pieces} pieces are translated in parts"
     )
-    if not begun and config.preset == "low-resource" and (quality := expected_quality(len(prepared.train))) is not None:
+    if (
+        not first_line
+        and config.preset == "low-resource"
+        and (quality := expected_quality(len(prepared.train))) is not None
+    ):
         report(quality)
     if (warmup := config.training.warmup) > config.training.updates:
         report(

@@ -224,8 +224,8 @@ class RunFolder:
 
     def _holds_run(self) -> bool:
         """Whether a run has begun here: other programs have a config.toml, too."""
-        begun = self.load_config() is not None or self.metrics.path.exists() or is_bundle(self.best)
-        return self.config_file.exists() and (begun or bool(list_checkpoints(self.checkpoints)))
+        has_run_files = self.load_config() is not None or self.metrics.path.exists() or is_bundle(self.best)
+        return self.config_file.exists() and (has_run_files or bool(list_checkpoints(self.checkpoints)))
 
     def _delete_run_files(self) -> None:
         """Remove the files of a run, and no others.

@@ -20,7 +20,7 @@ from transduce.training.reporting import Line, rank_validation, select_lines
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "loss": "loss"}
 
-MOST_SKIPPED_IN_A_ROW = 10
+MAX_SKIPPED_IN_A_ROW = 10
 """Number of consecutive skipped updates that end a run: ten in a row indicate divergence."""
 
 DIVERGENCE_ADVICE = (
@@ -31,9 +31,9 @@ ACKNOWLEDGE_AFTER = 1.0
 """Seconds within which most requests to stop are granted; after that, a message confirms the request."""
 
 
-def should_stop_early(training: TrainingConfig, without_gain: int) -> bool:
-    """Whether `without_gain` validations in a row without a better `training.best_by` end the run (`patience`)."""
-    return 0 < training.patience <= without_gain
+def should_stop_early(training: TrainingConfig, num_without_gain: int) -> bool:
+    """Whether `num_without_gain` validations in a row without a better `training.best_by` end the run (`patience`)."""
+    return 0 < training.patience <= num_without_gain
 
 
 def explain_early_stop(training: TrainingConfig, lines: Sequence[Line]) -> str | None:

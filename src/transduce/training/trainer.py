@@ -13,7 +13,7 @@ import torch
 from transduce.bundle import Bundle, latest_checkpoint, list_checkpoints, load_tensors, model_tensors
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, count_max_repetitions, remove_epochs
-from transduce.errors import Interrupted, RunError, TrainingError
+from transduce.errors import RunError, TrainingError, TrainingInterruptedError
 from transduce.kernels.device import find_device
 from transduce.model import Transformer
 from transduce.training.checkpoints import RunState, batches_digest, weights_digest
@@ -33,7 +33,7 @@ from transduce.training.reporting.report import Trackers
 from transduce.training.run_folder import RunFolder
 from transduce.training.stopping import (
     DIVERGENCE_ADVICE,
-    MOST_SKIPPED_IN_A_ROW,
+    MAX_SKIPPED_IN_A_ROW,
     StopRequest,
     explain_early_stop,
     is_finite,
@@ -65,7 +65,7 @@ class Trainer:
         reporter: receives the progress of training.
         start: the bundle whose weights training starts from; random weights unless given.
         ranks: the processes that train the model together.
-        begun: `time.perf_counter` at the beginning of this session; default: now.
+        start_time: `time.perf_counter` at the beginning of this session; default: now.
         is_resumed: whether there is a checkpoint, which `resume` will load.
     """
 
@@ -77,11 +77,11 @@ class Trainer:
         reporter: Reporter,
         start: Bundle | None = None,
         ranks: Ranks = ALONE,
-        begun: float | None = None,
+        start_time: float | None = None,
         *,
         is_resumed: bool = False,
     ) -> None:
-        self._begun = time.perf_counter() if begun is None else begun
+        self._start_time = time.perf_counter() if start_time is None else start_time
         self.config = config
         self.prepared = prepared
         self.folder = folder
@@ -121,16 +121,16 @@ class Trainer:
                     f"{self.folder.checkpoints}: none of the checkpoints can be read, for the reasons above: restore "
                     "them, or start over with --restart, which deletes them"
                 )
-            begun = self.folder.metrics.first()  # which is written before any checkpoint
-            self._check_same_data(begun.get("digests", self.prepared.digests)["all"])
-            if begun.get("start", self.state.start) != self.state.start:
+            first_line = self.folder.metrics.first()  # which is written before any checkpoint
+            self._check_same_data(first_line.get("digests", self.prepared.digests)["all"])
+            if first_line.get("start", self.state.start) != self.state.start:
                 raise RunError(
                     f"{self.folder.path}: was started from other weights than {self.config.training.start_from} has "
                     "now: restore them, choose another output, or start over with --restart"
                 )
-            if begun:
-                earlier = begun.get("micro_batches", 1)  # the name in a run that an earlier version began
-                num_parts = begun.get("parallel_micro_batches", earlier)
+            if first_line:
+                earlier = first_line.get("micro_batches", 1)  # the name in a run that an earlier version began
+                num_parts = first_line.get("parallel_micro_batches", earlier)
                 self.state.parallel_micro_batches = self.updater.parallel_micro_batches = num_parts
             return
         self._check_same_data(checkpoint.state["data"])
@@ -168,7 +168,7 @@ class Trainer:
             resume_hint: the command to resume after an interruption, for the message.
 
         Raises:
-            Interrupted: `stop` was requested; the state is saved.
+            TrainingInterruptedError: `stop` was requested; the state is saved.
             TrainingError: loss, gradients or weights are not finite.
         """
         if self.state.finished and self._at_end():
@@ -200,12 +200,14 @@ class Trainer:
             if self.state.update and is_due:
                 self._checkpoint()
             if should_stop:
-                raise Interrupted(f"stopped after update {self.state.update:,}; {resume_hint} resumes from there")
+                raise TrainingInterruptedError(
+                    f"stopped after update {self.state.update:,}; {resume_hint} resumes from there"
+                )
         self._forget_lost_best(is_lost=self.ranks.any(self.ranks.is_first and self.selection.is_best_lost(self.state)))
         if self.state.best is None:  # interrupted before the first validation, and resumed without further updates
-            without_gain = self.state.without_gain
+            num_without_gain = self.state.without_gain
             self._validate()
-            self.state.without_gain = without_gain  # a run that ended by early stopping does not continue
+            self.state.without_gain = num_without_gain  # a run that ended by early stopping does not continue
         self._try_averages_and_fit_penalty()
         if self.ranks.is_first:
             remove_epochs(self.prepared, text.bpe_dropout, training.seed, before=self.state.place.epoch + 1)
@@ -253,7 +255,7 @@ class Trainer:
 
     @property
     def _elapsed(self) -> float:
-        return self._elapsed_before + time.perf_counter() - self._begun
+        return self._elapsed_before + time.perf_counter() - self._start_time
 
     @property
     def _last_update(self) -> int:
@@ -305,8 +307,8 @@ class Trainer:
         batches = [batch for _, batch in taken]
         # A rank's share may be larger by one pair, and is not split for that.
         is_split = self.state.sequential_micro_batches > 1
-        most_tokens = self._tokens_per_rank // self.state.sequential_micro_batches
-        parts = split_into_sequential_micro_batches(batches, most_tokens, self.ranks) if is_split else batches
+        max_tokens = self._tokens_per_rank // self.state.sequential_micro_batches
+        parts = split_into_sequential_micro_batches(batches, max_tokens, self.ranks) if is_split else batches
         figures = self.updater.update(number, parts, self.state.decay)
         self.state.update = number
         self.state.place = taken[-1][0]
@@ -320,7 +322,7 @@ class Trainer:
             self._report_skipped(figures, taken)
         else:
             self.state.skipped_in_a_row = 0
-            self._report_progress(figures, most_tokens, digest)
+            self._report_progress(figures, max_tokens, digest)
 
     def _report_skipped(self, figures: UpdateFigures, taken: Sequence[tuple[BatchPosition, Batch]]) -> None:
         """Count and report a skipped update; the last of too many in a row ends the run."""
@@ -332,17 +334,17 @@ class Trainer:
         self._log("skipped", {**found, "skipped": state.skipped})
         finding = f"its loss is {figures.loss}, the norm of its gradient {figures.gradient_norm}"
         self.reporter.report(f"update {state.update:,} is skipped, and the model is unchanged: {finding}")
-        if state.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
+        if state.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise make_divergence_error(state.update, state.skipped_in_a_row, finding, taken, self.prepared.tokenizer)
 
-    def _report_progress(self, figures: UpdateFigures, most_tokens: int, digest: str) -> None:
+    def _report_progress(self, figures: UpdateFigures, max_tokens: int, digest: str) -> None:
         state = self.state
         to_go, seconds_remaining = self._remaining()
         speed, epochs = self._throughput.tokens_per_second, state.place.epochs
         progress = Progress(state.update, state.update + to_go, epochs, figures, speed, seconds_remaining)
         self.reporter.report_progress(progress)
         if digest:
-            line = {"epochs": epochs, "batch_tokens": most_tokens, "tokens_per_second": speed, **asdict(figures)}
+            line = {"epochs": epochs, "batch_tokens": max_tokens, "tokens_per_second": speed, **asdict(figures)}
             line |= {"skipped": state.skipped, "batches_digest": state.batches_digest, "weights_digest": digest}
             self._log("training", line)
             self._throughput.begin_line()
@@ -377,8 +379,8 @@ class Trainer:
     def _broadcast_best(self) -> None:
         """Send the results of the first rank to all, as it decides when they end."""
         found = torch.tensor([self.state.best or 0.0, self.state.without_gain], dtype=torch.float64)
-        self.state.best, without_gain = self.ranks.broadcast(found).tolist()
-        self.state.without_gain = int(without_gain)
+        self.state.best, num_without_gain = self.ranks.broadcast(found).tolist()
+        self.state.without_gain = int(num_without_gain)
 
     def _log(self, kind: str, figures: Mapping[str, object]) -> None:
         if self.ranks.is_first:

@@ -177,9 +177,9 @@ class ExponentialMovingAverage:
         move(averages, weights, number)
 
 
-MOST_PARTS = 2**20
+MAX_PARTS = 2**20
 """Upper bound of the number of parallel micro-batches in an update: no two micro-batches of a run have the same number
-`update * MOST_PARTS + index`."""
+`update * MAX_PARTS + index`."""
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,7 @@ class Updater:
         """Add the gradients of all batches to the model's; return the sums of losses, cross-entropies, right tokens."""
         if self.has_parallel_micro_batches:
             parts = [part for batch in batches for part in batch.split_into(self.parallel_micro_batches)]
-            tasks = [(part, number * MOST_PARTS + place) for place, part in enumerate(parts)]
+            tasks = [(part, number * MAX_PARTS + place) for place, part in enumerate(parts)]
             return self.processes.sum_gradients(tasks, num_tokens, self._check_stop)
         torch.manual_seed(self._seed(number))
         sums = torch.zeros(3, dtype=torch.float64)
@@ -356,7 +356,7 @@ class Updater:
             raise UpdateStoppedError
 
     def _compute_micro_batch(self, micro_batch: Batch, which: int, num_tokens: int) -> Float[Tensor, "3"]:
-        number, place = divmod(which, MOST_PARTS)
+        number, place = divmod(which, MAX_PARTS)
         torch.manual_seed(self._seed(number, place))
         self._set_dropout(number)
         self.model.train()

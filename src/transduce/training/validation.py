@@ -42,7 +42,7 @@ METRICS = ("bleu", "chrf")
 
 PENALTY_STEP = 0.5
 
-MOST_PENALTY = 3.0
+MAX_PENALTY = 3.0
 """A length penalty above which no tested corpus showed any change (docs/experiments.md)."""
 
 
@@ -95,7 +95,7 @@ class Validator:
         first = best = self.config.search.length_penalty
         best_scores = list(scores)
         for step in (PENALTY_STEP, -PENALTY_STEP):
-            while 0 <= best + step <= MOST_PENALTY:
+            while 0 <= best + step <= MAX_PENALTY:
                 search = self.config.search.model_copy(update={"length_penalty": round(best + step, 6)})
                 found = corpus_scores(self._translate(model, search), references, METRICS, confidence=True)
                 if quality(found) <= quality(best_scores):

@@ -21,7 +21,7 @@ from transduce.training.distributed import connect_ranks
 from transduce.training.reporting import CLOCK
 from transduce.training.run_folder import RunFolder
 
-MOST_UPDATES = 40
+MAX_UPDATES = 40
 """Updates of the verified run; a checkpoint every 5, a validation every 20."""
 
 NUM_KILLS = 4
@@ -179,7 +179,7 @@ def find_differences(one: RunFolder, other: RunFolder) -> list[str]:
 
 def _shorten(config: RunConfig) -> RunConfig:
     training = config.training
-    updates = min(training.updates, MOST_UPDATES)
+    updates = min(training.updates, MAX_UPDATES)
     changes = {
         "updates": updates,
         "epochs": None,

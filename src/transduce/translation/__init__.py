@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     )
     from transduce.translation.constraints import TextConstraints
     from transduce.translation.engines.engine import Engine, batch_by_length
-    from transduce.translation.engines.inference_model import Network
-    from transduce.translation.engines.network_engine import NetworkEngine, PyTorchEngine, find_pytorch_engine
+    from transduce.translation.engines.networks import Network
+    from transduce.translation.engines.pytorch_engine import NetworkEngine, PyTorchEngine, find_pytorch_engine
     from transduce.translation.lines import Line, LineTranslator, align_lines, describe_lines, make_safer_settings
     from transduce.translation.options import (
         DescribedFields,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         TranslationLine,
         TranslationOptions,
     )
-    from transduce.translation.translator import Alternative, EncodedText, Translation, Translator, translate
+    from transduce.translation.translator import EncodedText, Translation, TranslationAlternative, Translator, translate
 else:
     __getattr__ = import_on_first_use(
         __name__,
@@ -58,13 +58,13 @@ else:
             ),
             "transduce.translation.constraints": "TextConstraints",
             "transduce.translation.engines.engine": "Engine batch_by_length",
-            "transduce.translation.engines.inference_model": "Network",
-            "transduce.translation.engines.network_engine": "PyTorchEngine NetworkEngine find_pytorch_engine",
+            "transduce.translation.engines.networks": "Network",
+            "transduce.translation.engines.pytorch_engine": "PyTorchEngine NetworkEngine find_pytorch_engine",
             "transduce.translation.lines": "Line LineTranslator align_lines describe_lines make_safer_settings",
             "transduce.translation.options": (
                 "DescribedFields ScoredText Token TranslatedSentence TranslationLine TranslationOptions"
             ),
-            "transduce.translation.translator": "Alternative EncodedText Translation Translator translate",
+            "transduce.translation.translator": "TranslationAlternative EncodedText Translation Translator translate",
         },
     )
 
@@ -72,7 +72,6 @@ __all__ = [
     "PROBLEMS",
     "Alignment",
     "AlignmentHead",
-    "Alternative",
     "Confidence",
     "DescribedFields",
     "EncodedPair",
@@ -92,6 +91,7 @@ __all__ = [
     "Token",
     "TranslatedSentence",
     "Translation",
+    "TranslationAlternative",
     "TranslationLine",
     "TranslationOptions",
     "Translator",

@@ -22,7 +22,7 @@ from transduce.translation.options import (
     TranslationOptions,
     Word,
 )
-from transduce.translation.translator import FAILED, Alternative, EncodedText, Translation, Translator
+from transduce.translation.translator import FAILED, EncodedText, Translation, TranslationAlternative, Translator
 
 if TYPE_CHECKING:
     from transduce.translation.confidence.alignment import Alignment, AlignmentHead
@@ -221,7 +221,7 @@ def make_safer_settings(search: SearchConfig) -> dict[str, int]:
 def _make_translation(kept: ProtectedTranslation) -> Translation:
     """The translation, with score and pieces of the sentences that were translated as wholes."""
     found = [one.alternatives[0] for one in kept.searched] if kept.how in {"free", "constrained"} else []
-    best = Alternative(
+    best = TranslationAlternative(
         kept.text,
         float(sum(one.score for one in found)),
         tuple(piece for one in found for piece in one.pieces),

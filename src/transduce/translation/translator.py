@@ -27,14 +27,14 @@ from transduce.translation.engines.engine import Engine, has_inference_model
 
 if TYPE_CHECKING:
     from transduce.translation.confidence.scoring import ForcedDecoder
-    from transduce.translation.engines.network_engine import PyTorchEngine
+    from transduce.translation.engines.pytorch_engine import PyTorchEngine
 
 _NOT_IN_A_LINE = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], " ")
 """Control characters, which a terminal would obey, and every line end of Unicode and Python."""
 
 
 @dataclass(frozen=True)
-class Alternative:
+class TranslationAlternative:
     """One translation of a text, or of its parts.
 
     Args:
@@ -59,7 +59,7 @@ class Translation:
     `num_parts` is above 1 if the text was too long for the model and was translated in parts.
     """
 
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[TranslationAlternative, ...]
     num_parts: int = 1
 
     @property
@@ -85,10 +85,10 @@ class EncodedText:
     is_whole: bool
 
 
-FAILED = Translation((Alternative("", -math.inf),))
+FAILED = Translation((TranslationAlternative("", -math.inf),))
 """The result for a text whose constraints cannot be met."""
 
-_MOST_ATTEMPTS = 8
+_MAX_ATTEMPTS = 8
 """Maximum number of searches for a translation that meets its constraints. After each failed one, further token
 sequences are forbidden: see `TextConstraints.learn_spellings`."""
 
@@ -171,7 +171,7 @@ class Translator:
             ConfigError: the engine is not the native one, which `purpose` needs.
         """
         from transduce.translation.confidence.scoring import ForcedDecoder  # noqa: PLC0415 - loads PyTorch
-        from transduce.translation.engines.network_engine import find_pytorch_engine  # noqa: PLC0415 - loads PyTorch
+        from transduce.translation.engines.pytorch_engine import find_pytorch_engine  # noqa: PLC0415 - loads PyTorch
 
         engine = find_pytorch_engine(self.engine)
         if engine is None:
@@ -246,7 +246,7 @@ class Translator:
                 )
         waiting = {place: one.as_written(self.tokenizer) for place, one in enumerate(constraints)}
         results: dict[int, Translation] = {}
-        for _ in range(_MOST_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             if not waiting:
                 break
             found = self._find_constrained([encoded[place] for place in waiting], list(waiting.values()), num_best)
@@ -323,12 +323,12 @@ class Translator:
     def _join(self, found: Sequence[Sequence[Hypothesis]]) -> Translation:
         """The translations of consecutive parts as one; the k-th best of the whole is made of the k-th best of each."""
         if not found:
-            return Translation((Alternative("", 0.0),))
+            return Translation((TranslationAlternative("", 0.0),))
         alternatives = []
         for parts in zip(*found, strict=False):  # as many as each part has
             texts = [make_single_line(self.tokenizer.decode(hypothesis.ids)) for hypothesis in parts]
             alternatives.append(
-                Alternative(
+                TranslationAlternative(
                     " ".join(text for text in texts if text),
                     sum(hypothesis.score for hypothesis in parts),
                     tuple(piece for one in parts for piece in self.tokenizer.pieces(one.ids)),
@@ -355,8 +355,8 @@ def _load_compiled_engine(bundle: Bundle, end_id: int, precision: Precision) -> 
 
     def load_pytorch_engine() -> "PyTorchEngine":
         from transduce.bundle.weights import make_model  # noqa: PLC0415 - loads PyTorch
-        from transduce.translation.engines.inference_model import CompiledNetwork  # noqa: PLC0415 - loads PyTorch
-        from transduce.translation.engines.network_engine import PyTorchEngine  # noqa: PLC0415 - loads PyTorch
+        from transduce.translation.engines.networks import CompiledNetwork  # noqa: PLC0415 - loads PyTorch
+        from transduce.translation.engines.pytorch_engine import PyTorchEngine  # noqa: PLC0415 - loads PyTorch
 
         network = make_model(config, weights, str(bundle.folder))
         return PyTorchEngine(network, end_id, precision, network=CompiledNetwork(model))
@@ -367,7 +367,7 @@ def _load_compiled_engine(bundle: Bundle, end_id: int, precision: Precision) -> 
 def _load_pytorch_engine(bundles: Sequence[Bundle], end_id: int, device: str, precision: Precision) -> "PyTorchEngine":
     """The engine of PyTorch with one model, or with an ensemble."""
     from transduce.kernels.device import find_device  # noqa: PLC0415 - loads PyTorch
-    from transduce.translation.engines.network_engine import PyTorchEngine  # noqa: PLC0415 - loads PyTorch
+    from transduce.translation.engines.pytorch_engine import PyTorchEngine  # noqa: PLC0415 - loads PyTorch
 
     where = find_device(device)
     first, *others = (bundle.load_model().to(where) for bundle in bundles)
@@ -384,9 +384,9 @@ def make_single_line(text: str) -> str:
     return text.translate(_NOT_IN_A_LINE)
 
 
-def remove_duplicates(alternatives: Iterable[Alternative]) -> tuple[Alternative, ...]:
+def remove_duplicates(alternatives: Iterable[TranslationAlternative]) -> tuple[TranslationAlternative, ...]:
     """The first of the alternatives with each text."""
-    of_text: dict[str, Alternative] = {}
+    of_text: dict[str, TranslationAlternative] = {}
     for alternative in alternatives:
         of_text.setdefault(alternative.text, alternative)
     return tuple(of_text.values())

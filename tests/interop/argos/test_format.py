@@ -18,10 +18,10 @@ from transduce.errors import BundleError, ConfigError, MissingExtraError
 from transduce.interop import argos as archive
 from transduce.interop.argos import FORMAT, argos_code, language_name, pack, unpack
 from transduce.interop.argos.splitter import _ALWAYS, _BEFORE_NUMBERS, abbreviations
-from transduce.interop.exchange import export_bundle, prove_export
+from transduce.interop.export_import import export_bundle, prove_export
 from transduce.interop.formats import ExportFormat, Runtime
 from transduce.interop.parity import Claim
-from transduce.interop.probe import make_probe
+from transduce.interop.probe_sentences import make_probe
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, Translator
 
@@ -281,7 +281,7 @@ def test_a_package_whose_names_are_no_text_is_refused(target: Path, tmp_path: Pa
 
 
 def test_a_package_that_swells_is_refused(path: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "_MOST_BYTES", 40)
+    monkeypatch.setattr(archive, "_MAX_BYTES", 40)
     with pytest.raises(BundleError, match=r"has .* bytes unpacked; at most 40"):
         unpack(path, target)
     assert not any(target.iterdir())

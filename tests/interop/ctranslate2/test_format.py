@@ -27,7 +27,7 @@ from transduce.config import load_run_config
 from transduce.errors import BundleError, ParityError, UserError
 from transduce.interop import ctranslate2 as ctranslate2_format
 from transduce.interop import export_bundle, import_model, load_translator
-from transduce.interop.conversion import split_channels
+from transduce.interop.conversion_steps import split_channels
 from transduce.interop.ctranslate2 import FORMAT, is_exact_in_8_bits, measure_product
 from transduce.interop.ctranslate2.layout import read_model_file
 from transduce.interop.ctranslate2.runtime import (
@@ -36,10 +36,10 @@ from transduce.interop.ctranslate2.runtime import (
     read_config,
     read_settings,
 )
-from transduce.interop.exchange import prove_export
+from transduce.interop.export_import import prove_export
 from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime
 from transduce.interop.parity import TOLERANCES, Claim, Parity, Tolerance, prove, record_export
-from transduce.interop.probe import Probe, make_probe
+from transduce.interop.probe_sentences import Probe, make_probe
 from transduce.model import NEVER, Transformer, sinusoids
 from transduce.text import TARGET_MODEL, VOCABULARY, Tokenizer
 from transduce.training import train

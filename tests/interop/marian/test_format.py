@@ -21,12 +21,12 @@ from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, MissingExtraError, ParityError, TransduceError, UserError
 from transduce.interop import marian as marian_format
 from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
-from transduce.interop.exchange import prove_export
+from transduce.interop.export_import import prove_export
 from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime, render_card
 from transduce.interop.marian import FORMAT, MarianRuntime, find_marian, find_model_paths, load_converted
 from transduce.interop.marian.files import read_archive, read_vocabulary, write_archive, write_vocabulary
 from transduce.interop.parity import Claim, measure
-from transduce.interop.probe import make_probe
+from transduce.interop.probe_sentences import make_probe
 from transduce.model import NEVER, Transformer
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, Translator, score_ids

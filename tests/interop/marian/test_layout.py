@@ -7,7 +7,7 @@ import torch
 from transduce.bundle import model_tensors
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError
-from transduce.interop.conversion import TokenRows, compute_tensor2tensor_sinusoids, select_rows, split_channels
+from transduce.interop.conversion_steps import TokenRows, compute_tensor2tensor_sinusoids, select_rows, split_channels
 from transduce.interop.marian.files import Archive, MarianSettings, model_settings
 from transduce.interop.marian.layout import (
     add_positions,

@@ -17,7 +17,7 @@ from transduce.config import SearchConfig
 from transduce.errors import BundleError, MissingExtraError, UserError
 from transduce.interop import formats
 from transduce.interop import onnx as onnx_format
-from transduce.interop.exchange import prove_export
+from transduce.interop.export_import import prove_export
 from transduce.interop.formats import ExportFormat, Runtime
 from transduce.interop.onnx import (
     CONFIG_FILE,
@@ -29,7 +29,7 @@ from transduce.interop.onnx import (
     read_settings,
 )
 from transduce.interop.parity import Claim
-from transduce.interop.probe import make_probe
+from transduce.interop.probe_sentences import make_probe
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer
@@ -256,7 +256,7 @@ def test_a_model_beyond_protocol_buffers_is_an_obstacle(
     make_bundle: Callable[..., Bundle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = make_bundle()
-    monkeypatch.setattr(onnx_format, "MOST_BYTES", 1000)
+    monkeypatch.setattr(onnx_format, "MAX_BYTES", 1000)
     (obstacle,) = FORMAT.obstacles(bundle)
     assert "limited to 2 GB" in obstacle
 
@@ -390,7 +390,7 @@ def test_it_is_a_runtime(runtime: Runtime) -> None:
 def test_scores_of_targets_of_any_lengths_are_the_models(
     bundle: Bundle, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "MOST_ROWS", 3)
+    monkeypatch.setattr(formats, "MAX_ROWS", 3)
     sources, targets = rows(1, (3, 9, 1, 6, 6)), rows(2, (8, 1, 4, 4, 12))
     model = bundle.load_model()
     for found, source, target in zip(runtime.score_targets(sources, targets), sources, targets, strict=True):

@@ -13,10 +13,10 @@
 #include "search.h" /* for its structures alone */
 
 #define STEPS 6
-#define MOST_SENTENCES 5
-#define MOST_WIDTH 20
-#define MOST_LENGTH 40
-#define MOST_ALLOCATIONS 4096
+#define MAX_SENTENCES 5
+#define MAX_WIDTH 20
+#define MAX_LENGTH 40
+#define MAX_ALLOCATIONS 4096
 
 static uint64_t state;
 
@@ -32,13 +32,13 @@ static int draw_from(int least, int most) { return least + draw(most - least + 1
 
 static float draw_weight(float most) { return ((float)draw(1 << 20) / (float)(1 << 19) - 1.0f) * most; }
 
-static void *allocations[MOST_ALLOCATIONS];
+static void *allocations[MAX_ALLOCATIONS];
 static int num_allocations;
 
 /* Memory that is free once a model is done; its bytes are not zero. */
 static void *allocate(size_t bytes) {
     void *found = malloc(bytes);
-    if (found == NULL || num_allocations == MOST_ALLOCATIONS) abort();
+    if (found == NULL || num_allocations == MAX_ALLOCATIONS) abort();
     memset(found, 0x7F, bytes); /* of floats a NaN or nearly the greatest one */
     return allocations[num_allocations++] = found;
 }
@@ -202,34 +202,34 @@ static transformer make_model(int is_int8) {
 
 /* A batch, and the hypotheses that its decoder is to follow. */
 typedef struct {
-    int num_sentences, lengths[MOST_SENTENCES], ids[MOST_SENTENCES][MOST_LENGTH];
-    int widths[STEPS], parents[STEPS][MOST_SENTENCES][MOST_WIDTH], last_ids[STEPS][MOST_SENTENCES][MOST_WIDTH];
-    int num_best, limits[MOST_SENTENCES];
-    int beam, min_length, max_lengths[MOST_SENTENCES], pauses;
-    const float *positions; /* [MOST_LENGTH, d_model] */
+    int num_sentences, lengths[MAX_SENTENCES], ids[MAX_SENTENCES][MAX_LENGTH];
+    int widths[STEPS], parents[STEPS][MAX_SENTENCES][MAX_WIDTH], last_ids[STEPS][MAX_SENTENCES][MAX_WIDTH];
+    int num_best, limits[MAX_SENTENCES];
+    int beam, min_length, max_lengths[MAX_SENTENCES], pauses;
+    const float *positions; /* [MAX_LENGTH, d_model] */
 } search;
 
 static search draw_search(const transformer *model) {
-    search task = {.num_sentences = draw_from(1, MOST_SENTENCES), .num_best = draw_from(1, 30)};
+    search task = {.num_sentences = draw_from(1, MAX_SENTENCES), .num_best = draw_from(1, 30)};
     for (int sentence = 0; sentence < task.num_sentences; sentence++) {
-        task.lengths[sentence] = draw_from(1, MOST_LENGTH);
+        task.lengths[sentence] = draw_from(1, MAX_LENGTH);
         task.limits[sentence] = draw(3);
-        for (int place = 0; place < MOST_LENGTH; place++) task.ids[sentence][place] = draw(model->vocabulary);
+        for (int place = 0; place < MAX_LENGTH; place++) task.ids[sentence][place] = draw(model->vocabulary);
     }
     for (int step = 0; step < STEPS; step++) {
-        task.widths[step] = step == 0 ? 1 : draw_from(1, MOST_WIDTH);
+        task.widths[step] = step == 0 ? 1 : draw_from(1, MAX_WIDTH);
         for (int sentence = 0; sentence < task.num_sentences; sentence++)
-            for (int place = 0; place < MOST_WIDTH; place++) {
+            for (int place = 0; place < MAX_WIDTH; place++) {
                 task.parents[step][sentence][place] = step == 0 ? 0 : draw(task.widths[step - 1]);
                 task.last_ids[step][sentence][place] = draw(model->vocabulary);
             }
     }
-    task.beam = draw_from(1, MOST_WIDTH);
-    task.min_length = draw_from(0, MOST_LENGTH);
-    task.pauses = draw_from(1, MOST_LENGTH);
+    task.beam = draw_from(1, MAX_WIDTH);
+    task.min_length = draw_from(0, MAX_LENGTH);
+    task.pauses = draw_from(1, MAX_LENGTH);
     for (int sentence = 0; sentence < task.num_sentences; sentence++)
-        task.max_lengths[sentence] = draw_from(1, MOST_LENGTH);
-    task.positions = make_table(MOST_LENGTH, model->d_model);
+        task.max_lengths[sentence] = draw_from(1, MAX_LENGTH);
+    task.positions = make_table(MAX_LENGTH, model->d_model);
     return task;
 }
 
@@ -321,7 +321,7 @@ static float *run(const transformer *model, const search *task, int first, int l
     target.past_keys = allocate_floats(num_layers * (size_t)num_slots * (size_t)model->query_width);
     target.past_values = allocate_floats(num_layers * (size_t)num_slots * (size_t)model->value_width);
     target.ancestor_stride = STEPS;
-    target.most_keys = longest;
+    target.max_keys = longest;
     target.workspace = allocate(room);
     target.workspace_bytes = room;
     float *found = allocate_floats((size_t)num_slots * (size_t)model->vocabulary), *next = found;
@@ -408,13 +408,13 @@ static hypotheses find_hypotheses(const transformer *model, const search *task, 
             step.num_slots = (int64_t)num_slots;
         }
         step.ancestor_stride = own.pause;
-        step.most_keys = source.longest > own.pause ? source.longest : own.pause;
-        step.workspace_bytes = count_workspace(model, rows, (uint64_t)step.most_keys, 2 * beam);
+        step.max_keys = source.longest > own.pause ? source.longest : own.pause;
+        step.workspace_bytes = count_workspace(model, rows, (uint64_t)step.max_keys, 2 * beam);
         step.workspace = allocate(step.workspace_bytes);
         double *penalties = allocate((pause + 1) * 8);
         for (size_t length = 0; length <= pause; length++) penalties[length] = 1.0 + (double)length;
         own.penalties = penalties;
-        own.position_table = enlarge(task->positions, pause < MOST_LENGTH ? pause : MOST_LENGTH, (size_t)model->d_model * 4,
+        own.position_table = enlarge(task->positions, pause < MAX_LENGTH ? pause : MAX_LENGTH, (size_t)model->d_model * 4,
                                 (size_t)model->d_model * 4);
         own.ids = allocate(found * stride);
         own.token_scores = allocate(found * stride);

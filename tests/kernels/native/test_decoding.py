@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from transduce.kernels.native.library import Library
 from transduce.kernels.native.packing import Floats, Integers, address
-from transduce.kernels.token_choice import find_best_continuations
+from transduce.kernels.token_selection import find_best_continuations
 
 END = 1
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.errors import Draining, QueueFull, TooLong
+from transduce.errors import DrainingError, QueueFullError, TooLongError
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling import Limits
 from transduce.serving.scheduling.batching import TURN_SIZE, Batcher, FairQueue, Item, Job, compute_each
@@ -21,7 +21,7 @@ EVERYTHING = 10**9
 class Echo:
     name: str = ""
     width: int = 1
-    has_typical_speed: bool = True
+    should_measure_speed: bool = True
 
     def compute(self, payloads: Sequence[Any]) -> list[Any]:
         return list(payloads)
@@ -216,7 +216,7 @@ class Inverting:
     """1 / payload, which 0 does not have."""
 
     width: int = 1
-    has_typical_speed: bool = True
+    should_measure_speed: bool = True
 
     def compute(self, payloads: Sequence[Any]) -> list[float]:
         return [1 / payload for payload in payloads]
@@ -226,7 +226,7 @@ class Gate:
     """Work that waits until it is let through, and counts its batches."""
 
     width = 1
-    has_typical_speed = True
+    should_measure_speed = True
 
     def __init__(self) -> None:
         self.opened = threading.Event()
@@ -315,13 +315,13 @@ def test_what_comes_while_a_thread_is_busy_is_computed_together() -> None:
 def test_a_full_queue_refuses_and_keeps_room_for_short_requests() -> None:
     async def check(batcher: Batcher) -> None:
         gate = Gate()
-        with pytest.raises(TooLong, match="51 tokens: this service accepts at most 50"):
+        with pytest.raises(TooLongError, match="51 tokens: this service accepts at most 50"):
             await batcher.submit(gate, [("x", 51)])
         busy = asyncio.create_task(batcher.submit(gate, ones("x")))
         await asyncio.to_thread(gate.begun.acquire)
         waiting = [asyncio.create_task(batcher.submit(gate, [("x", length)])) for length in (50, 25, 12)]
         await asyncio.sleep(0)
-        with pytest.raises(QueueFull, match="retry in 1 s") as refused:
+        with pytest.raises(QueueFullError, match="retry in 1 s") as refused:
             await batcher.submit(gate, [("x", 10)])
         assert refused.value.retry_after == 1
         waiting.append(asyncio.create_task(batcher.submit(gate, [("x", 6)])))
@@ -376,7 +376,7 @@ def test_stopping_answers_whoever_waits() -> None:
         await batcher.stop()
         gate.opened.set()
         assert [type(answer) for answer in await asyncio.gather(busy, waiting, return_exceptions=True)] == [
-            Draining
+            DrainingError
         ] * 2
 
     batched(check, num_workers=1)
@@ -386,7 +386,7 @@ def test_threads_compute_on_one_core_each_and_share_what_waits() -> None:
     @dataclass(frozen=True)
     class Asking:
         width: int = 1
-        has_typical_speed: bool = True
+        should_measure_speed: bool = True
 
         def compute(self, payloads: Sequence[Any]) -> list[Any]:
             together.wait(20)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.errors import ConfigError, TooLong
+from transduce.errors import ConfigError, TooLongError
 from transduce.serving.models import LoadedModel, ModelSettings
 from transduce.serving.scheduling import Limits
 from transduce.translation import TranslationOptions
@@ -41,7 +41,7 @@ def test_limits_are_named() -> None:
             limits.check_options(options)
     with pytest.raises(ConfigError, match="num_best = 4: this service allows at most 2"):
         Limits(max_beam=2).check_options(TranslationOptions(num_best=4))  # each is a hypothesis
-    with pytest.raises(TooLong, match="3 phrases and terms"):
+    with pytest.raises(TooLongError, match="3 phrases and terms"):
         limits.check_options(TranslationOptions(require=["a"], forbid=["b"], glossary={"c": "d"}))
 
 

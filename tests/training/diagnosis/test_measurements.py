@@ -14,7 +14,7 @@ from transduce.data import Batch, PreparedData
 from transduce.model import Transformer
 from transduce.training import Validator
 from transduce.training.diagnosis.measurements import (
-    MOST_TOKENS,
+    MAX_TOKENS,
     UNRELATED,
     SourceProbe,
     attention_entropies,
@@ -160,8 +160,8 @@ def test_bfloat16_changes_little(copier: Any, bundle: Bundle) -> None:
 def test_the_sample_is_bounded_and_has_a_pair_at_least(copier: Any, bundle: Bundle) -> None:
     tokenizer = bundle.load_tokenizer()
     many = SourceProbe(copier.unseen * 100, tokenizer, torch.float32).batch
-    assert many.source_mask.sum() <= MOST_TOKENS
-    long = (" ".join(["river"] * 2 * MOST_TOKENS),) * 2
+    assert many.source_mask.sum() <= MAX_TOKENS
+    long = (" ".join(["river"] * 2 * MAX_TOKENS),) * 2
     assert len(SourceProbe([long], tokenizer, torch.float32).batch.source_ids) == 1
     assert SourceProbe([long], tokenizer, torch.float32).measure(bundle.load_model()).gain_error == 0
 

@@ -18,7 +18,7 @@ from transduce.data import Batch
 from transduce.errors import TrainingError, is_out_of_memory
 from transduce.model import Transformer
 from transduce.training import Ranks, UpdateFigures, Updater, train
-from transduce.training.distributed.batches import LEAST_TOKENS, MicroBatchProcesses, choose_parallel_micro_batches
+from transduce.training.distributed.batches import MIN_TOKENS, MicroBatchProcesses, choose_parallel_micro_batches
 from transduce.training.memory import probe_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, no process is forked")
@@ -211,9 +211,9 @@ def test_a_batch_is_divided_among_the_threads_if_there_is_enough_of_it(
 
     assert chosen(2, training__batch_tokens=2048) == 2
     assert chosen(1, training__batch_tokens=2048) == 1
-    assert chosen(2, training__batch_tokens=2 * LEAST_TOKENS) == 2
-    assert chosen(2, training__batch_tokens=2 * LEAST_TOKENS - 1) == 1
-    assert chosen(4, training__batch_tokens=3 * LEAST_TOKENS) == 3
+    assert chosen(2, training__batch_tokens=2 * MIN_TOKENS) == 2
+    assert chosen(2, training__batch_tokens=2 * MIN_TOKENS - 1) == 1
+    assert chosen(4, training__batch_tokens=3 * MIN_TOKENS) == 3
     assert chosen(8, training__batch_tokens=25_000) == 8
     assert chosen(9, training__batch_tokens=25_000) == 1
     assert chosen(2, ranks=2, training__batch_tokens=2048) == 1
@@ -247,7 +247,7 @@ def test_a_run_that_was_killed_goes_on_with_its_micro_batches_on_any_number_of_t
     set_threads: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("transduce.training.distributed.batches.LEAST_TOKENS", 20)
+    monkeypatch.setattr("transduce.training.distributed.batches.MIN_TOKENS", 20)
     set_threads(2)
     expected = outcome_of(train(make_config("unbroken")).folder)
     assert expected["state"]["parallel_micro_batches"] == 2
@@ -280,7 +280,7 @@ def test_a_run_of_an_earlier_version_goes_on_undivided(
     assert state.pop("parallel_micro_batches") == 1
     save_checkpoint(checkpoints, 8, tensors, state)
     set_threads(2)
-    monkeypatch.setattr("transduce.training.distributed.batches.LEAST_TOKENS", 20)
+    monkeypatch.setattr("transduce.training.distributed.batches.MIN_TOKENS", 20)
     going_on = watcher()
     train(make_config(training__checkpoint_every=4), going_on)
     assert going_on.updates[0] == 9
@@ -298,7 +298,7 @@ def test_a_run_that_an_earlier_version_began_keeps_its_number_before_the_first_c
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its metrics.jsonl says `micro_batches`."""
-    monkeypatch.setattr("transduce.training.distributed.batches.LEAST_TOKENS", 20)
+    monkeypatch.setattr("transduce.training.distributed.batches.MIN_TOKENS", 20)
     set_threads(2)
     with pytest.raises(killed):
         train(make_config(training__updates=4), watcher(2))

@@ -18,7 +18,7 @@ import torch
 from transduce.bundle import Bundle, save_bundle
 from transduce.config import RunConfig, to_toml
 from transduce.data import PreparedData
-from transduce.errors import ConfigError, EndedElsewhere, Interrupted, RunError
+from transduce.errors import ConfigError, OtherRankEndedError, RunError, TrainingInterruptedError
 from transduce.training import Ranks, RunFolder, connect_ranks, train, verify_resume
 from transduce.training.checkpoints import batches_digest
 from transduce.training.distributed.batches import BatchPosition, batch_stream
@@ -148,7 +148,7 @@ def test_a_run_goes_from_one_process_to_a_sharded_model_and_back(
     settings |= {"training__batch_tokens": 40, "training__clip_norm": 0.5}
     config = make_config(**settings, training__sharding="fsdp")
     folder = Path(config.output)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(make_config(**settings), watcher(4, signal.SIGTERM))
 
     torchrun = Torchrun.training(2, config)
@@ -358,7 +358,7 @@ def test_several_machines_need_a_new_store_for_every_start(monkeypatch: pytest.M
     with pytest.raises(ConfigError, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), connect_ranks():
         pass
     monkeypatch.setenv("RANK", "3")
-    with pytest.raises(EndedElsewhere), connect_ranks():
+    with pytest.raises(OtherRankEndedError), connect_ranks():
         pass
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.training.reporting.charts import (
-    MOST_POINTS,
+    MAX_POINTS,
     Series,
     bin_name,
     choose_log_ticks,
@@ -147,16 +147,16 @@ def shapes(picture: ET.Element, name: str) -> list[list[str]]:
 
 
 def test_a_short_curve_shows_every_line() -> None:
-    picture = loss_curve(training(MOST_POINTS))
-    assert [len(points) for points in shapes(picture, "polyline")] == [MOST_POINTS]
+    picture = loss_curve(training(MAX_POINTS))
+    assert [len(points) for points in shapes(picture, "polyline")] == [MAX_POINTS]
     assert not shapes(picture, "polygon")
 
 
-@pytest.mark.parametrize("count", [MOST_POINTS + 1, 1000, 10_000])
+@pytest.mark.parametrize("count", [MAX_POINTS + 1, 1000, 10_000])
 def test_a_long_curve_shows_means_within_their_range(count: int) -> None:
     picture = loss_curve(training(count))
     [points], [band] = shapes(picture, "polyline"), shapes(picture, "polygon")
-    assert MOST_POINTS / 2 < len(points) <= MOST_POINTS
+    assert MAX_POINTS / 2 < len(points) <= MAX_POINTS
     assert len(band) == 2 * len(points)
     if count == 10_000:  # of 84 lines, half have 5 and half have 6
         heights = {place.split(",")[1] for place in points[:-1]}

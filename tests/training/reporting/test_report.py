@@ -19,7 +19,7 @@ from transduce.config import RunConfig, load_run_config
 from transduce.errors import MissingExtraError, TrainingError
 from transduce.training import train, write_report
 from transduce.training.reporting.charts import to_finite
-from transduce.training.reporting.report import MOST_CHARACTERS, MOST_OUTPUTS, EventFile, format_figure
+from transduce.training.reporting.report import MAX_CHARACTERS, MAX_OUTPUTS, EventFile, format_figure
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e31, None, "1", True])
@@ -302,13 +302,13 @@ def test_every_text_is_escaped_and_none_is_endless(tmp_path: Path) -> None:
     assert "<script" not in page
     assert "<i>" not in page
     assert "<u>" not in page
-    assert len(page) < 3 * MOST_CHARACTERS * 6 + 1000
+    assert len(page) < 3 * MAX_CHARACTERS * 6 + 1000
 
 
 def test_of_many_outputs_a_few_are_shown(tmp_path: Path) -> None:
     page = samples(tmp_path, [sampled(update, f"eins {update}") for update in range(1, 101)], "", "")
     shown = [update for update, _ in rows(page)]
-    assert len(shown) == MOST_OUTPUTS
+    assert len(shown) == MAX_OUTPUTS
     assert (shown[0], shown[-1]) == ("1", "100")
 
 

@@ -67,7 +67,7 @@ def decoder(random_model: Transformer, tokenizer: Tokenizer) -> ForcedDecoder:
 
 @pytest.fixture
 def pairs(make_sentences: Callable[..., list[str]]) -> Pairs:
-    plain = zip(make_sentences(15, seed=31), make_sentences(15, seed=32, most_words=9), strict=True)
+    plain = zip(make_sentences(15, seed=31), make_sentences(15, seed=32, max_words=9), strict=True)
     return [*plain, ("", "sun"), ("sun", "  "), ("", ""), (" \u3000 ", "\u200b"), ("語 ½ \u200b", "\u200b moon ▁ a")]
 
 

@@ -57,7 +57,7 @@ def test_logits_of_a_batch_are_bounded(
     make_decoder: Callable[..., ForcedDecoder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoder = make_decoder()
-    monkeypatch.setattr(scoring_module, "MOST_LOGITS", 8 * decoder.tokenizer.vocabulary)
+    monkeypatch.setattr(scoring_module, "MAX_LOGITS", 8 * decoder.tokenizer.vocabulary)
     with decoder.batches(SOURCES, TARGETS) as batches:
         assert [indices for indices, _ in batches] == [[1], [0, 3], [2]]
 
@@ -132,7 +132,7 @@ def decoder(copier: Transformer, tokenizer: Tokenizer, translator: Translator) -
 @pytest.fixture
 def pairs(make_sentences: Sentences) -> list[tuple[str, str]]:
     """Of unlike lengths, a blank side here and there."""
-    sources, targets = make_sentences(24, seed=21), make_sentences(24, seed=22, most_words=9)
+    sources, targets = make_sentences(24, seed=21), make_sentences(24, seed=22, max_words=9)
     return [*zip(sources, targets, strict=True), ("sun", ""), ("", "sun moon"), ("🙂 语", "ﷺ</s>")]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.text import USUAL_KINDS, Glossary, Kind, count_whole, find_protected_spans, pair_tags
-from transduce.translation import Alternative, Translation, Translator
+from transduce.translation import Translation, TranslationAlternative, Translator
 from transduce.translation.constraints.protection import (
     ConstrainedText,
     ProtectedTranslation,
@@ -32,7 +32,7 @@ Sentences = Callable[..., list[str]]
 
 
 def proposals(texts: Sequence[str]) -> list[Translation]:
-    return [Translation((Alternative(text, 0.0),)) for text in texts]
+    return [Translation((TranslationAlternative(text, 0.0),)) for text in texts]
 
 
 def required(request: ConstrainedText) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from transduce.kernels.native.search import FoundHypothesis, run_beam_search
 from transduce.model import Transformer
 from transduce.search import Hypothesis, Sampling, SearchTask, beam_search
 from transduce.translation import NetworkEngine, PyTorchEngine
-from transduce.translation.engines.inference_model import (
+from transduce.translation.engines.networks import (
     CompiledNetwork,
     InferenceModel,
     ModelNetwork,

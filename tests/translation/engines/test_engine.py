@@ -12,7 +12,7 @@ from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.translation import Engine, NetworkEngine, PyTorchEngine, batch_by_length
-from transduce.translation.engines.inference_model import ModelNetwork
+from transduce.translation.engines.networks import ModelNetwork
 
 END = 1
 # Of unlike lengths, and translated a few at a time.
@@ -323,7 +323,7 @@ def test_batches_hold_every_sentence_once_and_little_padding(lengths: list[int],
 
 
 def test_a_batch_has_so_many_rows_at_most() -> None:
-    assert list(batch_by_length([1, 2, 1, 1], 100, most_rows=2)) == [[1, 0], [2, 3]]
+    assert list(batch_by_length([1, 2, 1, 1], 100, max_rows=2)) == [[1, 0], [2, 3]]
 
 
 def test_a_search_that_cannot_fit_is_refused_before_it_begins(

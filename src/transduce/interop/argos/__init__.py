@@ -51,7 +51,7 @@ _IN_MODEL = [f"model/{name}" for name in (MODEL_FILE, CONFIG_FILE, *_VOCABULARIE
 _WANTED = ("metadata.json", TOKENIZER, *_IN_MODEL)
 """The files that are extracted from the folder of a package; others are ignored."""
 
-_MOST_BYTES = 2**32
+_MAX_BYTES = 2**32
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 """The date of every file: the same files make the same package at any time."""
 
@@ -76,8 +76,8 @@ def unpack(path: Path, folder: Path) -> Languages:
         with zipfile.ZipFile(path) as package:
             entries = {entry.filename.partition("/")[2]: entry for entry in package.infolist()}
             wanted = {name: entries[name] for name in _WANTED if name in entries}
-            if (size := sum(entry.file_size for entry in wanted.values())) > _MOST_BYTES:
-                raise BundleError(f"{path}: has {size:,} bytes unpacked; at most {_MOST_BYTES:,} are accepted")
+            if (size := sum(entry.file_size for entry in wanted.values())) > _MAX_BYTES:
+                raise BundleError(f"{path}: has {size:,} bytes unpacked; at most {_MAX_BYTES:,} are accepted")
             if f"model/{MODEL_FILE}" not in wanted:
                 raise BundleError(
                     f"{path}: has no model/{MODEL_FILE}: it is not an Argos package with a translation model"

@@ -15,13 +15,13 @@ from transduce.bundle import Bundle, BundleDescription, Languages, make_empty_mo
 from transduce.bundle.output import write_files
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ParityError
-from transduce.interop.conversion import (
+from transduce.interop.conversion_steps import (
     SPECIAL,
     ForeignVocabulary,
     arrange_token_matrices,
-    fit_search,
     interleave_channels,
     make_config,
+    make_search_config,
     make_tokenizer,
 )
 from transduce.interop.ctranslate2.layout import (
@@ -35,12 +35,12 @@ from transduce.interop.ctranslate2.layout import (
     find_unknown_variables,
     from_variables,
     has_shared_positions,
+    has_zero_start_embedding,
     num_positions,
     read_embedding_scale,
     read_model_file,
     read_network_settings,
     read_positions,
-    starts_from_zero,
     to_variables,
 )
 from transduce.interop.ctranslate2.runtime import (
@@ -171,7 +171,7 @@ def _make_specification(model: Transformer, num_positions: int) -> Any:  # noqa:
             attention.queries_scale = 1.0
     spec = specs.TransformerSpec(encoder, decoder)
     tensors = model_tensors(model)
-    decoder.start_from_zero_embedding = starts_from_zero(tensors)
+    decoder.start_from_zero_embedding = has_zero_start_embedding(tensors)
     variables = to_variables(config, tensors)
     if config.positions != "learned":
         variables |= dict.fromkeys(POSITIONS, model.positions(num_positions))
@@ -238,7 +238,9 @@ def read_folder(folder: Path, given: Path | None, languages: Languages) -> Impor
     if SECTION in settings:
         exported = read_settings(folder)
     else:
-        exported = ExportedSettings(model=TransformerConfig(), search=fit_search(len(table.rows)), languages=languages)
+        exported = ExportedSettings(
+            model=TransformerConfig(), search=make_search_config(len(table.rows)), languages=languages
+        )
     said = {"dropout": exported.model.dropout, "output_bias": exported.model.output_bias}
     shape = {**read_network_settings(variables), **said}
     config = make_config(shape, matrices, (table.kind, len(table.rows)), str(folder))

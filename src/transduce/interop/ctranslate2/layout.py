@@ -29,7 +29,7 @@ from torch import Tensor
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError
-from transduce.interop.conversion import (
+from transduce.interop.conversion_steps import (
     ROWS_ARE_TOKENS,
     classify_positions,
     compute_tensor2tensor_sinusoids,
@@ -45,7 +45,7 @@ TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, tor
 _TYPES_BEFORE_4 = {4: torch.float32, 2: torch.int16, 1: torch.int8}
 """Types of numbers in older files, by the number of bytes."""
 
-_MOST_AXES = 8
+_MAX_AXES = 8
 
 
 def read_model_file(path: Path) -> "Variables":
@@ -110,7 +110,7 @@ class _Reader:
     def read_tensor(self, name: str, version: int) -> Tensor:
         """The next variable, whose `name` has been read."""
         num_axes = self.read_number(1)
-        if num_axes > _MOST_AXES:
+        if num_axes > _MAX_AXES:
             self.refuse(f"{name!r} has {num_axes} axes")
         shape = struct.unpack(f"<{num_axes}I", self._data[self._take(4 * num_axes)])
         if 0 in shape:
@@ -292,7 +292,7 @@ def map_copies(config: TransformerConfig) -> dict[str, str]:
     return found
 
 
-def starts_from_zero(tensors: Mapping[str, Tensor]) -> bool:
+def has_zero_start_embedding(tensors: Mapping[str, Tensor]) -> bool:
     """Whether targets begin with the zero vector, as in all but imported models."""
     embedding = tensors.get("target_embedding.weight", tensors["source_embedding.weight"])
     return not embedding[-1].any()
@@ -301,7 +301,7 @@ def starts_from_zero(tensors: Mapping[str, Tensor]) -> bool:
 def to_variables(config: TransformerConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The variables of a model with these weights; a shared one is the same tensor under each of its names."""
     found: dict[str, Tensor] = {}
-    tokens = slice(None, -1) if starts_from_zero(tensors) else slice(None)
+    tokens = slice(None, -1) if has_zero_start_embedding(tensors) else slice(None)
     for name, whole in tensors.items():
         variables, tensor = list_variables(name), whole[tokens] if name in ROWS_ARE_TOKENS else whole
         query_width = config.num_heads * config.d_k
@@ -309,7 +309,7 @@ def to_variables(config: TransformerConfig, tensors: Mapping[str, Tensor]) -> di
         found |= zip(variables, torch.split(tensor, rows), strict=True)
     for variable, name in map_copies(config).items():
         found[variable] = found[list_variables(name)[0]]
-    if not starts_from_zero(tensors):  # and is never predicted
+    if not has_zero_start_embedding(tensors):  # and is never predicted
         bias = found.get(OUTPUT_BIAS, torch.zeros(config.vocabulary))
         found[OUTPUT_BIAS] = torch.cat([bias[:-1], torch.full((1,), -torch.inf)])
     return found

@@ -9,7 +9,7 @@ import torch
 
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError
-from transduce.interop.conversion import SentencePieceCodec, number_pieces
+from transduce.interop.conversion_steps import SentencePieceCodec, number_pieces
 from transduce.interop.ctranslate2.layout import num_positions
 from transduce.interop.formats import SECTION, ExportedSettings, import_optional
 from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
@@ -135,7 +135,7 @@ class CTranslate2Runtime(_Translator):
 
 Ids = list[list[int]]
 
-MOST_ROWS = 64
+MAX_ROWS = 64
 """Sentences in a batch: more need more memory and are no faster."""
 
 _REMEDY = "use the engine native"
@@ -167,7 +167,7 @@ class CTranslate2Engine(_Translator):
             ) from None
         except RuntimeError as error:
             raise BundleError(f"{folder}: CTranslate2 cannot read it: {error}; use an undamaged copy") from None
-        self._longest = num_positions(settings.model, settings.search)
+        self._max_length = num_positions(settings.model, settings.search)
 
     def search(
         self,
@@ -179,8 +179,8 @@ class CTranslate2Engine(_Translator):
         for asked in constraints or (None,):
             self.check(config, asked)
         lengths = [len(source) for source in sources]
-        limits = [min(config.compute_max_target_length(length), self._longest) for length in lengths]
-        batches = list(batch_by_length(lengths, config.batch_tokens, MOST_ROWS))
+        limits = [min(config.compute_max_target_length(length), self._max_length) for length in lengths]
+        batches = list(batch_by_length(lengths, config.batch_tokens, MAX_ROWS))
         found: list[Ids] = [[] for _ in sources]
         self._search_batches(sources, batches, limits, config, found)
         # The limit of a batch is its longest source's: a result longer than its own limit is searched again,
@@ -266,7 +266,7 @@ class CTranslate2Engine(_Translator):
         results = self._translator.score_batch(
             self._source_pieces(source for source, rows in zip(sources, found, strict=True) for _ in rows),
             [self._tokenizer.pieces(row)[:-1] for rows in found for row in rows],
-            max_batch_size=MOST_ROWS,
+            max_batch_size=MAX_ROWS,
             max_input_length=0,
         )
         scores = (result.log_probs for result in results)

@@ -20,13 +20,13 @@ from transduce.bundle.output import write_files
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.config import SearchConfig, TransformerConfig, first_problem
 from transduce.errors import BundleError, ParityError, UserError
-from transduce.interop.conversion import (
+from transduce.interop.conversion_steps import (
     ForeignVocabulary,
     TokenRows,
     arrange_token_matrices,
     classify_positions,
-    fit_search,
     make_config,
+    make_search_config,
 )
 from transduce.interop.formats import (
     SECTION,
@@ -78,7 +78,7 @@ def quiet(transformers: ModuleType) -> Iterator[None]:
 
 
 BATCH_TOKENS = 4096
-MOST_LOGITS = 2**26
+MAX_LOGITS = 2**26
 """Logits of a batch, padding included: a quarter of a gigabyte, and as much for their softmax."""
 
 Rows = Sequence[Sequence[int]]
@@ -143,10 +143,12 @@ class TransformersRuntime:
         return [row[: len(target)] for row, target in zip(scores, targets, strict=True)]
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        longest, most = max(lengths, default=0), self._config.max_position_embeddings
-        if longest > most:
-            raise UserError(f"a sentence has {longest} tokens; {self.name} has positions for {most} of this model")
-        return batch_by_length(lengths, min(BATCH_TOKENS, MOST_LOGITS // self._config.vocab_size))
+        longest, max_positions = max(lengths, default=0), self._config.max_position_embeddings
+        if longest > max_positions:
+            raise UserError(
+                f"a sentence has {longest} tokens; {self.name} has positions for {max_positions} of this model"
+            )
+        return batch_by_length(lengths, min(BATCH_TOKENS, MAX_LOGITS // self._config.vocab_size))
 
     def _source(self, sources: Rows, indices: Sequence[int]) -> dict[str, Tensor]:
         ids = self._pad([[self._rows.sources[ours] for ours in sources[index]] for index in indices])
@@ -279,7 +281,7 @@ def _read_language(code: object) -> str:
 
 def _fit_search(folder: Path, num_positions: int, beam: int | None) -> SearchConfig:
     try:
-        return fit_search(num_positions, beam)
+        return make_search_config(num_positions, beam)
     except ValidationError as error:
         raise BundleError(
             f"{folder / 'generation_config.json'}: num_beams = {beam!r}: {first_problem(error)}"

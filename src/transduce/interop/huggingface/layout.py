@@ -15,7 +15,7 @@ from torch import Tensor
 
 from transduce.bundle import BundleDescription
 from transduce.config import TransformerConfig
-from transduce.interop.conversion import (
+from transduce.interop.conversion_steps import (
     gather_tensors,
     interleave_channels,
     list_pieces,
@@ -38,7 +38,7 @@ def num_positions(description: BundleDescription) -> int:
     """Rows of the table of positions: tokens of the longest sentence that the export can read or write."""
     if description.model.positions == "learned":
         return description.model.max_positions
-    return max(NUM_POSITIONS, _longest_target(description))
+    return max(NUM_POSITIONS, _compute_max_target_length(description))
 
 
 def model_settings(description: BundleDescription, end_id: int, precision: str) -> JsonObject:
@@ -97,7 +97,7 @@ def generation_settings(description: BundleDescription, end_id: int) -> JsonObje
         "eos_token_id": end_id,
         "pad_token_id": pad_id,
         "decoder_start_token_id": pad_id,
-        "max_length": _longest_target(description),
+        "max_length": _compute_max_target_length(description),
         "num_beams": search.beam,
     }
     if search.beam > 1:
@@ -139,7 +139,7 @@ def tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> 
     return files
 
 
-def _longest_target(description: BundleDescription) -> int:
+def _compute_max_target_length(description: BundleDescription) -> int:
     """Tokens of the longest translation and the start symbol, which Transformers counts."""
     config, search = description.model, description.search
     longest = search.compute_max_target_length(search.max_pieces + 1) + 1

@@ -22,7 +22,7 @@ from transduce.bundle import Bundle, model_tensors
 from transduce.bundle.output import write_files
 from transduce.config import SearchConfig, first_problem
 from transduce.errors import BundleError, ParityError, TransduceError
-from transduce.interop.conversion import (
+from transduce.interop.conversion_steps import (
     MODELS,
     SPECIAL,
     ForeignVocabulary,

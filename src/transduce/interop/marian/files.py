@@ -20,7 +20,7 @@ from transduce.text.tokenizer import open_model
 
 Value = str | list[str]
 
-_MOST_CHARACTERS = 2**20
+_MAX_CHARACTERS = 2**20
 _PLAIN_TAGS = {"tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"}
 
 
@@ -99,8 +99,8 @@ class MarianSettings:
         Every value is the text that stands there, so that `no` is a language and not false. PyYAML composes nodes and
         constructs no objects from them.
         """
-        if len(text) > _MOST_CHARACTERS:
-            raise BundleError(f"{name}: has {len(text):,} characters; at most {_MOST_CHARACTERS:,} are accepted")
+        if len(text) > _MAX_CHARACTERS:
+            raise BundleError(f"{name}: has {len(text):,} characters; at most {_MAX_CHARACTERS:,} are accepted")
         try:
             root = yaml.compose(text, Loader=yaml.BaseLoader)
         except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:

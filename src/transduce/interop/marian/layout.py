@@ -19,7 +19,7 @@ from torch import Tensor
 
 from transduce.bundle.weights import make_empty_tensors
 from transduce.config import TransformerConfig
-from transduce.interop.conversion import (
+from transduce.interop.conversion_steps import (
     ROWS_ARE_TOKENS,
     TokenRows,
     arrange_token_matrices,

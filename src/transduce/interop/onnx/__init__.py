@@ -166,7 +166,7 @@ class OnnxNetwork:
         onnxruntime = import_optional("onnxruntime", "running a model in ONNX Runtime")
         self.runtime = f"ONNX Runtime {onnxruntime.__version__}"
         self.settings = read_settings(folder)
-        self.longest = self.settings.max_positions or sys.maxsize
+        self.max_length = self.settings.max_positions or sys.maxsize
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.enable_mem_pattern = False  # it would cache an allocation pattern for every new length
@@ -201,9 +201,9 @@ class OnnxNetwork:
         return torch.from_numpy(log_probs).view(*last_ids.shape, -1), _State(state.memory, past, last_ids.size(1))
 
     def _check_length(self, length: int) -> None:
-        if length > self.longest:
+        if length > self.max_length:
             raise UserError(
-                f"a sentence reaches position {length}; this model has learned positions up to {self.longest} "
+                f"a sentence reaches position {length}; this model has learned positions up to {self.max_length} "
                 f"(model.max_positions): split the sentence"
             )
 
@@ -220,7 +220,7 @@ def _open_session(onnxruntime: Any, path: Path, options: Any) -> Any:  # noqa: A
 def make_engine(network: OnnxNetwork) -> NetworkEngine:
     """Transduce's search with this network: as many concurrent batches as PyTorch has threads, each on one thread."""
     settings = network.settings
-    return NetworkEngine(network, settings.end_id, settings.model.vocabulary, longest=network.longest)
+    return NetworkEngine(network, settings.end_id, settings.model.vocabulary, max_length=network.max_length)
 
 
 def load(folder: Path, device: str = "cpu") -> NetworkEngine:
@@ -261,7 +261,7 @@ def example_programs(*, is_joint: bool) -> Mapping[str, str]:
     }
 
 
-MOST_BYTES = 2**31 - 2**24
+MAX_BYTES = 2**31 - 2**24
 """Bytes of weights in one file: protocol buffers end at two gigabytes."""
 
 _ROWS = re.compile(r"(?P<name>.+)\[(?P<start>\d+):\d+\]")
@@ -283,7 +283,7 @@ class OnnxFormat:
                 *found,
                 f'attention_score = "{score}": the graphs support only {", ".join(ATTENTION_SCORES_OF_GRAPHS)}',
             ]
-        if size <= MOST_BYTES:
+        if size <= MAX_BYTES:
             return found
         return [*found, f"{size / 2**30:.1f} GB of weights: an ONNX file is limited to 2 GB"]
 

@@ -57,7 +57,7 @@ typedef struct {
 
 INLINE void multiply_matrix_tile(const float *inputs, size_t input_stride, matrix by, size_t column, int num_inputs,
                                  float *outputs, size_t output_stride, int rows, int vectors) {
-    floats sums[MOST_ROWS][8];
+    floats sums[MAX_ROWS][8];
     multiply_float_tile(rows, vectors, inputs, input_stride, by.numbers + column / PANEL * by.next_panel,
                         vectors == 1 ? by.narrow_stride : by.stride, 0, (size_t)num_inputs, sums);
     UNROLL for (int row = 0; row < rows; row++) {
@@ -74,7 +74,7 @@ static void multiply_matrix(const float *inputs, size_t input_stride, int num_ro
                          outputs + row * output_stride, output_stride, rows, vectors)
 #define MULTIPLY_COLUMNS(vectors)                                                                                     \
     {                                                                                                                 \
-        for (; row + MOST_ROWS <= num_rows; row += MOST_ROWS) MULTIPLY(MOST_ROWS, vectors);                           \
+        for (; row + MAX_ROWS <= num_rows; row += MAX_ROWS) MULTIPLY(MAX_ROWS, vectors);                              \
         for (; row + 4 <= num_rows; row += 4) MULTIPLY(4, vectors);                                                   \
         for (; row + 2 <= num_rows; row += 2) MULTIPLY(2, vectors);                                                   \
         for (; row < num_rows; row++) MULTIPLY(1, vectors);                                                           \

@@ -15,8 +15,8 @@ from transduce.errors import NotANumberError, TransduceError, UserError
 from transduce.kernels.native.library import (
     NOT_A_NUMBER,
     UNKNOWN_ID,
-    DecoderTask,
-    EncoderTask,
+    DecoderTaskStructure,
+    EncoderTaskStructure,
     LayerStructure,
     Library,
     LinearStructure,
@@ -145,14 +145,14 @@ class PackedTransformer:
             self.library.functions["count_workspace"](byref(self.structure), rows, keys, count), dtype=np.uint8
         )
 
-    def check_ids(self, least: int, greatest: int) -> None:
+    def check_ids(self, min_id: int, max_id: int) -> None:
         """Check that ids are in the vocabulary, before they are cut to the 32 bits that the library reads.
 
         Raises:
             IndexError: they are not.
         """
-        if least < 0 or greatest >= self.vocabulary:
-            raise IndexError(f"ids from {least} to {greatest} are not in the vocabulary of {self.vocabulary}")
+        if min_id < 0 or max_id >= self.vocabulary:
+            raise IndexError(f"ids from {min_id} to {max_id} are not in the vocabulary of {self.vocabulary}")
 
     def read_source(
         self, ids: Integers, positions: Integers, lengths: Integers, position_table: Floats
@@ -190,7 +190,7 @@ class PackedTransformer:
         values = np.empty((self.num_decoder_layers, len(ids), self.value_width), dtype=np.float32)
         longest = int(lengths.max(initial=0))
         workspace = self.allocate_workspace(min(len(ids), max(longest, self.library.group_rows)), longest, 0)
-        task = EncoderTask(
+        task = EncoderTaskStructure(
             num_sentences=len(lengths),
             ids=address(ids),
             starts=address(starts),
@@ -250,7 +250,7 @@ class DecoderCache:
         self._ancestors = np.empty((2, self.num_sentences, 0), dtype=np.int32)
         self._parents: Sequence[int] = range(self.num_sentences)
         """The row in the table of ancestors of the parent of each hypothesis of the next step."""
-        self.task = DecoderTask(
+        self.task = DecoderTaskStructure(
             memory_keys=address(memory_keys),
             memory_values=address(memory_values),
             num_memory_keys=memory_keys.shape[1],
@@ -333,7 +333,7 @@ class DecoderCache:
             stride = max(length, before.shape[2])
             self._ancestors = np.zeros((2, max(num_rows, before.shape[1]), stride), dtype=np.int32)
             self._ancestors[:, : before.shape[1], : self.length] = before[:, :, : self.length]
-            task.ancestor_stride, task.most_keys = stride, max(self._longest, stride)
+            task.ancestor_stride, task.max_keys = stride, max(self._longest, stride)
         if used > task.num_slots:
             before_slots = (self._past_keys, self._past_values)
             self._past_keys, self._past_values = (
@@ -353,7 +353,7 @@ class DecoderCache:
 
         `count` is the number of continuations of a sentence that are asked for; at least 1.
         """
-        needed = (max(width, min(num_rows, self.model.library.group_rows)), self.task.most_keys, count)
+        needed = (max(width, min(num_rows, self.model.library.group_rows)), self.task.max_keys, count)
         if any(size > before for size, before in zip(needed, self._workspace_sizes, strict=True)):
             self._workspace_sizes = tuple(map(max, needed, self._workspace_sizes))
             self._workspace = self.model.allocate_workspace(*self._workspace_sizes)

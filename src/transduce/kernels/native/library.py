@@ -73,7 +73,7 @@ class TransformerStructure(Structure):
     )
 
 
-class EncoderTask(Structure):
+class EncoderTaskStructure(Structure):
     """`encoder_task`: a batch of sources, and where keys and values of the memory are written."""
 
     _fields_ = _list_fields(
@@ -83,7 +83,7 @@ class EncoderTask(Structure):
     )
 
 
-class DecoderTask(Structure):
+class DecoderTaskStructure(Structure):
     """`decoder_task`: one step, and the state that it reads and extends."""
 
     _fields_ = _list_fields(
@@ -93,17 +93,17 @@ class DecoderTask(Structure):
         (c_void_p, "past_keys past_values"),
         (c_int64, "num_slots used"),
         (c_void_p, "ancestors next_ancestors"),
-        (c_int32, "ancestor_stride most_keys"),
+        (c_int32, "ancestor_stride max_keys"),
         (c_void_p, "workspace"),
         (c_uint64, "workspace_bytes"),
     )
 
 
-class SearchTask(Structure):
+class SearchTaskStructure(Structure):
     """`search_task` of search.h: a beam search and its progress."""
 
     _fields_ = _list_fields(
-        (POINTER(DecoderTask), "step"),
+        (POINTER(DecoderTaskStructure), "step"),
         (c_void_p, "position_table"),
         (c_int32, "num_sentences start_id end_id beam num_best min_length pause"),
         (c_void_p, "limits penalties greatest_penalties tokens"),

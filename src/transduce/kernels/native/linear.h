@@ -6,7 +6,7 @@
  *     float32  [outputs / PANEL, inputs, PANEL]
  *     int8     [outputs / PANEL, inputs / GROUP, PANEL, GROUP]
  *
- * A tile of up to MOST_ROWS rows keeps its sums in registers. Every sum is made in the order of the inputs, in one register,
+ * A tile of up to MAX_ROWS rows keeps its sums in registers. Every sum is made in the order of the inputs, in one register,
  * whatever the tile: the result of a row does not depend on the number of rows, nor on the rows beside it.
  *
  * In int8, every row of inputs has one scale, and every output has one; sums are exact integers, so that they are the same
@@ -178,12 +178,12 @@ INLINE void multiply_integer_tile(int rows, int vectors, const quantized *inputs
 INLINE void multiply_tile(const product *task, size_t row, size_t panel, int rows, int panels, int is_integer) {
     const linear_layer *layer = task->layer;
     const size_t inputs = (size_t)layer->inputs, first = panel * PANEL;
-    floats sums[MOST_ROWS][8];
+    floats sums[MAX_ROWS][8];
     if (!is_integer) {
         multiply_float_tile(rows, 2 * panels, (const float *)task->inputs + row * task->input_stride, task->input_stride,
                             (const float *)layer->weights + first * inputs, PANEL, PANEL * inputs, inputs, sums);
     } else {
-        ints exact[MOST_ROWS][8];
+        ints exact[MAX_ROWS][8];
         multiply_integer_tile(rows, 2 * panels, (const quantized *)task->inputs + row * task->input_stride,
                               task->input_stride, (const int8_t *)layer->weights + first * inputs, PANEL * inputs, inputs,
                               exact);
@@ -216,7 +216,7 @@ DEFINE_TILE(1, 2)
 DEFINE_TILE(2, 1)
 DEFINE_TILE(2, 2)
 DEFINE_TILE(4, 1)
-#if MOST_ROWS == 8
+#if MAX_ROWS == 8
 DEFINE_TILE(1, 4)
 DEFINE_TILE(2, 4)
 DEFINE_TILE(4, 2)
@@ -228,7 +228,7 @@ DEFINE_TILE(8, 1)
 static void multiply_panels(const product *task, size_t num_rows) {
     const size_t panels = (size_t)task->layer->outputs / PANEL;
     size_t panel = 0;
-#if MOST_ROWS == 8
+#if MAX_ROWS == 8
     if (num_rows <= 3) {
         for (; panel + 4 <= panels; panel += 4) {
             size_t row = 0;
@@ -264,7 +264,7 @@ static void multiply_panels(const product *task, size_t num_rows) {
 #endif
     for (; panel < panels; panel++) {
         size_t row = 0;
-#if MOST_ROWS == 8
+#if MAX_ROWS == 8
         for (; row + 8 <= num_rows; row += 8) TILE(8, 1);
 #endif
         for (; row + 4 <= num_rows; row += 4) TILE(4, 1);

@@ -7,12 +7,12 @@ import numpy as np
 
 from transduce.errors import ConfigError, UserError
 from transduce.kernels.native.decoding import DecoderCache, check_result
-from transduce.kernels.native.library import UNFINISHED, SearchTask
+from transduce.kernels.native.library import UNFINISHED, SearchTaskStructure
 from transduce.kernels.native.packing import Floats, address
 
 _STEPS_OF_CALL = 32
 """Steps after which a call returns, so that Python notices Ctrl-C."""
-_MOST_STEPS = 2**31 - 1
+_MAX_STEPS = 2**31 - 1
 _WIDEST_BEAM = 2**29
 
 FoundHypothesis = tuple[list[int], float, list[float]]
@@ -61,7 +61,7 @@ def run_beam_search(
     if not num_sentences:
         return []
     functions, longest = model.library.functions, max(max_lengths)
-    limits = np.array([min(limit, _MOST_STEPS) for limit in max_lengths], dtype=np.int32)
+    limits = np.array([min(limit, _MAX_STEPS) for limit in max_lengths], dtype=np.int32)
     greatest_penalties = np.array([compute_penalty(limit) for limit in max_lengths])
     workspace = np.empty(functions["count_search_workspace"](num_sentences, beam), dtype=np.uint8)
     tokens = np.empty((0, 3), dtype=np.int32)
@@ -70,14 +70,14 @@ def run_beam_search(
     scores = np.empty((num_sentences, num_best))
     lengths = np.empty((num_sentences, num_best), dtype=np.int32)
     step.num_sentences, step.width, step.length, step.used = num_sentences, 1, 0, 0
-    task = SearchTask(
+    task = SearchTaskStructure(
         step=pointer(step),
         num_sentences=num_sentences,
         start_id=ends[0],
         end_id=ends[1],
         beam=beam,
         num_best=num_best,
-        min_length=min(min_length, _MOST_STEPS),
+        min_length=min(min_length, _MAX_STEPS),
         limits=address(limits),
         greatest_penalties=address(greatest_penalties),
         workspace=address(workspace),

@@ -15,9 +15,9 @@
 /* Rows that go through all layers together: what they need stays in the processor's second cache. */
 #define GROUP_ROWS 192
 
-/* Bytes of logits that are computed before they are looked at, unless FEWEST_LOGIT_ROWS need more. */
+/* Bytes of logits that are computed before they are looked at, unless MIN_LOGIT_ROWS need more. */
 #define LOGIT_BYTES (1 << 20)
-#define FEWEST_LOGIT_ROWS 32
+#define MIN_LOGIT_ROWS 32
 
 /* Queries whose attention scores are computed together. */
 #define QUERIES 16
@@ -92,7 +92,7 @@ static size_t widest_row(const transformer *model) {
 }
 
 static size_t count_logit_rows(const transformer *model) {
-    return greater(LOGIT_BYTES / sizeof(float) / (size_t)model->logit_width / 8 * 8, FEWEST_LOGIT_ROWS);
+    return greater(LOGIT_BYTES / sizeof(float) / (size_t)model->logit_width / 8 * 8, MIN_LOGIT_ROWS);
 }
 
 /* Take all buffers out of an arena; with an arena of any size and no memory, it is counted how large it has to be. */
@@ -228,15 +228,15 @@ static int end_of_group(const encoder_task *task, int first) {
 }
 
 static int run_encoder(const transformer *model, const encoder_task *task) {
-    size_t most_rows = 0, most_keys = 0;
+    size_t max_rows = 0, max_keys = 0;
     for (int first = 0, last; first < task->num_sentences; first = last) {
         last = end_of_group(task, first);
-        most_rows = greater(most_rows, (size_t)(task->starts[last] - task->starts[first]));
+        max_rows = greater(max_rows, (size_t)(task->starts[last] - task->starts[first]));
     }
     for (int sentence = 0; sentence < task->num_sentences; sentence++)
-        most_keys = greater(most_keys, (size_t)(task->starts[sentence + 1] - task->starts[sentence]));
+        max_keys = greater(max_keys, (size_t)(task->starts[sentence + 1] - task->starts[sentence]));
     arena workspace = {task->workspace, task->workspace_bytes, 0};
-    row_group group = {model, take_buffers(model, most_rows, most_keys, 0, &workspace), 0};
+    row_group group = {model, take_buffers(model, max_rows, max_keys, 0, &workspace), 0};
     if (workspace.is_exhausted) return WORKSPACE_TOO_SMALL;
     for (int first = 0, last; first < task->num_sentences; first = last) {
         last = end_of_group(task, first);
@@ -286,7 +286,7 @@ typedef struct {
     int64_t num_slots, used;
     int32_t *ancestors, *next_ancestors; /* [rows, ancestor_stride] */
     int32_t ancestor_stride;
-    int32_t most_keys; /* the length of the longest source, or of the hypotheses, whichever is more */
+    int32_t max_keys; /* the length of the longest source, or of the hypotheses, whichever is more */
     void *workspace;
     uint64_t workspace_bytes;
 } decoder_task;
@@ -429,7 +429,7 @@ static int run_decoder(const transformer *model, const decoder_task *task, float
     const int together = sentences_of_group(task);
     const int most = together < task->num_sentences ? together : task->num_sentences;
     arena workspace = {task->workspace, task->workspace_bytes, 0};
-    row_group group = {model, take_buffers(model, (size_t)most * (size_t)task->width, (size_t)task->most_keys,
+    row_group group = {model, take_buffers(model, (size_t)most * (size_t)task->width, (size_t)task->max_keys,
                                       best == NULL ? 1 : (size_t)best->count, &workspace), 0};
     if (workspace.is_exhausted) return WORKSPACE_TOO_SMALL;
     for (int first = 0; first < task->num_sentences; first += together) {

@@ -28,16 +28,16 @@
 /* Numbers in a vector, and the most rows that a tile of a product has: their sums must fit into the registers. */
 #if defined(__AVX512F__)
 #define LANES 16
-#define MOST_ROWS 8
+#define MAX_ROWS 8
 #elif defined(__AVX2__)
 #define LANES 8
-#define MOST_ROWS 4
+#define MAX_ROWS 4
 #elif defined(NEON)
 #define LANES 4
-#define MOST_ROWS 8
+#define MAX_ROWS 8
 #else
 #define LANES 4
-#define MOST_ROWS 4
+#define MAX_ROWS 4
 #endif
 
 /* Outputs of a panel of weights: two vectors. */

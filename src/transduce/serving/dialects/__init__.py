@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from starlette.requests import Request
 
-from transduce.errors import ParameterError, WrongMediaType
+from transduce.errors import ParameterError, WrongMediaTypeError
 from transduce.serving.middleware import admit_request
 from transduce.serving.service import Service
 
@@ -109,7 +109,7 @@ async def read_parameters(request: Request) -> dict[str, Any]:
 
     Raises:
         ParameterError: the body does not match its media type.
-        WrongMediaType: the body is neither JSON nor a form.
+        WrongMediaTypeError: the body is neither JSON nor a form.
     """
     values = _group_fields(list(request.query_params.multi_items()))
     body = await request.body()
@@ -124,7 +124,7 @@ async def read_parameters(request: Request) -> dict[str, Any]:
             return values | _group_fields(fields)
     if not media_type or media_type == "application/json" or media_type.endswith("+json"):
         return values | _parse_json(body)
-    raise WrongMediaType(f"the body must be JSON or a form, not {media_type[:50]}")
+    raise WrongMediaTypeError(f"the body must be JSON or a form, not {media_type[:50]}")
 
 
 def describe_success(description: str, example: object) -> dict[int | str, dict[str, Any]]:

@@ -24,7 +24,7 @@ from transduce.serving.dialects import (
 from transduce.serving.error_responses import describe_errors
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import set_logged_pair
-from transduce.serving.models import Languages, find_language, get_language_name
+from transduce.serving.models import SupportedLanguages, find_language, get_language_name
 from transduce.serving.service import TranslationRequest
 from transduce.translation import TranslationOptions
 
@@ -287,7 +287,7 @@ def list_language_codes(codes: Sequence[str], side: Literal["sources", "targets"
     return plain if side == "sources" else [*plain, *(variant for code in codes for variant in _format_targets(code))]
 
 
-def _find_pair(languages: Languages, body: DeepLRequest) -> tuple[str | None, str]:
+def _find_pair(languages: SupportedLanguages, body: DeepLRequest) -> tuple[str | None, str]:
     """Find the language codes of the models; None for a source that is to be detected."""
     source = None if body.source_lang is None else find_language(body.source_lang, languages.sources)
     if body.source_lang is not None and source is None:

@@ -23,7 +23,7 @@ from transduce.serving.dialects import (
 from transduce.serving.error_responses import describe_errors
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import get_service, set_logged_pair
-from transduce.serving.models import Languages, find_language, get_language_name, rank_languages
+from transduce.serving.models import SupportedLanguages, find_language, get_language_name, rank_languages
 from transduce.serving.service import TranslationRequest
 from transduce.translation import TranslationOptions
 
@@ -159,7 +159,9 @@ router = APIRouter(tags=["LibreTranslate"], responses=_ERRORS)
 async def translate(request: Request) -> LibreTranslateResponse:
     """A text, or a list of them. Parameters may be JSON, a form or the query, also combined: JSON takes precedence."""
     async with admit_with_parameters(request, "api_key") as (service, parameters):
-        body = parse_parameters(LibreTranslateRequest, parameters, max_alternatives=service.limits.most_alternatives)
+        body = parse_parameters(
+            LibreTranslateRequest, parameters, max_alternatives=service.limits.max_alternatives_within_beam
+        )
         source, target = _find_pair(service.languages, body)
         is_html = body.format == "html"
         options = TranslationOptions(num_best=1 if is_html else 1 + body.alternatives)
@@ -243,7 +245,7 @@ async def settings(request: Request) -> FrontendSettings:
     )
 
 
-def _find_pair(languages: Languages, body: LibreTranslateRequest) -> tuple[str | None, str]:
+def _find_pair(languages: SupportedLanguages, body: LibreTranslateRequest) -> tuple[str | None, str]:
     source = None if body.source == AUTO else find_language(body.source, languages.all)
     if source is None and body.source != AUTO:
         raise ParameterError(f"{body.source[:50]} is not supported")

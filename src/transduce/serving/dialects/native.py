@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from transduce.config import Settings
-from transduce.errors import ConfigError, ParameterError, UnknownPair
+from transduce.errors import ConfigError, ParameterError, UnknownPairError
 from transduce.inspection import InspectionDocument, InspectionRequest
 from transduce.serving.error_responses import describe_errors
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import admit_request, set_logged_pair
-from transduce.serving.models import LanguagePair, Languages, ModelInfo, find_language
+from transduce.serving.models import LanguagePair, ModelInfo, SupportedLanguages, find_language
 from transduce.serving.service import Service, TranslationRequest, TranslationResponse
 from transduce.translation import DescribedFields, PairScore, TranslationOptions
 
@@ -250,18 +250,20 @@ def _find_pair(service: Service, request: Request, source: str | None, target: s
 
 
 def _find_languages(
-    languages: Languages, source: str | None, target: str | None, *, may_detect: bool
+    languages: SupportedLanguages, source: str | None, target: str | None, *, may_detect: bool
 ) -> tuple[str | None, str]:
     """Find the language codes of the models; None for a source that is to be detected."""
     found_source = None
     if source is not None and not (may_detect and source == "auto"):
         found_source = find_language(source, languages.sources)
         if found_source is None:
-            raise UnknownPair(f"no model translates from {source[:50]!r}; there are {', '.join(languages.sources)}")
+            raise UnknownPairError(
+                f"no model translates from {source[:50]!r}; there are {', '.join(languages.sources)}"
+            )
     targets = languages.targets if found_source is None else languages.get_targets(found_source)
     found_target = _get_only(targets, "target") if target is None else find_language(target, targets)
     if found_target is None:
-        raise UnknownPair(f"no model translates into {str(target)[:50]!r}; there are {', '.join(targets)}")
+        raise UnknownPairError(f"no model translates into {str(target)[:50]!r}; there are {', '.join(targets)}")
     if found_source is None:
         sources = languages.get_sources(found_target)
         if len(sources) == 1 and source is None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 
 from transduce.config import SearchConfig
-from transduce.errors import ConfigError, TooLong
+from transduce.errors import ConfigError, TooLongError
 from transduce.translation import TranslationOptions, make_safer_settings
 
 
@@ -57,7 +57,7 @@ class Limits:
                 raise ConfigError(f"{field.name} = {value}: must be {'at least' if may_be_nothing else 'above'} 0")
 
     @property
-    def most_alternatives(self) -> int:
+    def max_alternatives_within_beam(self) -> int:
         """Maximum number of alternatives in a request, also limited by a beam of `max_beam`."""
         return min(self.max_alternatives, int(self.max_beam) - 1)
 
@@ -66,15 +66,15 @@ class Limits:
 
         Raises:
             ConfigError: there are too many hypotheses, samples or alternatives.
-            TooLong: there are too many phrases and terms.
+            TooLongError: there are too many phrases and terms.
         """
-        for name, value, most in (
-            ("num_best", options.num_best, self.most_alternatives + 1),
+        for name, value, maximum in (
+            ("num_best", options.num_best, self.max_alternatives_within_beam + 1),
             ("beam", options.beam or 1, self.max_beam),
             ("num_samples", options.num_samples, self.max_beam),
         ):
-            if value > most:
-                raise ConfigError(f"{name} = {value}: this service allows at most {most}")
+            if value > maximum:
+                raise ConfigError(f"{name} = {value}: this service allows at most {maximum}")
         if options.guard and search is not None and not options.num_samples:
             beam = make_safer_settings(search.with_overrides(options.widen_beam(search).search))["beam"]
             if beam > self.max_beam:
@@ -84,4 +84,4 @@ class Limits:
                 )
         num_terms = len(options.require) + len(options.forbid) + len(options.glossary)
         if num_terms > self.max_terms:
-            raise TooLong(f"{num_terms} phrases and terms: this service allows at most {self.max_terms}")
+            raise TooLongError(f"{num_terms} phrases and terms: this service allows at most {self.max_terms}")

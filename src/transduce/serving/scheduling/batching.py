@@ -11,7 +11,7 @@ from itertools import accumulate, chain, islice
 from typing import Any, Protocol, runtime_checkable
 
 from transduce.config import SearchConfig
-from transduce.errors import Draining, QueueFull, TooLong
+from transduce.errors import DrainingError, QueueFullError, TooLongError
 from transduce.kernels.device import make_single_core_executor
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling import Limits
@@ -48,7 +48,7 @@ class BatchTask(Hashable, Protocol):
         ...
 
     @property
-    def has_typical_speed(self) -> bool:
+    def should_measure_speed(self) -> bool:
         """Whether its speed in tokens per second is used to estimate the time of other tasks."""
         ...
 
@@ -213,7 +213,7 @@ class Batcher:
         self._workers = [asyncio.create_task(self._run_worker(self._threads)) for _ in range(num_workers)]
 
     async def stop(self) -> None:
-        """Stop; unfinished jobs raise `Draining`."""
+        """Stop; unfinished jobs raise `DrainingError`."""
         self._is_stopped = True
         for worker in self._workers:
             worker.cancel()
@@ -232,9 +232,9 @@ class Batcher:
             payloads: each with its number of tokens.
 
         Raises:
-            QueueFull: the queue is full.
-            TooLong: the payloads exceed the capacity of the queue.
-            Draining: the batcher was stopped.
+            QueueFullError: the queue is full.
+            TooLongError: the payloads exceed the capacity of the queue.
+            DrainingError: the batcher was stopped.
             Exception: the first error that computing a payload raised.
         """
         if not payloads:
@@ -243,7 +243,9 @@ class Batcher:
             raise _make_draining_error()
         num_tokens, limit = sum(num_tokens for _, num_tokens in payloads), self._limits.max_queue_tokens
         if num_tokens > limit // 2:
-            raise TooLong(f"{num_tokens:,} tokens: this service accepts at most {limit // 2:,} per request; split it")
+            raise TooLongError(
+                f"{num_tokens:,} tokens: this service accepts at most {limit // 2:,} per request; split it"
+            )
         if num_tokens > (limit - self._queue.num_tokens) // 2:
             raise self.make_queue_full_error()
         job = Job(task, payloads, asyncio.get_running_loop().time())
@@ -255,13 +257,13 @@ class Batcher:
         finally:
             self._queue.discard(job)
 
-    def make_queue_full_error(self) -> QueueFull:
+    def make_queue_full_error(self) -> QueueFullError:
         """Make the error for a request for which the queue is full, with the estimated time until the queue is
         empty.
         """
         seconds = math.ceil(self._queue.num_tokens / self._tokens_per_second)
         seconds = min(max(seconds, 1), MAX_RETRY_SECONDS)
-        return QueueFull(f"the queue is full: retry in {seconds} s", seconds)
+        return QueueFullError(f"the queue is full: retry in {seconds} s", seconds)
 
     async def _run_worker(self, threads: ThreadPoolExecutor) -> None:
         while True:
@@ -312,7 +314,7 @@ class Batcher:
             item.set_result(result)
         seconds = max(loop.time() - started, 1e-6)
         self._metrics.record_batch_end(seconds, sum(isinstance(result, Exception) for result in results))
-        if not task.has_typical_speed:
+        if not task.should_measure_speed:
             return
         num_tokens = sum(lengths)
         speed = num_tokens * len(self._workers) / seconds
@@ -354,5 +356,5 @@ def _count_padding(lengths: Sequence[int]) -> int:
     return sum(len(batch) * max(lengths[index] for index in batch) for batch in batches) - sum(lengths)
 
 
-def _make_draining_error() -> Draining:
-    return Draining("the service is stopping and did not finish the request: retry")
+def _make_draining_error() -> DrainingError:
+    return DrainingError("the service is stopping and did not finish the request: retry")

@@ -82,10 +82,10 @@ def relative_step(config: RunConfig) -> float:
 SAME_LANGUAGE = 0.5
 """`similarity` from which two texts count as one language."""
 
-LARGEST_STEP = 0.1
+MAX_RELATIVE_STEP = 0.1
 """`relative_step` from which the learning rate is too high: three times the highest of all presets."""
 
-MOST_DROPOUT = 0.5
+MAX_DROPOUT = 0.5
 """Dropout above which most of every sub-layer's output is dropped."""
 
 USUAL_STEP = 0.02
@@ -150,7 +150,7 @@ def _is_swapped(run: RunHistory) -> bool:
 def find_high_rate(run: RunHistory) -> str | None:
     """Find a learning rate with which every update changes a large part of the weights."""
     step, training = relative_step(run.config), run.config.training
-    if step < LARGEST_STEP:
+    if step < MAX_RELATIVE_STEP:
         return None
     d_model = run.config.model.d_model
     rate = peak_rate(training, d_model)
@@ -169,7 +169,7 @@ def find_high_rate(run: RunHistory) -> str | None:
 def find_strong_dropout(run: RunHistory) -> str | None:
     """Find dropout that leaves less than half of a layer's output."""
     dropout = run.config.model.dropout
-    if dropout <= MOST_DROPOUT:
+    if dropout <= MAX_DROPOUT:
         return None
     return (
         f"model.dropout = {dropout:g} is too strong: {dropout:.0%} of each layer's output is dropped, and the network "
@@ -180,7 +180,7 @@ def find_strong_dropout(run: RunHistory) -> str | None:
 NUM_MEASUREMENTS = 4
 """Number of consecutive measurements that must agree for a finding."""
 
-FEWEST_UPDATES = 400
+MIN_UPDATES = 400
 """Update before which no check reports that a model has failed to learn. Checks also wait for a longer warm-up, up to a
 tenth of the run."""
 
@@ -199,7 +199,7 @@ UNIFORM = 0.999
 SHARP_ENTROPY_THRESHOLD = 0.95
 """Entropy below which a head no longer counts as uniform."""
 
-FEWEST_PAIRS = 8
+MIN_PAIRS = 8
 """Minimum number of pairs of a sample for finding that a model ignores the source."""
 
 SIGNIFICANCE_SIGMAS = 3.0
@@ -244,7 +244,7 @@ def find_end_of_unigram_loss(run: RunHistory) -> str | None:
 
 def find_ignored_source(run: RunHistory) -> str | None:
     """Find a model that has learned the target language, but ignores the source."""
-    if not _should_use_source(run) or run.source_uses[-1]["num_pairs"] < FEWEST_PAIRS:
+    if not _should_use_source(run) or run.source_uses[-1]["num_pairs"] < MIN_PAIRS:
         return None
     recent = run.source_uses[-NUM_MEASUREMENTS:]
     longer = run.source_uses[-2 * NUM_MEASUREMENTS :]
@@ -318,8 +318,8 @@ def find_end_of_rising_loss(run: RunHistory) -> str | None:
 
 def _is_early(run: RunHistory) -> bool:
     training = run.config.training
-    fewest = max(FEWEST_UPDATES, min(training.warmup, training.updates // 10))
-    return len(run.source_uses) < NUM_MEASUREMENTS or run.source_uses[-1]["update"] < fewest
+    min_updates = max(MIN_UPDATES, min(training.warmup, training.updates // 10))
+    return len(run.source_uses) < NUM_MEASUREMENTS or run.source_uses[-1]["update"] < min_updates
 
 
 def _should_use_source(run: RunHistory) -> bool:
@@ -354,7 +354,7 @@ def _cause_of_no_learning(run: RunHistory) -> str:
     if model.dropout >= STRONG_DROPOUT:
         return f"the most likely cause is model.dropout = {model.dropout:g}: set it to 0.1, or at most 0.3"
     falls = run.source_uses[-NUM_MEASUREMENTS]["loss"] - run.source_uses[-1]["loss"] > FALLING
-    if falls and relative_step(run.config) < LARGEST_STEP:
+    if falls and relative_step(run.config) < MAX_RELATIVE_STEP:
         return "it still falls, but slowly: raise training.learning_rate, or shorten training.warmup"
     post = ', or model.norm_order = "pre"' if model.norm_order == "post" else ""
     rate = run.training[-1]["learning_rate"] if run.training else 0.0
@@ -365,7 +365,7 @@ def _cause_of_ignorance(run: RunHistory) -> str:
     model = run.config.model
     if model.dropout >= STRONG_DROPOUT:
         return f"The most likely cause is model.dropout = {model.dropout:g}: set it to 0.1, or at most 0.3"
-    if relative_step(run.config) >= LARGEST_STEP:
+    if relative_step(run.config) >= MAX_RELATIVE_STEP:
         return f"The most likely cause is the learning rate: {_lower_rate(run)}"
     if model.norm_order == "post":
         return (
@@ -499,12 +499,12 @@ def find_end_of_overfitting(run: RunHistory) -> str | None:
     return f"the validation after update {run.validations[-1]['update']:,} is the best so far"
 
 
-def _lasting_share(run: RunHistory, name: str, least: float) -> float | None:
-    """A figure of the last validation, if it is at least `least` in the last two and the early phase of training is
+def _lasting_share(run: RunHistory, name: str, min_value: float) -> float | None:
+    """A figure of the last validation, if it is at least `min_value` in the last two and the early phase of training is
     over: by the accuracy, or in the second half of the run when the loss hardly falls.
     """
     last = run.validations[-2:]
-    if len(last) < 2 or any(line.get(name, 0.0) < least for line in last):
+    if len(last) < 2 or any(line.get(name, 0.0) < min_value for line in last):
         return None
     has_learned = all(line.get("accuracy", 0.0) >= LEARNING for line in last)
     is_late = run.share_done(last[-1]) >= 0.5

@@ -20,18 +20,18 @@ from transduce.training.updater import autocast
 BLOCK = 1000
 """Neighbouring training pairs that are measured together."""
 
-MOST_BLOCKS = 20
+MAX_BLOCKS = 20
 
 COUNTED_TOKENS = 200
 """Number of the most frequent tokens of each side whose co-occurrence is counted."""
 
-FEWEST_SENTENCES = 5
+MIN_SENTENCES = 5
 """Minimum number of sentences of a block with a token, and without it, for the token to count."""
 
-LEAST_IN_COMMON = 0.1
+MIN_IN_COMMON = 0.1
 """Overlap of the trigram distributions of sentences of one text with its others; lower in tiny texts."""
 
-MOST_SENTENCES = 500
+MAX_SENTENCES = 500
 """Sentences of the validation text that are compared with the training text."""
 
 
@@ -62,16 +62,16 @@ class TextFigures:
 UNRELATED = 1.3
 """`pair_association` below which the pairs of a block are unrelated; of translations it is 2 or more."""
 
-FEWEST_PAIRS = 200
+MIN_PAIRS = 200
 """Minimum number of pairs of a block whose `pair_association` is measured."""
 
 
 def measure_text(prepared: PreparedData) -> TextFigures:
-    """Measure a run's text, in at most `MOST_BLOCKS` blocks of it; takes about a second."""
+    """Measure a run's text, in at most `MAX_BLOCKS` blocks of it; takes about a second."""
     blocks = _choose_blocks(len(prepared.train))
     pairs = [[prepared.train.pair(index) for index in block] for block in blocks]
     sources, targets = ([[pair[side].tolist() for pair in block] for block in pairs] for side in (0, 1))
-    is_measured = len(blocks[0]) >= FEWEST_PAIRS
+    is_measured = len(blocks[0]) >= MIN_PAIRS
     found = [pair_association(*sides) for sides in zip(sources, targets, strict=True)] if is_measured else []
     unrelated = [
         block.start
@@ -96,7 +96,7 @@ def _similarities(
         [prepared.tokenizer.decode(sentence) for block in side for sentence in block[some]]
         for side in (sources, targets)
     ]
-    validation = [list(side[:MOST_SENTENCES]) for side in zip(*prepared.validation, strict=True)]
+    validation = [list(side[:MAX_SENTENCES]) for side in zip(*prepared.validation, strict=True)]
     return {
         "source_similarity": similarity(validation[0], training[0]),
         "target_similarity": similarity(validation[1], training[1]),
@@ -108,7 +108,7 @@ def _choose_blocks(num_pairs: int) -> list[range]:
     """Blocks of `BLOCK` neighbouring pairs, spread evenly; one block of all pairs where there are fewer."""
     if num_pairs <= BLOCK:
         return [range(num_pairs)]
-    starts = np.linspace(0, num_pairs - BLOCK, min(MOST_BLOCKS, num_pairs // BLOCK)).astype(int)
+    starts = np.linspace(0, num_pairs - BLOCK, min(MAX_BLOCKS, num_pairs // BLOCK)).astype(int)
     return [range(start, start + BLOCK) for start in starts]
 
 
@@ -143,8 +143,8 @@ def neighbours_association(sources: Sequence[Sequence[int]], targets: Sequence[S
 def _make_presence_matrix(sentences: Sequence[Sequence[int]]) -> Float[np.ndarray, "sentences tokens"]:
     """Presence of the most frequent tokens in sentences, normalised to mean 0 and variance 1 in every column."""
     counts = Counter(token for sentence in sentences for token in set(sentence))
-    most = len(sentences) - FEWEST_SENTENCES
-    chosen = [token for token, count in counts.most_common() if FEWEST_SENTENCES <= count <= most][:COUNTED_TOKENS]
+    max_count = len(sentences) - MIN_SENTENCES
+    chosen = [token for token, count in counts.most_common() if MIN_SENTENCES <= count <= max_count][:COUNTED_TOKENS]
     columns = {token: column for column, token in enumerate(chosen)}
     presence = np.zeros((len(sentences), len(chosen)), np.float32)
     for row, sentence in enumerate(sentences):
@@ -164,7 +164,7 @@ def similarity(texts: Sequence[str], others: Sequence[str]) -> float:
     held_out, rest = others[::step], [text for index, text in enumerate(others) if index % step]
     known = trigrams(rest)
     expected = _compute_overlap(trigrams(held_out), known)
-    return _compute_overlap(trigrams(texts), known) / expected if expected > LEAST_IN_COMMON else 1.0
+    return _compute_overlap(trigrams(texts), known) / expected if expected > MIN_IN_COMMON else 1.0
 
 
 def trigrams(texts: Sequence[str]) -> Counter[str]:
@@ -184,9 +184,9 @@ def _compute_overlap(counts: Counter[str], others: Counter[str]) -> float:
     return sum(min(count / total, others[key] / other_total) for key, count in counts.items())
 
 
-MOST_PAIRS = 64
+MAX_PAIRS = 64
 
-MOST_TOKENS = 1000
+MAX_TOKENS = 1000
 """Maximum number of tokens on either side of the sample, so that a measurement takes less than an update."""
 
 TOKENS_AT_A_TIME = 256
@@ -219,13 +219,13 @@ class SourceProbe:
     """Measures the use of the source on a small sample of the validation text `pairs`, which is fixed."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, dtype: torch.dtype) -> None:
-        step = max(1, len(pairs) // MOST_PAIRS)
-        source_texts, target_texts = zip(*pairs[::step][:MOST_PAIRS], strict=True)
+        step = max(1, len(pairs) // MAX_PAIRS)
+        source_texts, target_texts = zip(*pairs[::step][:MAX_PAIRS], strict=True)
         sources = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(source_texts)]
         targets = [tokenizer.as_target(ids) for ids in tokenizer.encode_targets(target_texts)]
         both = list(zip(sources, targets, strict=True))
         ends = accumulate(max(map(len, pair)) for pair in both)
-        chosen = [pair for pair, end in zip(both, ends, strict=True) if end <= MOST_TOKENS] or both[:1]
+        chosen = [pair for pair, end in zip(both, ends, strict=True) if end <= MAX_TOKENS] or both[:1]
         # In the order of their lengths, so that the source of the next pair differs in its words and not its length.
         chosen.sort(key=lambda pair: (len(pair[0]), len(pair[1])))
         sources, targets = map(list, zip(*chosen, strict=True))
@@ -280,7 +280,7 @@ def attention_entropies(model: Transformer, batch: Batch) -> Tensor:
     counted = batch.target_mask.cpu() & (lengths > 1)[:, None]
     if not counted.any():
         return torch.ones(1)
-    most = lengths.clamp(min=2).log()[:, None, None]
+    max_entropy = lengths.clamp(min=2).log()[:, None, None]
     layers = cross_attention_weights(model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
-    entropies = [torch.special.entr(weights.float().cpu()).sum(dim=-1) / most for weights in layers]
+    entropies = [torch.special.entr(weights.float().cpu()).sum(dim=-1) / max_entropy for weights in layers]
     return torch.cat([entropy.transpose(1, 2)[counted].mean(dim=0) for entropy in entropies])

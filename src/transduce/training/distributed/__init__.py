@@ -22,10 +22,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from transduce.bundle import load_tensors, model_tensors
 from transduce.data import Batch
-from transduce.errors import ConfigError, EndedElsewhere, Interrupted, TrainingError
+from transduce.errors import ConfigError, OtherRankEndedError, TrainingError, TrainingInterruptedError
 from transduce.model import Transformer
 
-LONGEST_WAIT = timedelta(days=1)
+MAX_WAIT = timedelta(days=1)
 """Timeout for another rank, which may have a corpus to prepare or a long text to translate."""
 
 Result = TypeVar("Result")
@@ -140,7 +140,7 @@ def connect_ranks() -> Iterator[Ranks]:
 
     Raises:
         ConfigError: torchrun is configured such that workers restarted on one of several machines cannot rendezvous.
-        EndedElsewhere: another rank has ended first.
+        OtherRankEndedError: another rank has ended first.
         TrainingError: another rank was killed.
     """
     if dist.is_initialized():
@@ -154,7 +154,7 @@ def connect_ranks() -> Iterator[Ranks]:
     import_module("torch.distributed.nn")
     store, rank, size = _find_other_ranks()
     try:
-        dist.init_process_group(choose_backend(), store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+        dist.init_process_group(choose_backend(), store=store, rank=rank, world_size=size, timeout=MAX_WAIT)
         yield Ranks(rank, size, os.getppid())
     except BaseException as error:
         try:
@@ -163,10 +163,10 @@ def connect_ranks() -> Iterator[Ranks]:
             is_first_to_end = rank == 0
         # NCCL would wait for ranks that are still at work; a requested end is known to all.
         uses_nccl = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        if dist.is_initialized() and (isinstance(error, Interrupted) or not uses_nccl):
+        if dist.is_initialized() and (isinstance(error, TrainingInterruptedError) or not uses_nccl):
             dist.destroy_process_group()
         if not is_first_to_end:
-            raise EndedElsewhere from error
+            raise OtherRankEndedError from error
         if _is_lost_connection(error):
             raise TrainingError(
                 f"rank {rank} has lost another rank, which exited without an error message; the same command resumes "
@@ -193,12 +193,12 @@ def _find_other_ranks() -> tuple[Store, int, int]:
     is_kept = os.environ["TORCHELASTIC_USE_AGENT_STORE"] == str(True)
     if is_kept and can_restart() and os.environ["GROUP_WORLD_SIZE"] != "1":
         if os.environ["RANK"] != "0":
-            raise EndedElsewhere
+            raise OtherRankEndedError
         raise ConfigError(
             "on several machines, torchrun --max-restarts needs --rdzv-backend=c10d and in its environment "
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: otherwise restarted workers cannot rendezvous"
         )
-    store, rank, size = next(rendezvous("env://", timeout=LONGEST_WAIT))
+    store, rank, size = next(rendezvous("env://", timeout=MAX_WAIT))
     if is_kept:
         # The store outlives the processes, and restarted ones would find the addresses of those that failed. Each
         # machine counts restarts separately: hence the error above.

@@ -92,21 +92,19 @@ def load_epoch_store(
     return ranks.call_first_rank_first(make) if text.bpe_dropout else make()
 
 
-def split_into_sequential_micro_batches(
-    batches: Sequence[Batch], most_tokens: int, ranks: Ranks = ALONE
-) -> list[Batch]:
-    """Split `batches` into micro-batches of at most `most_tokens` per side, to be computed one after the other.
+def split_into_sequential_micro_batches(batches: Sequence[Batch], max_tokens: int, ranks: Ranks = ALONE) -> list[Batch]:
+    """Split `batches` into micro-batches of at most `max_tokens` per side, to be computed one after the other.
 
     Their number is the same on every rank: one that has fewer than another repeats its last, with its loss masked.
     """
-    parts = [part for batch in batches for part in batch.split_by_tokens(most_tokens)]
+    parts = [part for batch in batches for part in batch.split_by_tokens(max_tokens)]
     return parts + [parts[-1].mask_loss()] * (ranks.max(len(parts)) - len(parts))
 
 
-LEAST_TOKENS = 300
+MIN_TOKENS = 300
 """Minimum number of tokens on either side of a parallel micro-batch; smaller ones were not measured."""
 
-MOST_PARALLEL_MICRO_BATCHES = 8
+MAX_PARALLEL_MICRO_BATCHES = 8
 """Maximum number of parallel micro-batches of a batch: each has its own gradient, as large as the model. With more
 threads than that, all of them share the operations of one batch."""
 
@@ -122,9 +120,9 @@ def choose_parallel_micro_batches(config: RunConfig, device: torch.device, ranks
     many, on other devices than a CPU, with several ranks, with batch normalisation, whose statistics are those of a
     whole batch, and on other systems than Linux.
     """
-    count = min(torch.get_num_threads(), config.training.batch_tokens // LEAST_TOKENS)
+    count = min(torch.get_num_threads(), config.training.batch_tokens // MIN_TOKENS)
     has_one_device = can_fork() and device.type == "cpu" and ranks.size == 1
-    divides = has_one_device and config.model.normalization == "layer" and 1 < count <= MOST_PARALLEL_MICRO_BATCHES
+    divides = has_one_device and config.model.normalization == "layer" and 1 < count <= MAX_PARALLEL_MICRO_BATCHES
     return count if divides else 1
 
 
@@ -152,13 +150,13 @@ class MicroBatchProcesses:
     Args:
         model: its parameters are moved to memory that the processes share.
         gradient: computes the gradient of a micro-batch, in every process.
-        most: number of processes, this one included.
+        max_processes: number of processes, this one included.
     """
 
-    def __init__(self, model: nn.Module, gradient: Gradient, most: int) -> None:
+    def __init__(self, model: nn.Module, gradient: Gradient, max_processes: int) -> None:
         self._parameters = list(model.parameters())
         self._gradient = gradient
-        self._most = most if can_fork() else 1
+        self._max_processes = max_processes if can_fork() else 1
         self._others: list[_Process] = []
         self._is_shared = False
         weakref.finalize(self, _end_all, self._others)
@@ -181,7 +179,7 @@ class MicroBatchProcesses:
         """
         sums = torch.zeros(3, dtype=torch.float64)
         try:
-            self._start(min(len(tasks), self._most) - 1)
+            self._start(min(len(tasks), self._max_processes) - 1)
             step = 1 + len(self._others)
             for first in range(0, len(tasks), step):
                 sums += self._sum_at_a_time(tasks[first : first + step], num_tokens)

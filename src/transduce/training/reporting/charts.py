@@ -15,8 +15,8 @@ Item = TypeVar("Item")
 
 WIDTH, HEIGHT = 480, 260
 LEFT, RIGHT, TOP, BOTTOM = 54, 16, 54, 40
-MOST_MARKERS = 60
-MOST_POINTS = 120
+MAX_MARKERS = 60
+MAX_POINTS = 120
 """Maximum number of points of a curve; of a longer one, means and ranges are shown."""
 
 CLASSES = ("one", "two", "three")
@@ -76,7 +76,7 @@ def draw_line_chart(title: str, series: Sequence[Series], x_label: str, y_label:
     for one, style in zip(shown, CLASSES, strict=False):
         ends = [(x, low, high) for (x, _), (low, high) in zip(one.points, one.band, strict=False)]
         band = path([(x, high) for x, _, high in ends] + [(x, low) for x, low, _ in reversed(ends)])
-        marked = one.points if len(one.points) <= MOST_MARKERS else one.points[-1:]
+        marked = one.points if len(one.points) <= MAX_MARKERS else one.points[-1:]
         texts = [f"{one.name} at {x:,.0f}: {_number(y)}" for x, y in marked]
         markers = [(across.place(x), up.place(y), text) for (x, y), text in zip(marked, texts, strict=True)]
         lines.append((style, band, path(one.points), markers))
@@ -173,11 +173,11 @@ def _number(value: float) -> str:
 TEMPLATES.filters["number"] = _number
 
 
-def sample_evenly(items: Sequence[Item], most: int) -> list[Item]:
-    """At most `most` of the items, evenly spread; the first and the last are among them."""
-    if len(items) <= most:
+def sample_evenly(items: Sequence[Item], max_count: int) -> list[Item]:
+    """At most `max_count` of the items, evenly spread; the first and the last are among them."""
+    if len(items) <= max_count:
         return list(items)
-    return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
+    return [items[round(number * (len(items) - 1) / (max_count - 1))] for number in range(max_count)]
 
 
 def draw_charts(lines: Sequence[Line]) -> list[str]:
@@ -216,9 +216,9 @@ def draw_learning_curve(lines: Sequence[Line]) -> str:
     return make_standalone(draw_line_chart("BLEU on the validation text", [series], "updates", ""))
 
 
-def group_lines(lines: Sequence[Line], most: int) -> list[Sequence[Line]]:
-    """Groups of neighbouring lines, at most `most` groups."""
-    size = max(1, math.ceil(len(lines) / most))
+def group_lines(lines: Sequence[Line], max_count: int) -> list[Sequence[Line]]:
+    """Groups of neighbouring lines, at most `max_count` groups."""
+    size = max(1, math.ceil(len(lines) / max_count))
     return [lines[start : start + size] for start in range(0, len(lines), size)]
 
 
@@ -233,15 +233,15 @@ def compute_mean(key: str, group: Sequence[Line]) -> float | None:
 
 
 def _training_series(name: str, key: str, training: Sequence[Line]) -> Series:
-    groups = [(group[-1]["update"], _values(key, group)) for group in group_lines(training, MOST_POINTS)]
+    groups = [(group[-1]["update"], _values(key, group)) for group in group_lines(training, MAX_POINTS)]
     found = [(float(update), values) for update, values in groups if values]
-    band = [(min(values), max(values)) for _, values in found] if len(training) > MOST_POINTS else []
+    band = [(min(values), max(values)) for _, values in found] if len(training) > MAX_POINTS else []
     return Series(name, [(update, sum(values) / len(values)) for update, values in found], band)
 
 
 def _validation_series(name: str, key: str, validation: Sequence[Line]) -> Series:
     points = [(float(line["update"]), value) for line in validation if (value := to_finite(line.get(key))) is not None]
-    return Series(name, sample_evenly(points, MOST_POINTS))
+    return Series(name, sample_evenly(points, MAX_POINTS))
 
 
 def _score_series(metric: str, validation: Sequence[Line]) -> Series:
@@ -252,7 +252,7 @@ def _score_series(metric: str, validation: Sequence[Line]) -> Series:
         for score in line.get("scores", [])
         if score["metric"] == metric and to_finite(score["value"]) is not None
     ]
-    shown = sample_evenly(found, MOST_POINTS)
+    shown = sample_evenly(found, MAX_POINTS)
     ends = [(to_finite(score.get("low")), to_finite(score.get("high"))) for _, score in shown]
     band = [(low, high) for low, high in ends if low is not None and high is not None]
     return Series(metric, [(update, score["value"]) for update, score in shown], band if len(band) == len(ends) else [])

@@ -19,7 +19,7 @@ from transduce.training.diagnosis import CHECKS
 from transduce.training.reporting import Line, select_lines
 from transduce.training.reporting.charts import (
     FOLDER,
-    MOST_POINTS,
+    MAX_POINTS,
     TEMPLATES,
     bin_name,
     compute_mean,
@@ -43,8 +43,8 @@ TRAINING_COLUMNS = {
 }
 """Key in a line of training, heading of its column, and its format."""
 
-MOST_SENTENCES, MOST_OUTPUTS = 6, 10
-MOST_CHARACTERS = 400
+MAX_SENTENCES, MAX_OUTPUTS = 6, 10
+MAX_CHARACTERS = 400
 """Maximum number of characters of a sample's text; a longer one is cut, so that the page stays small."""
 
 
@@ -65,7 +65,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
         best=best and _describe_best(best),
         findings=_findings(lines),
         checks=", ".join(CHECKS),
-        has_means=len(select_lines(lines, "training")) > MOST_POINTS,
+        has_means=len(select_lines(lines, "training")) > MAX_POINTS,
         num_not_finite=count_not_finite(lines),
         charts=draw_charts(lines),
         validation_table=validation_table(lines),
@@ -191,11 +191,11 @@ def _samples(lines: Sequence[Line]) -> list[dict[str, Any]]:
             "reference": _cut(reference),
             "outputs": [
                 (first if first == last else f"{first} to {last}", _compare(_cut(translation), _cut(reference)))
-                for first, last, translation in sample_evenly(outputs[source, reference], MOST_OUTPUTS)
+                for first, last, translation in sample_evenly(outputs[source, reference], MAX_OUTPUTS)
             ],
         }
         # The last ones: an earlier session may have shown other sentences.
-        for source, reference in list(outputs)[-MOST_SENTENCES:]
+        for source, reference in list(outputs)[-MAX_SENTENCES:]
     ]
 
 
@@ -214,7 +214,7 @@ def _compare(translation: str, reference: str) -> list[tuple[str, bool]]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
 
 
 def _data(line: Line) -> dict[str, Any]:

@@ -151,12 +151,12 @@ def sum_by_words(
 
 def _make_membership(lines: Sequence[Words], length: int) -> Float[Tensor, "batch {length} words"]:
     """1 where a piece is part of a word; the last position, of `</s>` or padding, is part of none."""
-    most = max(1, *(len(line.words) for line in lines))
-    word = torch.full((len(lines), length), most)
+    max_words = max(1, *(len(line.words) for line in lines))
+    word = torch.full((len(lines), length), max_words)
     for row, line in zip(word, lines, strict=True):
         numbers = [number for number, pieces in enumerate(line.pieces) for _ in pieces]
         row[: len(numbers)] = torch.tensor(numbers)
-    return F.one_hot(word, most + 1)[..., :most].float()
+    return F.one_hot(word, max_words + 1)[..., :max_words].float()
 
 
 def align_stream(decoder: ForcedDecoder, pairs: Iterable[Pair], head: AlignmentHead) -> Iterator[Alignment]:
@@ -344,7 +344,7 @@ NUM_PAIRS = 1000
 Gain = Float[np.ndarray, "_ _"]
 """The gain of each possible link of a pair: [source words, target words], which differ from pair to pair."""
 
-LEAST_PROBABILITY = 1e-3
+MIN_PROBABILITY = 1e-3
 """The minimum probability of a link: lower values carry no information, and would outweigh correct links."""
 
 
@@ -435,8 +435,8 @@ def _make_lexical_gains(sources: Sequence[Words], targets: Sequence[Words]) -> l
     forward = LexicalModel.fit(pairs)
     backward = LexicalModel.fit([(target, source) for source, target in pairs])
     return [
-        np.log(np.maximum(forward.table(source, target), LEAST_PROBABILITY))
-        + np.log(np.maximum(backward.table(target, source).T, LEAST_PROBABILITY))
+        np.log(np.maximum(forward.table(source, target), MIN_PROBABILITY))
+        + np.log(np.maximum(backward.table(target, source).T, MIN_PROBABILITY))
         for source, target in pairs
     ]
 

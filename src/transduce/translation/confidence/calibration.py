@@ -58,7 +58,7 @@ class Confidence:
 
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-_LONGEST_CHARACTER = 4
+_MAX_CHARACTER_BYTES = 4
 """Maximum number of bytes of a character in UTF-8."""
 
 
@@ -89,7 +89,7 @@ def _spell_pieces(pieces: Sequence[str]) -> Iterator[tuple[Sequence[int], str]]:
     begin = 0
     while begin < len(shown):
         first = pieces[shown[begin]]
-        ahead = (_BYTE.fullmatch(pieces[number]) for number in shown[begin : begin + _LONGEST_CHARACTER])
+        ahead = (_BYTE.fullmatch(pieces[number]) for number in shown[begin : begin + _MAX_CHARACTER_BYTES])
         spelled = bytes(int(byte[1], 16) for byte in takewhile(bool, ahead) if byte)
         if spelled:
             text, size = _read_character(spelled)

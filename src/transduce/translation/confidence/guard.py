@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-FEWEST_ROUNDS = {"1": 12, "2": 6, "3": 4, "4,15": 3, "16,200": 2}
+MIN_ROUNDS = {"1": 12, "2": 6, "3": 4, "4,15": 3, "16,200": 2}
 """Minimum number of consecutive occurrences that count as a repetition, by length of the repeated string in
 characters: a number, or "from,to". "Zoooom" and "hand in hand in hand" do not count.
 Multi30k has at most 13 characters, spaces included, twice in a row."""
@@ -28,7 +28,7 @@ Multi30k has at most 13 characters, spaces included, twice in a row."""
 COPIED_SHARE = 0.7
 """Share of the source's words in the translation from which it counts as copied; of Multi30k's, at most 0.67."""
 
-FEWEST_WORDS = 4
+MIN_WORDS = 4
 """Minimum number of words of a source that can count as copied; a shorter one may be a name."""
 
 SPELLED_OUT = 12
@@ -51,7 +51,7 @@ _WIDE = re.compile(r"[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U0002
 _REPEATED = re.compile(
     "|".join(
         rf"(.{{{period}}}?)\{group}{{{rounds - 1},}}"
-        for group, (period, rounds) in enumerate(FEWEST_ROUNDS.items(), start=1)
+        for group, (period, rounds) in enumerate(MIN_ROUNDS.items(), start=1)
     ),
     re.DOTALL,
 )
@@ -67,11 +67,11 @@ def repetition(source: str, translation: str) -> bool:
 def copied_source(source: str, translation: str) -> bool:
     """Whether the translation has most of the source's words; for translations between two languages.
 
-    Numbers do not count, nor does a source of less than `FEWEST_WORDS` words, which may be a name.
+    Numbers do not count, nor does a source of less than `MIN_WORDS` words, which may be a name.
     """
     words = Counter(word for word in _split_words(source) if not word.isdecimal())
     copied = words & Counter(_split_words(translation))
-    return words.total() >= FEWEST_WORDS and copied.total() >= COPIED_SHARE * words.total()
+    return words.total() >= MIN_WORDS and copied.total() >= COPIED_SHARE * words.total()
 
 
 def empty(source: str, translation: str) -> bool:

@@ -22,12 +22,12 @@ from transduce.model import Transformer
 from transduce.search import Hypothesis
 from transduce.text import Tokenizer
 from transduce.translation.engines.engine import batch_by_length
-from transduce.translation.engines.inference_model import evaluation_mode
+from transduce.translation.engines.networks import evaluation_mode
 from transduce.translation.options import DescribedFields, Token
 
 Pair = tuple[str, str]
 
-MOST_LOGITS = 2**26
+MAX_LOGITS = 2**26
 """Maximum number of logits of a batch, padding included: 0.25 GB, and as much again for their softmax."""
 
 _PAIRS_AT_A_TIME = 2048
@@ -61,7 +61,7 @@ class ForcedDecoder:
         """Whether the model reads both texts, given in ids without `</s>`, as a whole. Attention over thousands of
         positions would take gigabytes.
         """
-        return max(len(source_ids), len(target_ids)) <= min(self.search.max_pieces, self.model.longest - 1)
+        return max(len(source_ids), len(target_ids)) <= min(self.search.max_pieces, self.model.max_length - 1)
 
     @contextmanager
     def batches(
@@ -77,10 +77,10 @@ class ForcedDecoder:
         """
         for line, sides in enumerate(zip(sources, targets, strict=True), start=first_line):
             for name, ids in zip(("source", "target"), sides, strict=True):
-                if len(ids) > self.model.longest:
+                if len(ids) > self.model.max_length:
                     raise UserError(
                         f"line {line}: the {name} has {len(ids)} tokens, </s> included; this model has learned "
-                        f"positions up to {self.model.longest} (model.max_positions): split the pair or delete it"
+                        f"positions up to {self.model.max_length} (model.max_positions): split the pair or delete it"
                     )
         with evaluation_mode([self.model]), torch.inference_mode():
             yield self._batches(sources, targets)
@@ -89,11 +89,11 @@ class ForcedDecoder:
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> Iterator[tuple[list[int], Batch]]:
         device = next(self.model.parameters()).device
-        most_tokens = min(self.search.batch_tokens, MOST_LOGITS // self.model.config.vocabulary)
+        max_tokens = min(self.search.batch_tokens, MAX_LOGITS // self.model.config.vocabulary)
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
-        for indices in batch_by_length(lengths, most_tokens):
+        for indices in batch_by_length(lengths, max_tokens):
             ids = [sources[index] for index in indices], [targets[index] for index in indices]
-            batch, limits = Batch.from_ids(*ids, self.tokenizer.pad_id), (self.tokenizer.pad_id, self.model.longest)
+            batch, limits = Batch.from_ids(*ids, self.tokenizer.pad_id), (self.tokenizer.pad_id, self.model.max_length)
             source = pad_to_whole_rows(batch.source_ids, batch.source_mask, *limits)
             target = pad_to_whole_rows(batch.target_ids, batch.target_mask, *limits)
             yield indices, Batch(*source, *target).to(device)

@@ -216,14 +216,14 @@ def _find_too_long(constraints: Constraints, phrases: Sequence[_Phrase], search:
             f"prefix and require: have {constraints.num_tokens} tokens together, but may have at most "
             f"{search.max_pieces}, as many as the model reads at once; shorten them"
         )
-    elif 0 < search.max_length <= (least := _count_fewest_tokens(constraints)):
+    elif 0 < search.max_length <= (min_tokens := _count_min_tokens(constraints)):
         yield (
-            f"prefix and require: take {least} tokens together, but max_length = {search.max_length} allows "
+            f"prefix and require: take {min_tokens} tokens together, but max_length = {search.max_length} allows "
             f"{search.max_length - 1} and the end; shorten them, or raise max_length"
         )
 
 
-def _count_fewest_tokens(constraints: Constraints) -> int:
+def _count_min_tokens(constraints: Constraints) -> int:
     """Minimum number of tokens that the constraints require, assuming maximal overlap between phrases."""
     phrases = [constraints.prefix, *constraints.required]
     shared = (
@@ -238,8 +238,8 @@ def _count_shared(before: Ids, ids: Ids) -> int:
     """Number of tokens of `ids` that may overlap with `before`: all if `ids` is part of it, else its first ones."""
     if len(ids) < len(before) and _count(ids, before):
         return len(ids)
-    most = min(len(ids), len(before)) - (ids == before)
-    return next((length for length in range(most, 0, -1) if before[-length:] == ids[:length]), 0)
+    max_shared = min(len(ids), len(before)) - (ids == before)
+    return next((length for length in range(max_shared, 0, -1) if before[-length:] == ids[:length]), 0)
 
 
 def _count(phrase: Ids, ids: Ids) -> int:

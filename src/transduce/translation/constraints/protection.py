@@ -44,7 +44,7 @@ class ConstrainedText:
     terms: tuple[str, ...] = ()
 
 
-class Place(NamedTuple):
+class TextRange(NamedTuple):
     """The characters of a sentence from `start` up to, but without, `end`."""
 
     start: int
@@ -54,7 +54,7 @@ class Place(NamedTuple):
 class ProtectedItem(NamedTuple):
     """A span or term that is kept: the translation contains `text` for the characters at `place` of the source."""
 
-    place: Place
+    place: TextRange
     text: str
     kind: Kind | Literal["term"]
 
@@ -78,18 +78,23 @@ class ProtectedSentence:
         self._times = {item.text: copy.count(item.text) for item in self.kept if item.kind not in {"term", "number"}}
         # Minimum occurrences of a term are counted in kept items only, the maximum in the whole source copy.
         together = "\n".join(item.text for item in self.kept)
-        self._most = {item.text: count_whole(copy, item.text) for item in self.kept if item.kind == "term"}
-        self._least = {target: min(count_whole(together, target), most) for target, most in self._most.items()}
+        self._max_counts = {item.text: count_whole(copy, item.text) for item in self.kept if item.kind == "term"}
+        self._min_counts = {
+            target: min(count_whole(together, target), max_count) for target, max_count in self._max_counts.items()
+        }
 
     def passes(self, text: str) -> bool:
         """Whether a translation keeps every span and has the target of every term."""
         return (
             all(text.count(span) == times for span, times in self._times.items())
-            and all(self._least[target] <= count_whole(text, target) <= most for target, most in self._most.items())
+            and all(
+                self._min_counts[target] <= count_whole(text, target) <= max_count
+                for target, max_count in self._max_counts.items()
+            )
             and self._spans.passes(text)
         )
 
-    def has_words(self, place: Place) -> bool:
+    def has_words(self, place: TextRange) -> bool:
         """Whether a place has a letter or digit outside of spans and terms."""
         return any(self.text[index].isalnum() and not self._is_kept[index] for index in range(*place))
 
@@ -97,15 +102,15 @@ class ProtectedSentence:
         """The source sentence with its terms replaced."""
         return ProtectedTranslation(self.copy, "copied", (), num_parts, is_given_up=self.has_words(self.body))
 
-    def find_kept(self, place: Place) -> list[ProtectedItem]:
+    def find_kept(self, place: TextRange) -> list[ProtectedItem]:
         """The protected items of a part of the sentence, at their places in that part."""
         first, last = (bisect_left(self.kept, index, key=lambda kept: kept.place.start) for index in place)
         return [
-            item._replace(place=Place(item.place.start - place.start, item.place.end - place.start))
+            item._replace(place=TextRange(item.place.start - place.start, item.place.end - place.start))
             for item in self.kept[first:last]
         ]
 
-    def make_request(self, place: Place) -> ConstrainedText:
+    def make_request(self, place: TextRange) -> ConstrainedText:
         """The request to the search for a part of the sentence."""
         kept = self.find_kept(place)
         spans = tuple(ProtectedSpan(*item.place, item.kind) for item in kept if item.kind != "term")
@@ -125,14 +130,14 @@ class ProtectedSentence:
                 return closer if self.passes(closer) else text, proposal
         return None
 
-    def find_parts(self) -> list[Place]:
+    def find_parts(self) -> list[TextRange]:
         """Parts that can be translated separately: first the text between spans, then between spans and terms."""
         spans = [kept for kept in self.kept if kept.kind != "term"]
         places = dict.fromkeys([*self._find_gaps(spans), *self._find_gaps(self.kept)])
         return [place for place in places if place != self.body and self.has_words(place)]
 
     def assemble_parts(
-        self, translations: Mapping[Place, Sequence[Translation]]
+        self, translations: Mapping[TextRange, Sequence[Translation]]
     ) -> tuple[str, list[Translation]] | None:
         """The sentence with as many parts translated as pass, and the translations used; None if no part passes."""
         searched = {
@@ -148,8 +153,8 @@ class ProtectedSentence:
         return replace_places(self.text, pieces), used
 
     def _fill_parts(
-        self, pieces: dict[Place, str], parts: Sequence[Place], texts: Mapping[Place, Sequence[str]]
-    ) -> dict[Place, str]:
+        self, pieces: dict[TextRange, str], parts: Sequence[TextRange], texts: Mapping[TextRange, Sequence[str]]
+    ) -> dict[TextRange, str]:
         """Add translations of `parts` to `pieces` as long as the sentence passes.
 
         All at once if possible, else each half separately, as a sentence may have thousands of parts. A part within
@@ -164,17 +169,17 @@ class ProtectedSentence:
         trials = (pieces | {part: text} for part in parts for text in texts[part])
         return next((trial for trial in trials if self.passes(replace_places(self.text, trial))), pieces)
 
-    def _find_gaps(self, dividing: Sequence[ProtectedItem]) -> list[Place]:
+    def _find_gaps(self, dividing: Sequence[ProtectedItem]) -> list[TextRange]:
         """The gaps between spans in the body, without signs beside the spans: no translation can drop or move those."""
         inside = [kept.place for kept in dividing if self.body.start <= kept.place.start < self.body.end]
         starts = [self.body.start, *(place.end for place in inside)]
         ends = [*(place.start for place in inside), self.body.end]
         places = []
-        for gap in map(Place, starts, ends):
+        for gap in map(TextRange, starts, ends):
             indices = range(*gap)
             start = next((index for index in indices if self._is_edge(index, gap.start > self.body.start)), gap.end)
             end = next((index + 1 for index in indices[::-1] if self._is_edge(index, gap.end < self.body.end)), start)
-            places.append(Place(start, end))
+            places.append(TextRange(start, end))
         return places
 
     def _is_edge(self, index: int, is_divided: bool) -> bool:
@@ -186,8 +191,8 @@ class ProtectedSentence:
 def _find_protected_items(text: str, kinds: Collection[Kind], glossary: Glossary) -> list[ProtectedItem]:
     """Spans and terms of a text in order; of those that overlap the longest, and spans before terms."""
     spans = find_protected_spans(text, kinds)
-    kept = [ProtectedItem(Place(span.start, span.end), text[span.start : span.end], span.kind) for span in spans]
-    kept += [ProtectedItem(Place(term.start, term.end), term.target, "term") for term in glossary.find_terms(text)]
+    kept = [ProtectedItem(TextRange(span.start, span.end), text[span.start : span.end], span.kind) for span in spans]
+    kept += [ProtectedItem(TextRange(term.start, term.end), term.target, "term") for term in glossary.find_terms(text)]
     found: list[ProtectedItem] = []
     is_taken = bytearray(len(text))
     for item in sorted(kept, key=lambda item: item.place.start - item.place.end):
@@ -198,13 +203,13 @@ def _find_protected_items(text: str, kinds: Collection[Kind], glossary: Glossary
     return sorted(found)
 
 
-def _find_body(text: str, kept: Sequence[ProtectedItem]) -> Place:
+def _find_body(text: str, kept: Sequence[ProtectedItem]) -> TextRange:
     """The place of the text inside the tags around it, whose places are certain: the rest is easier to translate.
 
     Of an element, either both tags are outside or neither.
     """
     places = [item.place for item in kept if item.kind == "tag"]
-    partners: dict[Place, Place] = {}
+    partners: dict[TextRange, TextRange] = {}
     for first, last in pair_tags([text[slice(*place)] for place in places]):
         partners |= {places[first]: places[last], places[last]: places[first]}
     tags = deque(places)
@@ -224,10 +229,10 @@ def _find_body(text: str, kept: Sequence[ProtectedItem]) -> Place:
         start += 1
     while start < end < len(text) and text[end - 1].isspace():
         end -= 1
-    return Place(start, end)
+    return TextRange(start, end)
 
 
-def replace_places(text: str, pieces: Mapping[Place, str]) -> str:
+def replace_places(text: str, pieces: Mapping[TextRange, str]) -> str:
     """Replace each place of `text` by its piece; a place inside of another is left out."""
     parts = []
     done = 0
@@ -302,7 +307,7 @@ def _translate_sentences(sources: Sequence[ProtectedSentence], search: Search) -
 
     with_words = [index for index, source in enumerate(sources) if source.has_words(source.body)]
     requests = [sources[index].make_request(sources[index].body) for index in with_words]
-    failed: dict[int, dict[Place, list[Translation]]] = {}  # sentences, and translations of their parts
+    failed: dict[int, dict[TextRange, list[Translation]]] = {}  # sentences, and translations of their parts
     for index, found in zip(with_words, search(requests) if requests else [], strict=True):
         whole = sources[index].assemble_whole(found)
         if whole is None:
@@ -328,7 +333,7 @@ class _Line:
     def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary, language: str, fits: Fits) -> None:
         self._whole = whole = ProtectedSentence(text, kinds, glossary)
         tags = [ProtectedSpan(*kept.place, "tag") for kept in whole.kept if kept.kind == "tag"]
-        between_tags = [Place(*place) for place in split_tagged_sentences(text, tags, language)]
+        between_tags = [TextRange(*place) for place in split_tagged_sentences(text, tags, language)]
         self._places = between_tags
         if whole.kept:  # text without protected items is split by its translator
             self._places = [part for place in between_tags for part in _divide_place(whole, place, language, fits)]
@@ -352,9 +357,9 @@ class _Line:
         return ProtectedTranslation(text, how, searched, self._num_parts)
 
 
-def _divide_place(line: ProtectedSentence, place: Place, language: str, fits: Fits) -> list[Place]:
+def _divide_place(line: ProtectedSentence, place: TextRange, language: str, fits: Fits) -> list[TextRange]:
     """Split a place of a line into parts that the model can read as a whole, as far as possible."""
     kept = line.find_kept(place)
     hidden = [item.place for item in kept if item.kind != "term"]
     places = find_fitting_spans(line.text[slice(*place)], hidden, [item.place for item in kept], language, fits)
-    return [Place(place.start + start, place.start + end) for start, end in places]
+    return [TextRange(place.start + start, place.start + end) for start, end in places]

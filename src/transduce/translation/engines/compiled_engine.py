@@ -69,9 +69,9 @@ class CompiledModel:
         )
         self.vocabulary = self._packed.vocabulary
         self._learned = weights.get("positions.table")
-        self.longest = sys.maxsize if self._learned is None else len(self._learned)
+        self.max_length = sys.maxsize if self._learned is None else len(self._learned)
         """Maximum number of tokens of a source or a target."""
-        self._tables = [self._compute_positions(min(_FIRST_POSITIONS, self.longest))]
+        self._tables = [self._compute_positions(min(_FIRST_POSITIONS, self.max_length))]
 
     def start(self, sources: Sequence[Sequence[int]]) -> DecoderCache:
         """Read sentences, each with `</s>`; returns the cache before the first token."""
@@ -122,12 +122,12 @@ class CompiledModel:
         """At least the first `length` positions; tables are never freed, as another thread may still read them."""
         table = self._tables[-1]
         if length > len(table):
-            if length > self.longest:
+            if length > self.max_length:
                 raise UserError(
-                    f"a sentence reaches position {length}; this model has learned positions up to {self.longest} "
+                    f"a sentence reaches position {length}; this model has learned positions up to {self.max_length} "
                     f"(model.max_positions): split the sentence"
                 )
-            table = self._compute_positions(min(2 * length, self.longest))
+            table = self._compute_positions(min(2 * length, self.max_length))
             self._tables.append(table)
         return table
 
@@ -225,7 +225,7 @@ class CompiledEngine(BatchEngine):
 
     def __init__(self, model: CompiledModel, end_id: int, load_pytorch_engine: Callable[[], Engine]) -> None:
         config = model.config
-        super().__init__(end_id, config.vocabulary, model.longest, partial(count_token_bytes, config))
+        super().__init__(end_id, config.vocabulary, model.max_length, partial(count_token_bytes, config))
         self._model = model
         self._load_pytorch_engine = load_pytorch_engine
         self._pytorch_engine: Engine | None = None

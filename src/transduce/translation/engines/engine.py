@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 SMALL_BATCH_SENTENCES = 8
 """Up to this many sentences, `auto` precision minimises the number of operations rather than their cost."""
 
-MOST_PROBABILITIES = 2**22
+MAX_PROBABILITIES = 2**22
 """Maximum number of probabilities (hypotheses of a batch × vocabulary) in a step on a processor, so that they fit
 its caches."""
 
-MOST_PROBABILITIES_OF_GPU = 2**27
-"""`MOST_PROBABILITIES` for other devices: half a gigabyte in float32, and some copies of it."""
+MAX_PROBABILITIES_OF_GPU = 2**27
+"""`MAX_PROBABILITIES` for other devices: half a gigabyte in float32, and some copies of it."""
 
 MEMORY_CHECK_BYTES = 2**28
 """Up to this many bytes, a search begins without checking the free memory, which takes part of a millisecond."""
@@ -58,14 +58,14 @@ class Engine(Protocol):
         ...
 
 
-def batch_by_length(lengths: Sequence[int], batch_tokens: int, most_rows: int = sys.maxsize) -> Iterator[list[int]]:
-    """Group sentences into batches: longest first, at most `batch_tokens` with padding, and `most_rows` sentences.
+def batch_by_length(lengths: Sequence[int], batch_tokens: int, max_rows: int = sys.maxsize) -> Iterator[list[int]]:
+    """Group sentences into batches: longest first, at most `batch_tokens` with padding, and `max_rows` sentences.
 
     Yields the indices of each batch. A sentence longer than `batch_tokens` is a batch of its own.
     """
     waiting = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     while waiting:
-        rows = max(1, min(most_rows, batch_tokens // lengths[waiting[0]]))
+        rows = max(1, min(max_rows, batch_tokens // lengths[waiting[0]]))
         yield waiting[:rows]
         waiting = waiting[rows:]
 
@@ -84,7 +84,7 @@ class BatchEngine:
     Args:
         end_id: `</s>`.
         vocabulary: number of token ids; the last is `<pad>`.
-        longest: maximum number of tokens of a source or a target, `</s>` included.
+        max_length: maximum number of tokens of a source or a target, `</s>` included.
         count_token_bytes: given the number of hypotheses of a sentence, a lower bound in bytes of the memory for each
             token of one of them.
     """
@@ -95,16 +95,17 @@ class BatchEngine:
     _map_on_threads = staticmethod(map_on_threads)
     """Computes batches on several threads of a processor."""
 
-    def __init__(self, end_id: int, vocabulary: int, longest: int, count_token_bytes: Callable[[int], int]) -> None:
+    def __init__(self, end_id: int, vocabulary: int, max_length: int, count_token_bytes: Callable[[int], int]) -> None:
         self.end_id, self.vocabulary, self.pad_id = end_id, vocabulary, vocabulary - 1
-        self._longest, self._count_token_bytes = longest, count_token_bytes
+        self._max_length, self._count_token_bytes = max_length, count_token_bytes
 
     def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
         """Check that translations can be as long as they must; see `Engine`."""
         del constraints, num_samples
-        if config.min_length > self._longest:
+        if config.min_length > self._max_length:
             raise ConfigError(
-                f"min_length = {config.min_length}: this model writes at most {self._longest} tokens; lower min_length"
+                f"min_length = {config.min_length}: this model writes at most {self._max_length} tokens; lower "
+                "min_length"
             )
 
     def _search_batches(
@@ -138,11 +139,11 @@ class BatchEngine:
             )
         is_cpu = self.device is None or self.device.type == "cpu"
         num_threads = count_threads() if is_cpu else 1
-        most = MOST_PROBABILITIES if is_cpu else MOST_PROBABILITIES_OF_GPU
-        most_rows = max(1, most // (max(1, num_hypotheses) * self.vocabulary))
+        max_probabilities = MAX_PROBABILITIES if is_cpu else MAX_PROBABILITIES_OF_GPU
+        max_rows = max(1, max_probabilities // (max(1, num_hypotheses) * self.vocabulary))
         if len(sources) > SMALL_BATCH_SENTENCES * num_threads:  # a result for each
-            most_rows = min(most_rows, -(-len(sources) // num_threads))
-        batches = list(batch_by_length([len(source) for source in sources], config.batch_tokens, most_rows))
+            max_rows = min(max_rows, -(-len(sources) // num_threads))
+        batches = list(batch_by_length([len(source) for source in sources], config.batch_tokens, max_rows))
 
         def search_batch(indices: list[int]) -> list[list[Hypothesis]]:
             batch = [sources[index] for index in indices]
@@ -165,7 +166,7 @@ class BatchEngine:
         # Required tokens raise the maximum length: see `SearchConfig.compute_max_target_length`.
         required = [0] * len(sources) if constraints is None else [one.num_tokens for one in constraints]
         limits = [
-            min(config.compute_max_target_length(len(source), extra), self._longest)
+            min(config.compute_max_target_length(len(source), extra), self._max_length)
             for source, extra in zip(sources, required, strict=True)
         ]
         return SearchTask(self.pad_id, self.end_id, limits, config.min_length, constraints)

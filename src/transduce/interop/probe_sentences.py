@@ -12,7 +12,7 @@ from transduce.text import Tokenizer, read_lines
 from transduce.translation import ForcedDecoder
 
 NUM_SENTENCES = 200
-_MOST_WORDS = 30
+_MAX_WORDS = 30
 _SEED = 20170612  # arbitrary but fixed: probes are reproducible
 
 EDGES = (
@@ -54,10 +54,10 @@ def make_probe(
     Raises:
         CorpusError: the file cannot be read, or has no such sentence.
     """
-    most = min(decoder.search.max_pieces, decoder.model.longest - 1)
+    max_pieces = min(decoder.search.max_pieces, decoder.model.max_length - 1)
     if path is None:
-        return make_vocabulary_probe(decoder.tokenizer, most, num_sentences)
-    return read_probe(decoder.tokenizer, most, path, reference, num_sentences)
+        return make_vocabulary_probe(decoder.tokenizer, max_pieces, num_sentences)
+    return read_probe(decoder.tokenizer, max_pieces, path, reference, num_sentences)
 
 
 def make_vocabulary_probe(tokenizer: Tokenizer, max_pieces: int, num_sentences: int = NUM_SENTENCES) -> Probe:
@@ -125,7 +125,7 @@ def _generate_sentences(
     edges = [edge.format(a=a, b=b, c=c, A=a.upper(), B=b.capitalize(), C=c.title()) for edge in EDGES]
     yield from filter(fits, [longest, *edges])
     while True:
-        text = " ".join(choose_words(int(chance.integers(1, _MOST_WORDS + 1))))
+        text = " ".join(choose_words(int(chance.integers(1, _MAX_WORDS + 1))))
         while not fits(text) and " " in text:
             text = text[: text.rindex(" ")]
         yield text

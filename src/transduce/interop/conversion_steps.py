@@ -70,7 +70,7 @@ def _channel_axis(name: str) -> int | None:
     raise ValueError(f"{name}: is not the name of a tensor in a bundle")
 
 
-_MOST_DIFFERENT = 1e-6
+_MAX_DIFFERENCE = 1e-6
 """The largest difference between sinusoids that two programs have computed."""
 
 
@@ -91,7 +91,7 @@ def classify_positions(
     ours = sinusoids(*table.shape)
     if is_split:
         ours = split_channels({"positions.table": ours})["positions.table"]
-    return "sinusoidal" if torch.allclose(table, ours, rtol=0, atol=max(rounding, _MOST_DIFFERENT)) else "learned"
+    return "sinusoidal" if torch.allclose(table, ours, rtol=0, atol=max(rounding, _MAX_DIFFERENCE)) else "learned"
 
 
 def compute_tensor2tensor_sinusoids(length: int, d_model: int, start: int = 0) -> Float[Tensor, "{length} {d_model}"]:
@@ -181,7 +181,7 @@ def make_config(
         raise BundleError(f"{origin}: {first_problem(error)}") from None
 
 
-def fit_search(num_positions: int, beam: int | None = None) -> SearchConfig:
+def make_search_config(num_positions: int, beam: int | None = None) -> SearchConfig:
     """The default search, with a model's `beam` if it has one, and lengths within its positions."""
     default = SearchConfig()
     max_extra_length = min(default.max_extra_length, max(1, num_positions // 3))

@@ -131,7 +131,7 @@ class ModelNetwork:
 
     def start(self, source_ids: SourceIds, source_mask: SourceMask) -> _RowsState:
         """Read the source; see `Network`."""
-        source_ids, source_mask = pad_to_whole_rows(source_ids, source_mask, self.model.pad_id, self.model.longest)
+        source_ids, source_mask = pad_to_whole_rows(source_ids, source_mask, self.model.pad_id, self.model.max_length)
         return _RowsState(self.model.start(self.model.encode(source_ids, source_mask), source_mask), 1)
 
     def step(self, last_ids: LastIds, state: _RowsState) -> tuple[LogProbs, _RowsState]:

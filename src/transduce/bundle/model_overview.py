@@ -12,7 +12,7 @@ from transduce.errors import ConfigError, UserError
 
 
 @dataclass(frozen=True)
-class Overview:
+class ModelOverview:
     """The description of a model, trained or not.
 
     Args:
@@ -67,7 +67,7 @@ class Overview:
         return "\n".join([*lines, "", *tensors, *settings])
 
 
-def make_overview(subject: str, vocabulary: int | None = None) -> Overview:
+def make_model_overview(subject: str, vocabulary: int | None = None) -> ModelOverview:
     """Describe a preset by name, or a recipe, run or bundle by path.
 
     `vocabulary` is a number of token ids, instead of the preset's or recipe's own.
@@ -108,7 +108,7 @@ def _build_overview(
     config: TransformerConfig,
     settings: RunConfig | None,
     bundle: BundleDescription | None = None,
-) -> Overview:
+) -> ModelOverview:
     model = make_empty_model(config)
     shapes = {name: list(tensor.shape) for name, tensor in model_tensors(model).items()}
-    return Overview(subject, kind, model.num_parameters, shapes, config, settings, bundle)
+    return ModelOverview(subject, kind, model.num_parameters, shapes, config, settings, bundle)

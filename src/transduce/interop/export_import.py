@@ -27,7 +27,7 @@ from transduce.bundle.weights import check_tensors, make_empty_tensors, make_mod
 from transduce.errors import BundleError, ConfigError, OutputError
 from transduce.interop.formats import ExportFormat, find_format, find_import_format, import_optional
 from transduce.interop.parity import EXACT, PARITY_FILE, Claim, Parity, prove, record_export
-from transduce.interop.probe import NUM_SENTENCES, Probe, make_probe
+from transduce.interop.probe_sentences import NUM_SENTENCES, Probe, make_probe
 from transduce.translation import ForcedDecoder
 
 

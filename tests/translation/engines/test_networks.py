@@ -11,7 +11,7 @@ from torch import Tensor
 from transduce.kernels import device as device_module
 from transduce.kernels.device import ComputePrecision, has_packed_bfloat16
 from transduce.model import Transformer
-from transduce.translation.engines.inference_model import InferenceModel, ModelNetwork, Network, has_inference_model
+from transduce.translation.engines.networks import InferenceModel, ModelNetwork, Network, has_inference_model
 
 LENGTHS = (7, 3, 7, 1)
 VARIANTS = [

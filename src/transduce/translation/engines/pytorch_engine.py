@@ -25,7 +25,7 @@ from transduce.translation.engines.engine import (
     count_token_bytes,
     make_logits_processor,
 )
-from transduce.translation.engines.inference_model import (
+from transduce.translation.engines.networks import (
     CompiledNetwork,
     Network,
     evaluation_mode,
@@ -46,7 +46,7 @@ class NetworkEngine(BatchEngine):
         network: computes the probabilities; its methods may be called by several threads at a time.
         end_id: `</s>`.
         vocabulary: number of token ids; the last is `<pad>`.
-        longest: maximum number of tokens of a source or a target, `</s>` included.
+        max_length: maximum number of tokens of a source or a target, `</s>` included.
         device: the device of the network's inputs and outputs.
         for_few: another network for up to `SMALL_BATCH_SENTENCES` sentences; the same unless given.
         count_token_bytes: see `BatchEngine`; unknown unless given.
@@ -60,12 +60,12 @@ class NetworkEngine(BatchEngine):
         end_id: int,
         vocabulary: int,
         *,
-        longest: int = sys.maxsize,
+        max_length: int = sys.maxsize,
         device: torch.device = _PROCESSOR,
         for_few: Network[Any] | None = None,
         count_token_bytes: Callable[[int], int] = lambda _: 0,
     ) -> None:
-        super().__init__(end_id, vocabulary, longest, count_token_bytes)
+        super().__init__(end_id, vocabulary, max_length, count_token_bytes)
         self.device: torch.device = device
         self._for_many, self._for_few = network, for_few or network
 
@@ -142,7 +142,7 @@ class NetworkEngine(BatchEngine):
     def _pad(self, sources: Sources) -> Tensor:
         longest = max(map(len, sources))
         if len(sources) > SMALL_BATCH_SENTENCES:  # few different lengths need few kernels
-            longest = min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, self._longest)
+            longest = min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, self._max_length)
         rows = [[*source, *[self.pad_id] * (longest - len(source))] for source in sources]
         return torch.tensor(rows, device=self.device)
 
@@ -181,7 +181,7 @@ class PyTorchEngine(NetworkEngine):
             for_many,
             end_id,
             model.config.vocabulary,
-            longest=min(one.longest for one in self.models),
+            max_length=min(one.max_length for one in self.models),
             device=device,
             for_few=for_many if is_same else make_ensemble([make_network(one, few) for one in self.models]),
             count_token_bytes=lambda width: sum(count_token_bytes(one.config, width) for one in self.models),

@@ -8,7 +8,7 @@ import torch
 from transduce.bundle import load_tensors, model_tensors
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError, UserError
-from transduce.interop.conversion import (
+from transduce.interop.conversion_steps import (
     ForeignVocabulary,
     SentencePieceCodec,
     classify_positions,

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from transduce.errors import CorpusError
-from transduce.interop.probe import EDGES, make_vocabulary_probe, read_probe
+from transduce.interop.probe_sentences import EDGES, make_vocabulary_probe, read_probe
 from transduce.text import Tokenizer
 
 

@@ -6,10 +6,10 @@ from threading import Event
 import pytest
 
 from transduce.bundle import Bundle
-from transduce.errors import ConfigError, DeadlineExceeded, TooLong, Unsatisfiable
+from transduce.errors import ConfigError, DeadlineExceededError, TooLongError, UnsatisfiableError
 from transduce.inspection import InspectionRequest
 from transduce.serving.models import LoadedModel, ModelSettings
-from transduce.serving.scheduling.work import (
+from transduce.serving.scheduling.tasks import (
     MAX_PARTS,
     MAX_SCORED_TOKENS,
     InspectionTask,
@@ -180,7 +180,7 @@ def test_nothing_is_done_for_nobody(model: LoadedModel) -> None:
             return self.asked >= 10
 
     is_over = Soon()
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(DeadlineExceededError):
         prepare_texts(model, ["a " * 30_000], TranslationOptions(), is_over)
     assert is_over.asked == 10
 
@@ -209,7 +209,7 @@ def test_work_is_equal_where_it_can_be_computed_together(model: LoadedModel, bun
 def test_a_pair_that_would_take_all_memory_is_not_scored(model: LoadedModel, side: int) -> None:
     pair = ["Sun moon.", "Sun moon."]
     pair[side] = "sun " * MAX_SCORED_TOKENS  # two tokens each
-    with pytest.raises(TooLong, match="pair 2 has 2,0"):
+    with pytest.raises(TooLongError, match="pair 2 has 2,0"):
         prepare_pairs(model, [("Sun.", "Moon."), (pair[0], pair[1])])
 
 
@@ -231,7 +231,7 @@ def test_a_sentence_that_cannot_have_what_is_asked_fails_alone(model: LoadedMode
     good, bad = work.compute(["Sun moon.", "sun moon " * 30])
     assert isinstance(good, TranslatedSentence)
     assert "lamp" in good.translations[0].text
-    assert isinstance(bad, Unsatisfiable)
+    assert isinstance(bad, UnsatisfiableError)
 
 
 def test_alignments_are_those_of_the_last_layer(
@@ -252,6 +252,6 @@ def test_an_inspection_that_nobody_waits_for_ends(model: LoadedModel) -> None:
     (document,) = work.compute([request])
     assert document["search"] is not None
     work.is_over.set()
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(DeadlineExceededError):
         work.compute([request])
     assert work == InspectionTask(model)  # they wait in one queue

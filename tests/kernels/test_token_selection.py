@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.kernels.token_choice import Continuations, find_best_continuations
+from transduce.kernels.token_selection import Continuations, find_best_continuations
 
 
 def table(sentences: int, width: int, vocabulary: int, seed: int) -> Tensor:

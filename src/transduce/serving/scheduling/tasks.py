@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from transduce.errors import DeadlineExceeded, TooLong, Unsatisfiable
+from transduce.errors import DeadlineExceededError, TooLongError, UnsatisfiableError
 from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.models import LoadedModel
 from transduce.text import Document, rebuild_document, split_document, split_segments, subdivide_document
@@ -80,7 +80,7 @@ class TranslationTask:
 
     model: LoadedModel
     options: TranslationOptions
-    has_typical_speed: bool = True
+    should_measure_speed: bool = True
 
     @property
     def width(self) -> int:
@@ -99,7 +99,7 @@ class TranslationTask:
             has_alignment=self.options.align,
         )
         return [
-            Unsatisfiable(
+            UnsatisfiableError(
                 f"no translation of {line.source!r:.80} meets the constraints, or the text is too long for constraints"
             )
             if line.has_failed
@@ -114,7 +114,7 @@ class ScoringTask:
 
     model: LoadedModel
     width: int = 1
-    has_typical_speed: bool = False  # scoring does not search
+    should_measure_speed: bool = False  # scoring does not search
 
     def compute(self, pairs: Sequence[EncodedPair]) -> list[PairScore]:
         """Score pairs."""
@@ -130,19 +130,19 @@ class InspectionTask:
     model: LoadedModel
     is_over: Event = field(default_factory=Event, compare=False)
     width: int = 1
-    has_typical_speed: bool = False
+    should_measure_speed: bool = False
 
     def compute(self, requests: Sequence[InspectionRequest]) -> list[dict[str, Any]]:
         """Make inspection documents."""
         info = self.model.info
         about = InspectedModel(info.model, info.digest, self.model.confidence)
         check_waiting = partial(_check_waiting, self.is_over, "this inspection")
-        return [inspect_text(self.model.translator, one, about, checkpoint=check_waiting) for one in requests]
+        return [inspect_text(self.model.translator, one, about, check_cancelled=check_waiting) for one in requests]
 
 
 def _check_waiting(is_over: Event, what: str) -> None:
     if is_over.is_set():
-        raise DeadlineExceeded(f"request cancelled before {what} finished")
+        raise DeadlineExceededError(f"request cancelled before {what} finished")
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def prepare_texts(
     An address, tag or placeholder of more than `MAX_PARTS` parts is not part of any sentence, and is kept unchanged.
 
     Raises:
-        DeadlineExceeded: `is_over` returned true.
+        DeadlineExceededError: `is_over` returned true.
         ConfigError: options contradict each other, are not supported by the model or engine, or the prefix has more
             tokens than the model reads at once: each takes a step of the search.
     """
@@ -215,13 +215,13 @@ def prepare_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tuple
     """Encode pairs; returns each with the number of tokens of its longer side, `</s>` included.
 
     Raises:
-        TooLong: a side has more than `MAX_SCORED_TOKENS` tokens.
+        TooLongError: a side has more than `MAX_SCORED_TOKENS` tokens.
     """
     encoded = encode_pairs(model.translator.tokenizer, pairs)
     prepared = tuple((one, 1 + max(map(len, one))) for one in encoded)
     for number, (_, num_tokens) in enumerate(prepared, start=1):
         if num_tokens > MAX_SCORED_TOKENS:
-            raise TooLong(
+            raise TooLongError(
                 f"pair {number} has {num_tokens:,} tokens on a side: this service scores at most "
                 f"{MAX_SCORED_TOKENS:,}; split it into sentences"
             )
