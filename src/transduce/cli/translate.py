@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle, read_calibration
 from transduce.bundle.bundle import CALIBRATION
-from transduce.cli.console import LARGEST_BLOCK, LineProgress, print_message, standard_input
+from transduce.cli.console import LARGEST_BLOCK, LineProgress, format_count, print_message, standard_input
 from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
