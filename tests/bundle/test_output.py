@@ -212,7 +212,11 @@ def test_nothing_is_left_of_looking(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
 def test_a_full_device_says_so() -> None:
-    with pytest.raises(WriteError, match=r"/dev/full: could not be written, .*No space left on device; make room"):
+    with pytest.raises(
+        WriteError,
+        match=r"/dev/full: could not be written; .*No space left on device; free some "
+        r"space",
+    ):
         write(Path("/dev/full"))
 
 
@@ -429,7 +433,7 @@ def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
 
 def test_a_file_that_has_the_name_of_the_lock_stays(tmp_path: Path) -> None:
     (tmp_path / ".folder.lock").write_text("mine", encoding="utf-8")
-    with pytest.raises(OutputError, match=r"\.folder\.lock: is in the place of a lock"):
+    with pytest.raises(OutputError, match=r"\.folder\.lock: has the name of a lock file"):
         _write(tmp_path / "folder", "new")
     assert (tmp_path / ".folder.lock").read_text() == "mine"
 
@@ -441,7 +445,7 @@ def test_what_comes_to_be_there_meanwhile_is_not_replaced(tmp_path: Path) -> Non
             (tmp_path / "folder").mkdir()
             (tmp_path / "folder" / "thesis.txt").write_text("years of work", encoding="utf-8")
 
-    with pytest.raises(OutputError, match="holds other files"):
+    with pytest.raises(OutputError, match="contains other files"):
         write()
     assert _contents(tmp_path) == {"folder", "folder/thesis.txt"}
 

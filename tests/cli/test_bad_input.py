@@ -90,7 +90,7 @@ MISTAKES = {
     "cut off": of_source("text.gz", gzip.compress(b"ba\ndo\n" * 99)[:-9], "damaged or truncated"),
     "gzip by another name": of_source("text", gzip.compress(b"ba\ndo\n"), "rename it to end in .gz"),
     "not gzip": of_source("text.gz", b"ba\ndo\n", "damaged or truncated after line 0"),
-    "too few columns": of_pairs("a.tsv", b"ba\tab\ndo\n", "line 2", "1 of the 2 columns", "'do'"),
+    "too few columns": of_pairs("a.tsv", b"ba\tab\ndo\n", "line 2", "1 of 2 required columns", "'do'"),
     "a column that is no number": of_pairs("a.tsv", b"", '"x"', settings=' --set data.columns=["1","x"]'),
     "three columns": Mistake(f"{TEXT} --set data.columns=[1,2,3]", ("--set: data.columns = [1, 2, 3]", "shorter")),
     "not JSON": of_pairs("a.jsonl", b'{"source": "a", "target": "b"}\nba\n', "line 2", "must be a JSON object"),
@@ -165,7 +165,7 @@ MISTAKES = {
     ),
     "unknown settings of a bundle": of_model(lambda model: change(model / "bundle.json", colour="red"), "colour"),
     "a Hugging Face model": Mistake("translate hf", ("hf", "Hugging Face"), {"hf/config.json": b"{}"}),
-    "a folder with something else": Mistake("translate a", ("a: is no bundle", "a/best/bundle.json"), {"a/b": b""}),
+    "a folder with something else": Mistake("translate a", ("a: is not a bundle", "a/best/bundle.json"), {"a/b": b""}),
     "no such model": Mistake("translate nope", ("nope: there is no such folder",)),
     "a file for a model": Mistake("translate train.source", ("train.source: is a file",)),
     "more than the beam": Mistake("translate model --num-best 9", ("num_best = 9", "beam, 4")),
@@ -193,7 +193,7 @@ MISTAKES = {
     ),
     "an average into a file": Mistake("average run --last 1 --output a", ("a: is not a folder",), {"a": b""}),
     "an average into another's folder": Mistake(
-        "average run --last 1 --output out", ("out: holds other files",), {"out/mine": b""}
+        "average run --last 1 --output out", ("out: contains other files",), {"out/mine": b""}
     ),
     "neither preset nor path": Mistake("info bse", ("bse: is neither a preset", "base")),
     "a vocabulary for a bundle": Mistake("info model --vocabulary 8", ("--vocabulary 8", "model")),

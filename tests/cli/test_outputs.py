@@ -293,7 +293,7 @@ def test_a_proof_of_somebodys_own_is_not_replaced(good: Path, transduce: Callabl
     make_text(good / "out.argosmodel.parity.json")
     answer = WRITERS["export, a file"].call(transduce, "out.argosmodel")
     assert answer.exit_code == 2
-    assert "is no proof of an export" in answer.messages
+    assert "is not a proof of an export" in answer.messages
 
 
 def test_a_proof_of_another_file_is_none(good: Path, transduce: Callable) -> None:

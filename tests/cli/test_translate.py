@@ -264,7 +264,7 @@ def test_an_ensemble_of_the_same_twice_is_the_same(transduce: Any, run_folder: P
     ("options", "message"),
     [
         (["--num-best", "9"], "num_best = 9: must be from 1 to the beam, 4"),
-        (["--document", "--json"], "--document reads and writes one text"),
+        (["--document", "--json"], "--document: reads and writes one text"),
         (["--samples", "3", "--prefix", "ba"], "samples cannot be combined with required words"),
         (["--temperature", "0"], "temperature = 0.0: must be greater than 0"),
         (["--length-penalty", "11"], "length_penalty = 11.0: must be less than or equal to 10"),

@@ -237,7 +237,10 @@ def test_languages_decide_the_key_of_json_whatever_the_case_of_its_ending(
 def test_a_wrong_column_of_standard_input_is_not_said_of_a_file(preparation: Any) -> None:
     path = preparation.folder / "train.tsv"
     path.write_bytes(b"a\tb\n")
-    with path.open("rb") as preparation.standard_input, pytest.raises(ConfigError, match="a column in standard input,"):
+    with (
+        path.open("rb") as preparation.standard_input,
+        pytest.raises(ConfigError, match="a column number in standard input,"),
+    ):
         preparation(pairs="-", columns=("x", "y"))
 
 

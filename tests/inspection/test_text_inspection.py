@@ -321,7 +321,7 @@ def test_confidence_is_that_of_the_calibration(make_model: MakeModel, make_trans
     ("values", "words"),
     [
         ({"text": "  "}, "text: is blank"),
-        ({"text": "moon " * 60}, "this model reads 40 at a time"),
+        ({"text": "moon " * 60}, "this model reads at most 40 at once"),
         ({"prefix": [310]}, "prefix: .310. must be ids of this model's tokens, from 0 to 308"),
         ({"prefix": [-1]}, "prefix: .-1. must be ids"),
         ({"prefix": [1, 33]}, "prefix: .1, 33. has tokens after 1"),

@@ -156,7 +156,7 @@ def test_a_model_that_is_changed_while_it_is_loaded_is_refused(
         return found
 
     monkeypatch.setattr(models, "load_translator", load_and_change)
-    with pytest.raises(BundleError, match="was changed while it was loaded"):
+    with pytest.raises(BundleError, match="was changed while it was being loaded"):
         LoadedModel.load(path, SETTINGS)
     monkeypatch.undo()
     assert LoadedModel.load(path, SETTINGS).info.digest == Bundle.open(path).digest

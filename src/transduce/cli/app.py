@@ -38,13 +38,13 @@ COMMANDS = {
     "the decoder gives the largest weight. Without --head, this is the head named by the bundle's calibration, or else "
     "the best one for the first 1,000 pairs, by how well linked words translate each other (IBM Model 1); standard "
     "error names it.",
-    "calibrate": "Calibrate confidence estimates and choose the alignment head; store both in the bundle.",
+    "calibrate": "Calibrate confidence and choose the alignment head; store both in the bundle.",
     "average": "Average the last checkpoints of a run into one bundle.",
-    "export": "Write a model for another program, or in int8, and check that it computes the same.\n\n"
+    "export": "Write a model for another program or in int8, and check that it is the same.\n\n"
     "The exported model is loaded by the other program and compared with the original: tokenizer, log-probability of "
     "every token, greedy translations, and weights. If they differ by more than the tolerance, nothing is written. "
     "parity.json records the differences.",
-    "import": "Convert another program's model to a bundle, and check that it computes the same.",
+    "import": "Convert another program's model to a bundle, and check that it is the same.",
     "info": "Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.",
     "config": "Show the settings of a recipe, or the schema of all settings.",
     "serve": "Translate over HTTP, for clients of LibreTranslate and DeepL, and for browsers.\n\n"

@@ -76,8 +76,10 @@ def read_probe(
 ) -> Probe:
     """The first sentences of a file, plain or compressed, one per line, that have from 1 to `max_pieces` pieces.
 
-    `reference` is a file with the translation of each line, if given. Raises: CorpusError: a file cannot be read, has
-    no such sentence, or the two differ in number of lines.
+    `reference` is a file with the translation of each line, if given.
+
+    Raises:
+        CorpusError: a file cannot be read, has no such sentence, or the two differ in number of lines.
     """
     chosen: list[tuple[str, str]] = []
     num_lines = num_references = 0

@@ -123,8 +123,8 @@ class LoadedModel:
         target = translator.target_language = translator.target_language or settings.target_language
         if not source or not target:
             raise ConfigError(
-                f"{path}: has no recorded languages, which a service needs: give them, as in --source-language en "
-                "--target-language de"
+                f"{path}: has no recorded languages, which a service needs: give --source-language and "
+                "--target-language, as in --source-language en --target-language de"
             )
         bundle = Bundle.open(find_bundle(path)) if settings.engine == NATIVE else None
         engine = find_pytorch_engine(translator.engine)  # loads PyTorch now, not during a request

@@ -1,7 +1,8 @@
-"""Guided alignment: one head of the encoder-decoder attention is trained to follow a word alignment. An alignment
-model, learned from the training text in seconds, provides the alignment (Chen et al. 2016, "Guided alignment training
-for topic-aware neural machine translation"; Garg et al. 2019). From the translation loss alone, a small model learns it
-only after many passes over its text. Its effect is measured in docs/experiments.md.
+"""Guided alignment: one head of the encoder-decoder attention is trained to follow a word alignment.
+
+An alignment model, learned from the training text in seconds, provides the alignment (Chen et al. 2016, "Guided
+alignment training for topic-aware neural machine translation"; Garg et al. 2019). From the translation loss alone, a
+small model learns it only after many passes over its text. Its effect is measured in docs/experiments.md.
 """
 
 from collections.abc import Iterator
@@ -70,6 +71,7 @@ class AlignmentModel:
 
     def align(self, batch: Batch) -> tuple[Float[Tensor, "batch target source"], Float[Tensor, "batch target"]]:
         """For each target position, the probability of each source position, and the certainty of these, from 0 to 1.
+
         The probabilities are the normalised products of those of both directions: for a token without a counterpart the
         products are small, and the root of their sum is the certainty.
         """

@@ -162,8 +162,9 @@ class Library:
 
 @lru_cache(maxsize=8)
 def load_levels(path: Path = LIBRARY) -> dict[str, Library]:
-    """The levels of the library at `path` that this processor supports, slowest first; empty if there is no library. A
-    library built from other sources counts as missing, as its functions may have other signatures.
+    """The levels of the library at `path` that this processor supports, slowest first; empty if there is no library.
+
+    A library built from other sources counts as missing, as its functions may have other signatures.
     """
     try:
         loaded = ctypes.CDLL(str(path))

@@ -1,5 +1,6 @@
-"""Checks that detect problems of a run: in its settings, its text, its learning and its translations. The thresholds
-are based on measurements of healthy and faulty runs in docs/experiments.md.
+"""Checks that detect problems of a run: in its settings, its text, its learning and its translations.
+
+The thresholds are based on measurements of healthy and faulty runs in docs/experiments.md.
 """
 
 import math
@@ -500,8 +501,9 @@ def find_end_of_overfitting(run: RunHistory) -> str | None:
 
 
 def _lasting_share(run: RunHistory, name: str, min_value: float) -> float | None:
-    """A figure of the last validation, if it is at least `min_value` in the last two and the early phase of training is
-    over: by the accuracy, or in the second half of the run when the loss hardly falls.
+    """A figure of the last validation, if it is at least `min_value` in the last two, after the early phase of training.
+
+    That phase is over by the accuracy, or in the second half of the run when the loss hardly falls.
     """
     last = run.validations[-2:]
     if len(last) < 2 or any(line.get(name, 0.0) < min_value for line in last):

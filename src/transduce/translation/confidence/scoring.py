@@ -58,8 +58,9 @@ class ForcedDecoder:
         return cls(model, bundle.load_tokenizer(), bundle.description.search)
 
     def fits(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> bool:
-        """Whether the model reads both texts, given in ids without `</s>`, as a whole. Attention over thousands of
-        positions would take gigabytes.
+        """Whether the model reads both texts, given in ids without `</s>`, as a whole.
+
+        Attention over thousands of positions would take gigabytes.
         """
         return max(len(source_ids), len(target_ids)) <= min(self.search.max_pieces, self.model.max_length - 1)
 

@@ -34,8 +34,8 @@ class RemovedSpan:
         word: number of words of the bare text before it.
         opens: whether it belongs to the word after it rather than to the one before.
         is_tag: whether it is a tag, which may touch other words than in the source, but only those of its own element.
-        left: the word or sign directly before it, without a space; "" if none. right: the word or sign directly after
-            it, without a space.
+        left: the word or sign directly before it, without a space; "" if none.
+        right: the word or sign directly after it, without a space.
     """
 
     text: str
@@ -205,9 +205,10 @@ class SpanSearch:
         return text
 
     def _find_translations(self, texts: Sequence[str], requests: Sequence[ConstrainedText]) -> list[Translation]:
-        """The best translation of each text; for a text with requirements, as many as the beam holds. Terms are not
-        required at first, as they often occur anyway. Constraints are not possible for a text that is too long to be
-        read as a whole.
+        """The best translation of each text; for a text with requirements, as many as the beam holds.
+
+        Terms are not required at first, as they often occur anyway. Constraints are not possible for a text that is too
+        long to be read as a whole.
         """
         translator, tokenizer = self._translator, self._translator.tokenizer
         encoded = translator.encode([self._encoded.get(text, text) for text in texts])

@@ -97,6 +97,7 @@ class CompiledModel:
         self, sources: Sequence[Sequence[int]], task: SearchTask, *, beam: int, alpha: float, num_best: int = 1
     ) -> list[list[Hypothesis]]:
         """The result of `search.beam_search` without constraints, bit-identical; the whole search is compiled code.
+
         Constraints of `task` are ignored.
 
         Raises:

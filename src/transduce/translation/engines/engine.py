@@ -38,6 +38,7 @@ class Engine(Protocol):
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """For each source (ids, `</s>` included), up to `num_best` hypotheses, best first: fewer if it finds no more.
+
         If the constraints of a source cannot be met, there is one hypothesis with the score -inf.
 
         Raises:
@@ -52,8 +53,10 @@ class Engine(Protocol):
         ...
 
     def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
-        """Check, independently of sources, that the engine supports these settings and constraints. Raises:
-        ConfigError: it does not; names what is not supported.
+        """Check, independently of sources, that the engine supports these settings and constraints.
+
+        Raises:
+            ConfigError: it does not; names what is not supported.
         """
         ...
 
@@ -78,8 +81,10 @@ BatchSearch = Callable[[Sources, SearchTask], list[list[Hypothesis]]]
 
 
 class BatchEngine:
-    """An engine that groups sentences of similar length into batches, to reduce padding. On a CPU as many batches are
-    computed at once as there are threads, one on each, as small matrix products are not faster on several.
+    """An engine that groups sentences of similar length into batches, to reduce padding.
+
+    On a CPU as many batches are computed at once as there are threads, one on each, as small matrix products are not
+    faster on several.
 
     Args:
         end_id: `</s>`.
