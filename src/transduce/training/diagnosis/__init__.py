@@ -501,7 +501,7 @@ def find_end_of_overfitting(run: RunHistory) -> str | None:
 
 
 def _lasting_share(run: RunHistory, name: str, min_value: float) -> float | None:
-    """A figure of the last validation, if it is at least `min_value` in the last two, after the early phase of training.
+    """A figure of the last validation, if it is at least `min_value` in the last two, after the early phase.
 
     That phase is over by the accuracy, or in the second half of the run when the loss hardly falls.
     """
