@@ -160,7 +160,7 @@ def _edit(**values: object) -> Callable[[Path], None]:
 DAMAGES = {
     "no JSON": (_damage_json, "checkpoint.json: is not JSON"),
     "flipped": (_flip, "optimizer.safetensors: has the SHA-256"),
-    "cut": (_cut, "weights.safetensors: has .* bytes, checkpoint.json says"),
+    "cut": (_cut, "weights.safetensors: has .* bytes, but checkpoint.json says"),
     "half": (lambda place: (place / "checkpoint.json").unlink(), "checkpoint.json: is missing"),
     "missing": (lambda place: (place / "weights.safetensors").unlink(), "weights.safetensors: is missing"),
     "newer": (_edit(format_version=9), "checkpoint.json: has format version 9"),
