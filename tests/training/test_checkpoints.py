@@ -92,7 +92,7 @@ def test_too_few_checkpoints(copier: Any, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--last 0"):
         average_run(copier.result.folder, 0, tmp_path / "average")
     for place in ("best", "average"):
-        with pytest.raises(UserError, match="lies in the run's own folder"):
+        with pytest.raises(UserError, match="is in the run's own folder"):
             average_run(copier.result.folder, 2, copier.result.folder / place)
     assert not (copier.result.folder / "average").exists()
     assert list(tmp_path.iterdir()) == []

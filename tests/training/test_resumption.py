@@ -497,7 +497,7 @@ def test_a_stopped_run_says_which_command_goes_on(make_config: MakeConfig, watch
     config = make_config()
     with pytest.raises(Interrupted) as stopped:
         train(config, watcher(3, signal.SIGTERM), restart=restart)
-    assert ("the same command without --restart goes on" in str(stopped.value)) == restart
+    assert ("the same command without --restart resumes" in str(stopped.value)) == restart
     assert ("the same command resumes" in str(stopped.value)) != restart
 
 

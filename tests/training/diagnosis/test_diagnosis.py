@@ -337,7 +337,7 @@ def test_what_an_older_version_logged_is_not_judged() -> None:
 def test_the_end_of_a_lead() -> None:
     assert find_end_of_exposure_bias(validated_run(AHEAD, AHEAD)) is None
     assert find_end_of_exposure_bias(validated_run(AHEAD, IMMATURE)) is None
-    assert "have 80%" in str(find_end_of_exposure_bias(validated_run(AHEAD, HEALTHY)))
+    assert "contain 80%" in str(find_end_of_exposure_bias(validated_run(AHEAD, HEALTHY)))
 
 
 SAME, DIFFERENT = {"commonest_share": 0.9, "repetition_share": 0.6}, {"commonest_share": 0.02, "repetition_share": 0.03}
