@@ -24,7 +24,11 @@ from transduce.translation import ForcedDecoder
 def test_what_is_no_proof_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "parity.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(BundleError, match=r"parity\.json: (is not JSON|its format is .*, must be 'transduce parity')"):
+    with pytest.raises(
+        BundleError,
+        match=r"parity\.json: (is not JSON|its format is .*, but must be 'transduce "
+        r"parity')",
+    ):
         read_description(path, Parity)
     with pytest.raises(BundleError, match="is missing"):
         read_description(tmp_path / "none.json", Parity)
@@ -199,7 +203,7 @@ def test_another_greedy_translation_is_refused(
     decoder: ForcedDecoder, written: Path, change: Callable[[list[int]], list[int]]
 ) -> None:
     runtime = Altered(FORMAT.load(written, decoder.tokenizer), greedy=lambda rows: [change(rows[0]), *rows[1:]])
-    with pytest.raises(ParityError, match="the greedy translation of sentence 1 is another"):
+    with pytest.raises(ParityError, match="the greedy translation of sentence 1 differs"):
         prove(decoder, runtime, PROBE, claim())
 
 
@@ -262,7 +266,7 @@ def _made(folder: Path) -> Path:
 def test_other_words_for_the_same_ids_fail(decoder: ForcedDecoder, written: Path) -> None:
     runtime = FORMAT.load(written, decoder.tokenizer)
     runtime = Altered(runtime, decode=lambda _: [decoder.tokenizer.decode([2])] * len(TEXTS))
-    with pytest.raises(ParityError, match=r"the translation '.*' becomes '.*', of the same ids"):
+    with pytest.raises(ParityError, match=r"the translation '.*' is decoded as '.*' from the same ids"):
         prove(decoder, runtime, PROBE, claim())
 
 

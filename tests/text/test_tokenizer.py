@@ -159,7 +159,9 @@ def test_training_gives_the_size_asked_for_and_says_nothing(
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
 def test_too_little_text_is_an_error_that_names_the_largest_size(corpus: list[str], algorithm: str) -> None:
-    with pytest.raises(ConfigError, match=r'text.vocabulary = 9000 is more .* at most \d+, or to "fitted"') as caught:
+    with pytest.raises(
+        ConfigError, match=r'text.vocabulary = 9000 is too large .* at most \d+, or to "fitted"'
+    ) as caught:
         Tokenizer.train(corpus, 9000, algorithm)
     largest = int(str(caught.value).split("at most ")[1].split(",")[0])
     assert Tokenizer.train(corpus, largest, algorithm).vocabulary == largest
@@ -517,7 +519,7 @@ def test_a_damaged_vocabulary_is_refused(two: Tokenizer, content: bytes, words: 
 
 @pytest.mark.parametrize("name", [TARGET_MODEL, VOCABULARY])
 def test_files_that_belong_together_are_all_there(two: Tokenizer, name: str) -> None:
-    with pytest.raises(UserError, match=f"has no {name}, which is required with"):
+    with pytest.raises(UserError, match=f"lacks {name}, which is required with"):
         Tokenizer.from_files({key: content for key, content in two.files.items() if key != name}, "half")
 
 

@@ -346,7 +346,7 @@ def test_an_ensemble_averages_probabilities(
     other = Tokenizer.train(make_sentences(300, seed=2), tokenizer.vocabulary, "bpe")
     bundle = Bundle.open(run_folder / "best")
     save_bundle(tmp_path / "other", bundle.load_model(), other, bundle.description)
-    with pytest.raises(ConfigError, match="another tokenizer"):
+    with pytest.raises(ConfigError, match="a different tokenizer"):
         Translator.load(run_folder, ensemble=[tmp_path / "other"])
     for target, is_refused in (("fr", True), ("", False)):  # nobody said
         languages = Languages(source="en", target=target)
@@ -469,7 +469,7 @@ def test_what_cannot_be_kept_is_refused_by_name(echo: Translator) -> None:
     with pytest.raises(ConfigError, match="num_best = 5: must be from 1 to the beam, 4"):
         echo.check(num_best=5)
     echo.check(num_best=5, num_samples=5)
-    with pytest.raises(ConfigError, match="twice, and no_repeat_ngram = 2 allows"):
+    with pytest.raises(ConfigError, match="twice, and no_repeat_ngram = 2 forbids"):
         echo.with_search({"no_repeat_ngram": 2}).check(constraints=repeated)
     with pytest.raises(ConfigError, match="min_length = 9 is above max_length = 8"):
         echo.with_search({"max_length": 8, "min_length": 9})

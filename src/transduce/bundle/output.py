@@ -167,10 +167,14 @@ def check_output_file(path: Path, is_own: Callable[[Path], bool], kind: str, *, 
         if is_stream(path):
             return
         if not force and path.exists() and path.stat().st_size and not is_own(path):
-            raise OutputError(f"{path}: is not a {kind}: {FORCE_ADVICE}")
+            raise OutputError(f"{path}: is not {_with_article(kind)}: {FORCE_ADVICE}")
     except OSError as error:
         raise make_output_error(path, error) from error
     check_writable(path)
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def check_writable(path: Path) -> None:

@@ -756,12 +756,12 @@ def test_vocabularies_may_be_lines_of_text(foreign: ForeignModel, joint: bytes, 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "no list of tokens"),
-        (b"[" * 200_000, "no list of tokens"),
-        (b'{"a": 1}', "no list of tokens"),
-        (b'["<unk>", "</s>", 3]', "no list of tokens"),
-        (b'["<unk>", "</s>", ""]', "no list of tokens"),
-        (b'["\xff"]', "no list of tokens"),
+        (b"", "not a list of tokens"),
+        (b"[" * 200_000, "not a list of tokens"),
+        (b'{"a": 1}', "not a list of tokens"),
+        (b'["<unk>", "</s>", 3]', "not a list of tokens"),
+        (b'["<unk>", "</s>", ""]', "not a list of tokens"),
+        (b'["\xff"]', "not a list of tokens"),
         (b'["<unk>", "</s>", "a", "a"]', "repeated tokens"),
         (b'["<unk>", "a"]', "has no token '</s>'"),
         (b'["<unk>", "</s>"]', "for each of the 2 tokens"),
@@ -851,7 +851,7 @@ def test_a_model_of_another_specification_is_refused(foreign: ForeignModel, tmp_
     folder = foreign.save(tmp_path / "foreign")
     path = folder / "model.bin"
     path.write_bytes(path.read_bytes().replace(b"TransformerSpec", b"WhisperishSpecs"))
-    with pytest.raises(BundleError, match="is a WhisperishSpecs, must be a TransformerSpec"):
+    with pytest.raises(BundleError, match="is a WhisperishSpecs, but must be a TransformerSpec"):
         FORMAT.read(folder, None)
 
 

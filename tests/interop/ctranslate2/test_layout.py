@@ -113,10 +113,10 @@ def test_a_file_that_breaks_off_anywhere_is_refused(read: Callable) -> None:
     ("content", "finding"),
     [
         (WHOLE_FILE + b"x", "has 1 extra bytes"),
-        (number(7) + WHOLE_FILE[4:], "has file version 7, known are 3 to 6"),
+        (number(7) + WHOLE_FILE[4:], "has file version 7; supported are 3 to 6"),
         (b"\x89PNG\r\n", "has file version"),
         (START + number(2) + ONE + ONE + number(0), "has the variable 'a' twice"),
-        (START + number(1) + ONE + number(1) + text("b") + text("c"), "says that 'b' is 'c'"),
+        (START + number(1) + ONE + number(1) + text("b") + text("c"), "has the alias 'b' of 'c'"),
         (START + number(1) + ONE + number(1) + text("a") + text("a"), "has the variable 'a' twice"),
         (START + number(1) + variable("a", (2,), 9, b"") + number(0), "unknown type 9"),
         (START + number(1) + variable("a", (2,), 0, b"1234") + number(0), "has 4 bytes, but its shape"),
@@ -196,7 +196,11 @@ def test_shapes_are_checked() -> None:
     assert found.d_model == 3
     assert found.rows("matrix", 2).shape == (2, 3)
     assert found.rows("half", 3).shape == (3,)
-    with pytest.raises(BundleError, match=r"has the shape \[2, 3\], must have a row of 3 numbers for each of the 4"):
+    with pytest.raises(
+        BundleError,
+        match=r"has the shape \[2, 3\], but must have a row of 3 numbers for each of the "
+        r"4",
+    ):
         found.rows("matrix", 4)
     with pytest.raises(BundleError, match=r"'half' has the shape \[3\], must be a matrix"):
         found.matrix("half")

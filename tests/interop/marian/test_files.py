@@ -69,7 +69,7 @@ def test_settings_that_people_write_are_read() -> None:
         ("a: 1\nb\n", "line 3: is not YAML"),
         ("a: 1\n  b: 2\n", "line 2: is not YAML"),
         ("a: 1\n- 2\n", "line 2: is not YAML"),
-        ("a: 1\na: 2\n", "line 2: 'a' stands there twice"),
+        ("a: 1\na: 2\n", "line 2: 'a' occurs twice"),
         ("a: [1, 2\n", "line 2: is not YAML"),
         ("a: 'b\n", "line 2: is not YAML"),
         ("b: 1\na: !!python/object:os.system\n", "line 2: must contain only"),
@@ -92,7 +92,7 @@ def test_anything_else_is_refused(text: str, words: str) -> None:
 
 
 def test_settings_have_a_size_that_settings_may_have() -> None:
-    with pytest.raises(BundleError, match=r"model: has 1,048,577 characters, at most 1,048,576"):
+    with pytest.raises(BundleError, match=r"model: has 1,048,577 characters; at most 1,048,576"):
         MarianSettings.parse("#" * (2**20 + 1), "model")
 
 
@@ -165,7 +165,7 @@ def test_values_of_another_kind_are_refused() -> None:
     settings = MarianSettings.parse("a: [1]\nb: x\n", "model")
     for call, words in (
         (lambda: settings.text("a"), "model: a is a list"),
-        (lambda: settings.number("b"), "model: b = 'x', must be a whole number"),
+        (lambda: settings.number("b"), "model: b = 'x', but must be a whole number"),
         (lambda: settings.number("c"), "model: c = '', must be a whole number"),
         (lambda: settings.flag("b"), "model: b = 'x', must be true or false"),
     ):
@@ -241,7 +241,7 @@ def zipped(content: bytes) -> bytes:
         (saved(W=np.ones(3, np.float32))[:-40], "is not an archive of arrays"),
         (zipped(b"nonsense"), "model.npz"),
         (saved(W=np.ones(3, np.float32)), "has no special:model.yml"),
-        (saved(**{SETTINGS_ENTRY: np.frombuffer(b"\xff\0", np.int8)}), "is no text"),
+        (saved(**{SETTINGS_ENTRY: np.frombuffer(b"\xff\0", np.int8)}), "is not text"),
         (saved(**{SETTINGS_ENTRY: np.frombuffer(b"a\0", np.int8)}), "special:model.yml, line 1"),
         (saved(**{SETTINGS_ENTRY: np.frombuffer(b"a: 1\0", np.int8), "W": np.ones(3, np.int8)}), "W has type int8"),
     ],

@@ -266,7 +266,7 @@ def test_an_unknown_attention_score_is_an_obstacle(
 ) -> None:
     monkeypatch.setattr(onnx_format, "ATTENTION_SCORES_OF_GRAPHS", ("dot", "additive"))
     (obstacle,) = FORMAT.obstacles(make_bundle())
-    assert obstacle == 'attention_score = "scaled_dot": the graphs know dot, additive alone'
+    assert obstacle == 'attention_score = "scaled_dot": the graphs support only dot, additive'
 
 
 pytest.importorskip("onnxruntime")
@@ -310,7 +310,7 @@ def test_other_settings_are_refused(make_bundle: Callable[..., Bundle], tmp_path
     write(tmp_path, OnnxSettings.of(make_bundle().description, "float32"))
     path = tmp_path / CONFIG_FILE
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | change), encoding="utf-8")
-    with pytest.raises(BundleError, match=f"{next(iter(change))}: .*: give a folder that"):
+    with pytest.raises(BundleError, match=f"{next(iter(change))}: .*: give a folder written by"):
         read_settings(tmp_path)
 
 
