@@ -155,7 +155,7 @@ def test_of_a_file_it_is_known_how_much_is_left(
         progress.add_finished_lines(100, 1.0)
     found = capsys.readouterr().err
     assert found.startswith("100 lines  ")
-    assert found.endswith("  50.0% read  0:00 to go\n")
+    assert found.endswith("  50.0% read  0:00 left\n")
 
 
 def test_of_a_pipe_it_is_not_known(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
