@@ -57,11 +57,11 @@ def test_a_terminal_has_a_live_line(start: Callable[..., subprocess.Popen[bytes]
     output, seen = with_terminal(start, "train", "tiny.toml", "--set", "training.updates=40")
     assert output == b""
     assert "\x1b[" in seen
-    assert re.search(r"/40  \d+:\d\d to go  epoch", seen)
+    assert re.search(r"/40  \d+:\d\d left  epoch", seen)
     assert "300 pairs are kept" in seen.replace("\r\n", "\n")
     # The line is gone at the end, and the cursor is there again.
     assert seen.rstrip().endswith("report.html")
-    assert seen.rindex("\x1b[?25h") > seen.rindex(" to go  epoch")
+    assert seen.rindex("\x1b[?25h") > seen.rindex(" left  epoch")
 
 
 def unread() -> int:

@@ -306,8 +306,8 @@ def find_rising_loss(run: RunHistory) -> str | None:
     ):
         return None
     return (
-        f"the loss rises: from {before:.2f} at its lowest to {now:.2f} after {run.source_uses[-1]['update']:,} updates, "
-        f"also on training text. The most likely cause is the learning rate: {_lower_rate(run)}"
+        f"the loss rises: from {before:.2f} at its lowest to {now:.2f} after {run.source_uses[-1]['update']:,} "
+        f"updates, also on training text. The most likely cause is the learning rate: {_lower_rate(run)}"
     )
 
 
