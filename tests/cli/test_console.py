@@ -57,11 +57,11 @@ def test_a_terminal_has_a_live_line(start: Callable[..., subprocess.Popen[bytes]
     output, seen = with_terminal(start, "train", "tiny.toml", "--set", "training.updates=40")
     assert output == b""
     assert "\x1b[" in seen
-    assert re.search(r"/40  \d+:\d\d to go  epoch", seen)
+    assert re.search(r"/40  \d+:\d\d left  epoch", seen)
     assert "300 pairs are kept" in seen.replace("\r\n", "\n")
     # The line is gone at the end, and the cursor is there again.
     assert seen.rstrip().endswith("report.html")
-    assert seen.rindex("\x1b[?25h") > seen.rindex(" to go  epoch")
+    assert seen.rindex("\x1b[?25h") > seen.rindex(" left  epoch")
 
 
 def unread() -> int:
@@ -155,7 +155,7 @@ def test_of_a_file_it_is_known_how_much_is_left(
         progress.add_finished_lines(100, 1.0)
     found = capsys.readouterr().err
     assert found.startswith("100 lines  ")
-    assert found.endswith("  50.0% read  0:00 to go\n")
+    assert found.endswith("  50.0% read  0:00 left\n")
 
 
 def test_of_a_pipe_it_is_not_known(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -239,7 +239,7 @@ def format_progress(progress: "Progress") -> str:
     """
     figures = progress.figures
     return (
-        f"update {progress.update:,}/{progress.updates:,}  {format_duration(progress.seconds_remaining)} to go  "
+        f"update {progress.update:,}/{progress.updates:,}  {format_duration(progress.seconds_remaining)} left  "
         f"epoch {progress.epochs:.2f}  loss {figures.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s  "
         f"learning rate {figures.learning_rate:.2e}  padding {figures.padding_share:.1%}"
     )

@@ -181,7 +181,7 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any]]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise CorpusError(f"{place}: must be a JSON object, but is {_excerpt(line)} ({error})") from None
+            raise CorpusError(f"{place}: must be a JSON object, not {_excerpt(line)} ({error})") from None
         yield place, record
 
 
@@ -219,7 +219,7 @@ def _read_item(text: str, position: int, place: str) -> tuple[Any, int] | None:
         if getattr(error, "pos", 0) >= len(text.rstrip()) - 1:
             return None
         found = _excerpt(text[position : position + 61])
-        raise CorpusError(f"{place}: must be a JSON object, but is {found} ({error})") from None
+        raise CorpusError(f"{place}: must be a JSON object, not {found} ({error})") from None
 
 
 _SPACE = re.compile(r"\s*")

@@ -202,7 +202,7 @@ def test_shapes_are_checked() -> None:
         r"4",
     ):
         found.rows("matrix", 4)
-    with pytest.raises(BundleError, match=r"'half' has the shape \[3\], must be a matrix"):
+    with pytest.raises(BundleError, match=r"'half' has the shape \[3\], but must be a matrix"):
         found.matrix("half")
 
 
@@ -301,7 +301,7 @@ def test_both_sides_must_have_the_same() -> None:
 
 @pytest.mark.parametrize("table", [torch.ones(8), torch.ones(0, 8), torch.tensor(1.0)])
 def test_a_table_has_rows(table: Tensor) -> None:
-    with pytest.raises(BundleError, match="must be a matrix"):
+    with pytest.raises(BundleError, match="but must be a matrix"):
         read_positions(variables(table))
 
 

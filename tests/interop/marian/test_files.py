@@ -166,8 +166,8 @@ def test_values_of_another_kind_are_refused() -> None:
     for call, words in (
         (lambda: settings.text("a"), "model: a is a list"),
         (lambda: settings.number("b"), "model: b = 'x', but must be a whole number"),
-        (lambda: settings.number("c"), "model: c = '', must be a whole number"),
-        (lambda: settings.flag("b"), "model: b = 'x', must be true or false"),
+        (lambda: settings.number("c"), "model: c = '', but must be a whole number"),
+        (lambda: settings.flag("b"), "model: b = 'x', but must be true or false"),
     ):
         with pytest.raises(BundleError, match=words):
             call()
