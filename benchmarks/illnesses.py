@@ -163,10 +163,10 @@ ILLNESSES: dict[
     tuple[dict[str, Any], Callable[[Corpus], Corpus] | None, Callable[[MultiHeadAttention], None] | None, list[str]],
 ]
 ILLNESSES = {
-    "source shuffled": ({}, shuffled, None, ["no translations of each other"]),
-    "one line missing": ({}, shifted, None, ["no translations of each other"]),
+    "source shuffled": ({}, shuffled, None, ["not translations of each other"]),
+    "one line missing": ({}, shifted, None, ["not translations of each other"]),
     "validation in another language": ({}, source_twice, None, ["another language"]),
-    "validation swapped": ({}, swapped, None, ["the other way round"]),
+    "validation swapped": ({}, swapped, None, ["sides of the validation text are swapped"]),
     "rate ten times too high": ({"training.learning_rate": 3e-2}, None, None, ["training.learning_rate = 0.03"]),
     "dropout 0.9": ({"model.dropout": 0.9}, None, None, [DROPOUT]),
     "source ignored": ({}, None, deaf, [IGNORED]),

@@ -133,7 +133,7 @@ def test_a_second_signal_ends_it_at_once(serve: Serve) -> None:
         wait_until_counted(url, "transduce_batch_sentences_count 1.0")
         process.send_signal(signal.SIGINT)
         assert process.stderr
-        while b"taking nothing more" not in process.stderr.readline():
+        while b"draining" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGTERM)
         started = time.monotonic()
