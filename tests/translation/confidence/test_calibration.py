@@ -273,7 +273,7 @@ def test_which_pieces_make_a_word(pieces: list[str], words: list[tuple[str, list
 
 
 def test_scores_of_another_hypothesis_are_refused() -> None:
-    with pytest.raises(UserError, match="2 pieces and 1 scores"):
+    with pytest.raises(UserError, match="2 pieces but 1 scores"):
         score_words(["▁a", "b"], [0.0])
 
 
