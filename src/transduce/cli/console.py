@@ -299,7 +299,7 @@ class LineProgress:
         share = os.lseek(self._descriptor, 0, os.SEEK_CUR) / max(1, os.fstat(self._descriptor).st_size)
         if not 0 < share < 1:  # all has been read, or the file is still growing
             return line
-        return f"{line}  {share:.1%} read  {format_duration(seconds / share - seconds)} to go"
+        return f"{line}  {share:.1%} read  {format_duration(seconds / share - seconds)} left"
 
 
 def _get_file_descriptor(stream: BinaryIO) -> int | None:
