@@ -217,7 +217,7 @@ DAMAGES = {
     "nested without end": (_write(b"[" * 200_000), ["bundle.json", "is not JSON"]),
     "empty description": (_write(b""), ["bundle.json", "is not JSON"]),
     "a list": (_write(b"[]"), ["bundle.json", "its format is None"]),
-    "another format": (_set(format="box"), ["bundle.json", "'box', must be 'transduce bundle'"]),
+    "another format": (_set(format="box"), ["bundle.json", "'box', but must be 'transduce bundle'"]),
     "newer": (_set(format_version=4), ["bundle.json", "format version 4", "up to 3", "update it"]),
     "version of another type": (_set(format_version="1"), ["bundle.json", "format_version = '1'"]),
     "unknown key": (_set(colour="red"), ["bundle.json", "colour = 'red'"]),
@@ -237,7 +237,7 @@ DAMAGES = {
     ),
     "unlisted weights": (
         lambda folder: _edit(folder, lambda content: content["files"].pop("weights.safetensors")),
-        ["bundle.json", "must be ['tokenizer.model', 'weights.safetensors']"],
+        ["bundle.json", "must list ['tokenizer.model', 'weights.safetensors']"],
     ),
     "tensor missing": (
         lambda folder: _rewrite_weights(folder, lambda tensors: tensors.pop(max(tensors))),

@@ -530,7 +530,7 @@ def test_another_machine_is_named(make_config: MakeConfig, watcher: Any) -> None
     )
     told = watcher()
     train(config, told)
-    assert any("threads was 7, is 1" in text for text in told.said)
+    assert any("threads was 7, now 1" in text for text in told.said)
 
 
 @pytest.mark.exhaustive

@@ -636,7 +636,7 @@ def test_a_model_with_two_tokenizers_goes_there_and_back(folder: Callable[..., P
     assert second.runtime.encode(TEXTS) == measured.sources
     vocabulary = (tmp_path / "out" / "vocabulary.json").read_text(encoding="utf-8")
     (tmp_path / "out" / "vocabulary.json").write_text(vocabulary.replace('"▁', '"_'), encoding="utf-8")
-    with pytest.raises(BundleError, match=r"vocabulary\.json: has other pieces than source\.vocab\.yml"):
+    with pytest.raises(BundleError, match=r"vocabulary\.json: does not have the pieces of source\.vocab\.yml"):
         FORMAT.read(tmp_path / "out", None)
 
 
