@@ -367,13 +367,8 @@ def _resolve(given: dict[str, Any], origins: dict[str, str]) -> tuple[RunConfig,
     preset = given.get("preset", "base")
     below = flatten(PRESETS.get(preset, {})) if isinstance(preset, str) else {}
     if given.get("training.schedule") == "paper":
-        # The paper's schedule computes its own peak, and TOML cannot unset one chosen by preset or corpus size.
+        # The paper's schedule computes its own peak, and TOML cannot unset the preset's.
         below.pop("training.learning_rate", None)
-        if origins.get("training.learning_rate") == ORIGIN_CORPUS_SIZE:
-            given, origins = (
-                {key: value for key, value in each.items() if key != "training.learning_rate"}
-                for each in (given, origins)
-            )
     for key in given:
         for other in _find_exclusive_settings(key):
             below.pop(other, None)

@@ -48,15 +48,9 @@ TIME_LIMIT_SETTINGS = {
 """Settings of the paper's models for a run with a time limit; the learning rate is the peak of eq. 3 with a warmup of
 4,000 updates."""
 
-FINE_TUNING_PRESETS = ("low-resource", "medium-resource")
-"""Presets of which a run that starts from a trained model takes other settings; those of the paper stay as they are."""
-
-FINE_TUNING_RATE = 0.1
-"""Learning rate of a run that starts from a trained model, as a fraction of the preset's: at the full rate, the first
-updates undo what that model has learned."""
-
-FINE_TUNING_EPOCHS = 20.0
-"""Largest number of passes over a corpus by a run that starts from a trained model."""
+FINE_TUNING_SETTINGS = {"training.warmup": 100, "training.dropout_warmup": 0}
+"""Settings of `low-resource` and `medium-resource` for a run from a trained model, whose dropout need not
+rise. The learning rate is the preset's: lower ones were worse on another kind of text (docs/experiments.md)."""
 
 
 def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) -> dict[str, Any]:
@@ -76,19 +70,6 @@ def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) ->
     elif (epochs := next((epochs for maximum, epochs in EPOCHS.items() if num_pairs <= maximum), None)) is not None:
         settings["training.epochs"] = float(epochs)
     return settings
-
-
-def _adapt_to_fine_tuning(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run that starts from a trained model, from those that fit the size of its corpus."""
-    if settings["preset"] not in FINE_TUNING_PRESETS:
-        return settings
-    rate = PRESETS[settings["preset"]]["training"]["learning_rate"]
-    adapted = settings | {"training.learning_rate": FINE_TUNING_RATE * rate, "training.warmup": 100}
-    # Both tell a new network what a trained one knows.
-    adapted |= {"training.dropout_warmup": 0, "training.guided_alignment": 0.0}
-    if "training.epochs" in settings:
-        adapted["training.epochs"] = min(settings["training.epochs"], FINE_TUNING_EPOCHS)
-    return adapted
 
 
 def _choose_dropout(num_characters: int, time_limit: str | None) -> float:
@@ -132,7 +113,9 @@ def choose_settings_for_run(
         sizes = [open_corpus(data, corpus).measure() for corpus in data.training_corpora]
         total = CorpusSize(sum(one.num_pairs for one in sizes), sum(one.num_target_characters for one in sizes))
     settings = choose_settings_for_size(total, time_limit)
-    return settings if given.get("training.start_from") is None else _adapt_to_fine_tuning(settings)
+    if given.get("training.start_from") is not None and settings["preset"] in {"low-resource", "medium-resource"}:
+        settings |= FINE_TUNING_SETTINGS
+    return settings
 
 
 class MeasuredRun(NamedTuple):
