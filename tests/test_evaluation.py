@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from transduce.errors import ConfigError, CorpusError
-from transduce.evaluation import METRICS, corpus_scores, format_scores
+from transduce.evaluation import METRICS, choose_tokenization, corpus_scores, format_scores
 
 REFERENCES = [
     "Ein kleiner Hund läuft über die Wiese.",
@@ -146,3 +146,31 @@ def test_an_interval_ends_at_100() -> None:
         assert score.low is not None
         assert score.high is not None
         assert score.low < score.value < score.high <= 100
+
+
+@pytest.mark.parametrize(
+    ("references", "tokenization"),
+    [
+        (REFERENCES, "13a"),
+        (["", "123 ..."], "13a"),
+        (["고양이를 좋아합니다."], "13a"),
+        (["猫が好きです。", "GNU の tar で書庫を作ります。", "東京特許許可局"], "char"),
+        (["ｶﾀｶﾅ"], "char"),
+        (["ผมชอบแมว"], "char"),
+        (["ខ្ញុំចូលចិត្តឆ្មា"], "char"),
+        (["我喜欢猫。", "他在看一部叫《となりのトトロ》的电影，还有许多别的电影和连续剧可以看，他都喜欢。"], "zh"),
+        (["Use tar, 或者 gzip, to pack files."], "13a"),
+    ],
+)
+def test_text_without_spaces_between_words_is_not_split_at_them(references: list[str], tokenization: str) -> None:
+    assert choose_tokenization(references) == tokenization
+    [score] = corpus_scores(references, references, ["bleu"])
+    assert f"tok:{tokenization}|" in score.signature
+
+
+def test_japanese_scores_are_those_of_the_command_with_characters(tmp_path: Path) -> None:
+    hypotheses, references = ["犬が好きです。", "本を読む"], ["猫が好きです。", "本を読みます"]
+    theirs = {score["name"]: score for score in _command(tmp_path, hypotheses, references, "--tokenize", "char")}
+    [ours] = corpus_scores(hypotheses, references, ["bleu"])
+    assert float(f"{ours.value:.10f}") == theirs["BLEU"]["score"] > 30
+    assert ours.signature == theirs["BLEU"]["signature"]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ from transduce.translation import Translator
 
 TOKENIZATIONS = ("13a", "none", "intl", "char", "zh")
 """The tokenisations of sacreBLEU that need no download and no further package; "none" is for tokenised text."""
+
+_KANA = re.compile("[\u3040-\u30ff\uff66-\uff9d]")
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
+_THAI_TO_KHMER = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff]")
+_LETTER = re.compile(r"[^\W\d_]")
 
 
 METRICS: dict[str, tuple[str, Callable[[str], Metric]]] = {
@@ -61,19 +67,21 @@ def corpus_scores(
     metrics: Sequence[str] = tuple(METRICS),
     *,
     confidence: bool = False,
-    tokenization: str = "13a",
+    tokenization: str | None = None,
 ) -> list[Score]:
     """Scores of `hypotheses`, one reference for each, in the order of `metrics`.
 
-    BLEU (Papineni et al. 2002; words by `tokenization`, exponential smoothing), chrF (Popović 2015; chrF2, without
-    words) and TER (Snover et al. 2006), as `sacrebleu -m bleu chrf ter` computes them. With `confidence`, each has the
-    interval of `sacrebleu --confidence`: bootstrap resampling of the lines (Koehn 2004), from a fixed seed. The larger
-    the test set, the fewer the resamples beyond 3,000 lines.
+    BLEU (Papineni et al. 2002; words by `tokenization`, or else by `choose_tokenization`; exponential smoothing), chrF
+    (Popović 2015; chrF2, without words) and TER (Snover et al. 2006), as `sacrebleu -m bleu chrf ter` gives them with
+    the same tokenisation. With `confidence`, each has the interval of `sacrebleu --confidence`: bootstrap resampling of
+    the lines (Koehn 2004), from a fixed seed. The larger the test set, the fewer the resamples beyond 3,000 lines.
 
     Raises:
         CorpusError: there are no lines, or hypotheses and references differ in number.
         ConfigError: an unknown metric or tokenisation.
     """
+    if tokenization is None:
+        tokenization = choose_tokenization(references)
     check_tokenization(tokenization)
     if len(hypotheses) != len(references):
         raise CorpusError(
@@ -85,6 +93,21 @@ def corpus_scores(
     stripped = [line.rstrip() for line in hypotheses], [line.rstrip() for line in references]
     num_resamples = min(NUM_RESAMPLES, max(100, RESAMPLED_LINES // len(hypotheses))) if confidence else 1
     return [_score(metric, tokenization, *stripped, num_resamples) for metric in metrics]
+
+
+def choose_tokenization(references: Sequence[str]) -> str:
+    """The tokenisation by which BLEU compares texts such as `references`.
+
+    That is sacreBLEU's default, "13a", for scripts with spaces between words. In one without, a whole clause would be
+    one word: "zh" for Chinese, and "char" for Japanese, Thai, Lao, Tibetan, Burmese and Khmer, whose words sacreBLEU
+    finds by further packages or not at all. What more than half of the letters belong to decides.
+    """
+    text = "\n".join(references)
+    kana, han, others = (len(pattern.findall(text)) for pattern in (_KANA, _HAN, _THAI_TO_KHMER))
+    if 2 * (kana + han + others) <= len(_LETTER.findall(text)):
+        return "13a"
+    # Japanese has about as many kana as Han characters, or more; Chinese may quote a Japanese name.
+    return "zh" if han > 3 * kana + others else "char"
 
 
 def check_tokenization(tokenization: str) -> None:
@@ -153,7 +176,7 @@ def evaluate_translator(
     reference: Path,
     *,
     beam: int | None = None,
-    tokenization: str = "13a",
+    tokenization: str | None = None,
     confidence: bool = False,
 ) -> Evaluation:
     """Translate `source` and score the translations against `reference`.
@@ -165,7 +188,8 @@ def evaluate_translator(
         CorpusError: a file is missing or empty, is not UTF-8, or the two differ in number of lines; or there is no
             text in the reference.
     """
-    check_tokenization(tokenization)
+    if tokenization is not None:
+        check_tokenization(tokenization)
     corpus = open_parallel_corpus(Path(), str(source), str(reference), None, None)
     corpus.check()
     sources, references = zip(*corpus, strict=True)

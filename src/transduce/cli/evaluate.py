@@ -47,7 +47,7 @@ def evaluate(
     source: Path,
     reference: Path,
     beam: int | None = None,
-    tokenize: str = "13a",
+    tokenize: str | None = None,
     confidence: bool = False,
     computation: Computation = _COMPUTATION,
     json: bool = False,
@@ -59,8 +59,8 @@ def evaluate(
         source: the text to translate, one sentence per line.
         reference: human translations, line for line, neither tokenised nor lower-cased.
         beam: hypotheses kept for each sentence; 1 is greedy. Default: the model's setting.
-        tokenize: how BLEU splits text into words: 13a (sacreBLEU's default), intl, char or zh; or none, for a model
-            trained on tokenised text.
+        tokenize: how BLEU splits text into words: 13a, intl, char or zh; or none, for a model trained on tokenised
+            text. Default: zh for Chinese, char for other scripts without spaces between words, else 13a.
         confidence: add the 95 % confidence interval of each score, by bootstrap resampling of the lines.
         computation: what computes.
         json: print one JSON object.
