@@ -8,7 +8,6 @@ from torch.nn import functional as F
 from transduce.model import NEVER
 from transduce.training import label_smoothed_cross_entropy
 from transduce.training import loss as loss_module
-from transduce.training.loss import _row_maximum
 
 
 def example(num_tokens: int, d_model: int, vocabulary: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -151,14 +150,6 @@ def test_products_in_bfloat16_have_few_shapes() -> None:
             hidden, weight, targets = example(num_tokens, 8, 50)
             label_smoothed_cross_entropy(hidden.bfloat16(), weight, targets, 0.1)
     assert len({str(event.input_shapes) for event in profile.events() if event.name == "aten::mm"}) == 3
-
-
-@pytest.mark.parametrize(
-    "numbers", [[[3.0, -1.0, 0.0]], [[-3.0, -1.0, -torch.inf]], [[-0.0, -1.0, -2.0]], [[1.0, -4.0], [-5.0, -2.0]]]
-)
-def test_the_maximum_of_a_row_is_that_of_its_bits(numbers: list[list[float]]) -> None:
-    rows = torch.tensor(numbers, dtype=torch.bfloat16)
-    assert torch.equal(_row_maximum(rows), rows.amax(dim=-1, keepdim=True))
 
 
 @pytest.mark.parametrize("chunk_logits", [1, 2**18])

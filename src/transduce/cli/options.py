@@ -22,8 +22,9 @@ class Computation:
         engine: native, or that of another program; its model is a folder written by `transduce export`, and a bundle is
             exported first.
         precision: arithmetic precision. Default of the native engine: auto for `translate`, float32 for `evaluate` and
-            `serve`. auto: bfloat16 if the hardware supports it, else float32; int8 for int8 bundles on a CPU. float32
-            and int8 give the same translation in every batch; int8 is fastest on a CPU and rounds weights to 8 bits.
+            `serve`. auto: the fastest that does not round weights to 8 bits, mostly float32 on a CPU and bfloat16 on a
+            GPU; int8 for int8 bundles on a CPU. float32 and int8 give the same translation in every batch; int8 is
+            fastest on a CPU and rounds weights to 8 bits.
             Other engines: that of the exported folder; a bundle is exported in this precision, by default float32.
         device: cpu, cuda, mps or auto.
     """

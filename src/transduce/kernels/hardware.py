@@ -23,6 +23,10 @@ Precision = Literal["auto", "float32", "bfloat16", "int8"]
 MIN_D_MODEL_OF_BFLOAT16 = 128
 """d_model from which bfloat16 is faster on a processor that has it, for many sentences at a time."""
 
+MIN_D_MODEL_OF_AMX = 512
+"""d_model from which PyTorch in bfloat16 translates on a processor with AMX, in place of compiled kernels in float32:
+products of large matrices in bfloat16 are several times as fast there."""
+
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 ROOT = Path("/")
@@ -106,8 +110,11 @@ _ResultT = TypeVar("_ResultT")
 def map_on_threads(function: Callable[[_TaskT], _ResultT], tasks: Sequence[_TaskT], num_threads: int) -> list[_ResultT]:
     """The result of `function` for each task, computed by `num_threads` threads; an exception cancels waiting tasks.
 
-    For functions that compute without PyTorch, in code that releases Python's global lock.
+    For functions that compute without PyTorch, in code that releases Python's global lock. A single task is computed
+    by the caller: on a busy machine, waking another thread takes longer than a sentence.
     """
+    if len(tasks) == 1:
+        return [function(tasks[0])]
     return list(_get_executor(num_threads).map(function, tasks))
 
 

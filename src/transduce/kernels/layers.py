@@ -1,30 +1,63 @@
-"""Operations of a layer for training on a CPU: dropout, layer normalisation and attention to short sentences."""
+"""Operations in training on a CPU: dropout, layer normalisation, attention to short sentences, softmax of the loss.
+
+Each is computed by the compiled kernels (`native/training.py`) where the library was built and supports the tensors,
+otherwise by PyTorch's operations, which are its plain reference.
+"""
 
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from transduce.kernels.linear import needs_batch_invariance
+from transduce.kernels.native.library import Library, find_library
+from transduce.kernels.native.training import (
+    WIDTH_MULTIPLE,
+    NativeAttention,
+    NativeDropout,
+    NativeLayerNormalization,
+    compute_native_softmax,
+)
+
+
+def _find_library(*tensors: Tensor) -> Library | None:
+    """The compiled kernels, if they support these tensors: all in the memory of the CPU, in float32 or in bfloat16."""
+    dtype = tensors[0].dtype
+    is_supported = dtype in {torch.float32, torch.bfloat16} and all(
+        tensor.dtype == dtype and tensor.device.type == "cpu" for tensor in tensors
+    )
+    return find_library() if is_supported else None
+
+
+def _has_one_thread() -> bool:
+    """Whether PyTorch computes with one thread, as each process does that computes a micro-batch.
+
+    More threads share PyTorch's operations, and the kernels have one; dropout is faster with one all the same.
+    """
+    return torch.get_num_threads() == 1
 
 
 def dropout(inputs: Tensor, p: float) -> Tensor:
     """Set each number to 0 with probability `p` and divide the others by 1 - `p`, as `F.dropout`.
 
-    On a CPU four numbers share one 64-bit random draw; `p` is then exact to 1/65536.
+    On a CPU a number takes 16 random bits, so that `p` is exact to 1/65536. The compiled kernels and NumPy draw
+    different ones from the seed that PyTorch's generator gives.
     """
     if inputs.device.type != "cpu":
         return F.dropout(inputs, p)
-    # torch's generator only seeds NumPy's SFC64, which is twice as fast.
-    generator = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
-    draws = generator.random_raw((inputs.numel() + 3) // 4).view(np.int16)[: inputs.numel()]
-    numbers = torch.from_numpy(draws).view(inputs.shape)
     # Clamp so that at least one of the 2^16 values is kept and one dropped.
     kept = min(max(round((1 - p) * 2**16), 1), 2**16 - 1)
+    seed = int(torch.randint(2**63 - 1, ()))
+    library = _find_library(inputs)
+    if library is not None:
+        return _apply(NativeDropout, inputs, kept, seed, library)
+    # torch's generator only seeds NumPy's SFC64, which is twice as fast.
+    draws = np.random.SFC64(seed).random_raw((inputs.numel() + 3) // 4).view(np.int16)[: inputs.numel()]
+    numbers = torch.from_numpy(draws).view(inputs.shape)
     # int16 counts from -2^15; `kept` of its 2^16 values lie below this.
     mask = torch.lt(numbers, kept - 2**15, out=torch.empty_like(inputs))
     return inputs * mask.mul_(2**16 / kept)
@@ -37,10 +70,15 @@ def layer_normalization(
     epsilon: float,
 ) -> Float[Tensor, "*batch d_model"]:
     """Normalise every position to mean 0 and variance 1, then apply `gain` and `bias`, as `F.layer_norm`."""
-    if inputs.dtype == torch.bfloat16 and inputs.device.type == "cpu":
-        normalized: Tensor = _LayerNormalizationInBfloat16.apply(inputs, gain, bias, epsilon)  # type: ignore[no-untyped-call]
-        return normalized
-    return F.layer_norm(inputs, gain.shape, gain.to(inputs.dtype), bias.to(inputs.dtype), epsilon)
+    if inputs.dtype != torch.bfloat16 or inputs.device.type != "cpu":
+        # In float32, compiled kernels save no time.
+        return F.layer_norm(inputs, gain.shape, gain.to(inputs.dtype), bias.to(inputs.dtype), epsilon)
+    # Without gradients, a sentence's bits must not depend on the number of threads.
+    if torch.is_grad_enabled() and _has_one_thread() and gain.shape == bias.shape == inputs.shape[-1:]:
+        library = _find_library(inputs) if gain.dtype == bias.dtype == torch.float32 else None
+        if library is not None and inputs.size(-1) % WIDTH_MULTIPLE == 0:
+            return _apply(NativeLayerNormalization, inputs, gain, bias, epsilon, library)
+    return _apply(_LayerNormalizationInBfloat16, inputs, gain, bias, epsilon)
 
 
 class _LayerNormalizationInBfloat16(torch.autograd.Function):
@@ -72,6 +110,9 @@ class _LayerNormalizationInBfloat16(torch.autograd.Function):
 
 MAX_KEYS_OF_PLAIN_ATTENTION = 128
 """Above this number of keys, fused attention, which stores no weights, is faster on a CPU, too."""
+
+MAX_WIDTH_IN_BFLOAT16 = 32
+"""d_k and d_v up to which the compiled kernels, which compute in float32, are faster than PyTorch's in bfloat16."""
 
 KEY_PADDING_MULTIPLE = 16
 """Numbers in the widest SIMD register. Keys are padded to a multiple of it: softmax sums a partial register in a
@@ -116,8 +157,18 @@ def plain_attention(
     more memory, as the weights of all heads are kept for the backward pass. The softmax of inputs in bfloat16 is
     computed in float32.
     """
-    attended: Tensor = _PlainAttention.apply(queries, keys, values, mask, scale)  # type: ignore[no-untyped-call]
-    return attended
+    library = _find_library(queries, keys, values) if _has_one_thread() else None
+    widths = queries.size(3), values.size(3)
+    is_fast = queries.dtype == torch.float32 or max(widths) <= MAX_WIDTH_IN_BFLOAT16
+    is_known = not any(width % WIDTH_MULTIPLE for width in widths) and mask.shape[1::2] == (1, keys.size(2))
+    if library is not None and is_fast and is_known and mask.dtype == torch.bool:
+        return _apply(NativeAttention, queries, keys, values, mask, scale, library)
+    return _apply(_PlainAttention, queries, keys, values, mask, scale)
+
+
+def _apply(operation: type[torch.autograd.Function], *arguments: object) -> Tensor:
+    result: Tensor = operation.apply(*arguments)  # type: ignore[no-untyped-call]
+    return result
 
 
 class _PlainAttention(torch.autograd.Function):
@@ -158,3 +209,40 @@ def _softmax(scores: Float[Tensor, "heads query key"]) -> Float[Tensor, "heads q
     if num_keys >= NARROWEST_ROW:
         return scores.softmax(dim=-1)
     return F.pad(scores, (0, NARROWEST_ROW - num_keys), value=-torch.inf).softmax(dim=-1)[..., :num_keys]
+
+
+def softmax_with_statistics(
+    logits: Float[Tensor, "rows vocabulary"], targets: Int[Tensor, " rows"]
+) -> Float[Tensor, "3 rows"]:
+    """Replace `logits`, which are contiguous, by their softmax over the vocabulary.
+
+    Args:
+        logits: a token whose logit is -inf cannot be predicted.
+        targets: for each row, a token of the vocabulary.
+
+    Returns:
+        In float32, for each row: the logarithm of the sum of all e^logit, the logit of the target, the greatest logit.
+    """
+    library = _find_library(logits) if _has_one_thread() else None
+    if library is not None and targets.dtype == torch.int64 and len(targets):
+        lowest, highest = targets.aminmax()
+        if lowest >= 0 and highest < logits.size(1):
+            return compute_native_softmax(logits, targets.contiguous(), library)
+    target_logits = logits.gather(1, targets[:, None]).squeeze(1).float()
+    greatest = _compute_row_max(logits).float()
+    logits.copy_(logits.softmax(dim=-1))
+    # The largest probability, unlike that of the target, is never too small to have a logarithm.
+    return torch.stack([greatest - _compute_row_max(logits).float().log(), target_logits, greatest])
+
+
+def _compute_row_max(values: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, " rows"]:
+    """The maximum of each row; on a CPU, torch finds that of integers four times as fast as in bfloat16."""
+    if values.dtype != torch.bfloat16 or values.device.type != "cpu":
+        return values.amax(dim=-1)
+    bits = values.view(torch.int16)
+    found = bits.amax(dim=-1)
+    # The bits of negative numbers are in the opposite order, and all of them below those of the others. A negative NaN
+    # may be missed, but softmax makes all numbers of its row NaN.
+    if (found < 0).any():
+        found = torch.where(found < 0, bits.amin(dim=-1), found)
+    return found.view(torch.bfloat16)

@@ -243,7 +243,7 @@ def pad_to_whole_rows(
 ) -> tuple[Int[Tensor, "sentences more"], Bool[Tensor, "sentences more"]]:
     """Sentences and their mask padded to a multiple of `ROW_PADDING_MULTIPLE` tokens (see `linear`).
 
-    `longest` is the most positions that the model has, and is never exceeded.
+    `max_length`, the number of positions that the model has, is never exceeded.
     """
     length = ids.size(1)
     more = max(0, min(-length % ROW_PADDING_MULTIPLE, max_length - length))

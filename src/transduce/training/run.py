@@ -392,6 +392,6 @@ def _report_other_machine(before: Mapping[str, str], now: Mapping[str, str], rep
     ]
     if changed:
         reporter.report(
-            f"the environment has changed since the run began ({'; '.join(changed)}): figures may differ by rounding "
-            "from those of an uninterrupted run"
+            f"the environment has changed since the run began ({'; '.join(changed)}): figures may differ from those "
+            "of an uninterrupted run, by rounding and by the random numbers of dropout"
         )

@@ -12,7 +12,7 @@ from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
 from transduce.kernels.hardware import (
     KERNELS_OF_TRANSLATION,
-    MIN_D_MODEL_OF_BFLOAT16,
+    MIN_D_MODEL_OF_AMX,
     Precision,
     is_surely_cpu,
     keep_few_kernels,
@@ -120,9 +120,10 @@ class Translator:
         Args:
             path: the folder.
             device: cpu, cuda, mps or auto.
-            precision: float32 gives the same translation in every batch; auto is bfloat16 if the hardware supports it,
-                else float32, or int8 on a CPU if all bundles are in int8; int8 is fastest on a CPU, and rounds weights
-                to 8 bits.
+            precision: float32 gives the same translation in every batch; int8, too, and is fastest on a CPU, but rounds
+                weights to 8 bits. auto is int8 on a CPU if all bundles are in int8; else float32 on a CPU with the
+                compiled kernels, unless it has AMX and d_model is at least `MIN_D_MODEL_OF_AMX`; otherwise bfloat16
+                if the hardware supports it (see `resolve_precision`), else float32.
             ensemble: other bundles with the same tokenizer, whose probabilities are averaged with the model's.
 
         Raises:
@@ -153,8 +154,8 @@ class Translator:
                     "with the same text.tokenizer"
                 )
         are_int8 = all(one.description.precision == "int8" for one in (bundle, *others))
-        if precision == "auto" and is_on_cpu and are_int8:
-            precision = "int8"
+        if precision == "auto" and is_on_cpu:
+            precision = "int8" if are_int8 else _choose_precision(bundle)
         compiled = None
         if is_on_cpu and not others:
             compiled = _load_compiled_engine(bundle, tokenizer.end_id, precision)
@@ -338,15 +339,18 @@ class Translator:
         return Translation(tuple(alternatives), len(found))
 
 
-def _load_compiled_engine(bundle: Bundle, end_id: int, precision: Precision) -> CompiledEngine | None:
-    """The compiled engine, which searches on a CPU without PyTorch; None if it does not support this model.
+def _choose_precision(bundle: Bundle) -> Precision:
+    """What `auto` is on a CPU: float32 where the compiled kernels are faster than PyTorch in bfloat16, else `auto`."""
+    config, library = bundle.model_config, find_library()
+    is_compiled = library is not None and has_inference_model(config)
+    return "float32" if is_compiled and not (library.has_amx and config.d_model >= MIN_D_MODEL_OF_AMX) else "auto"
 
-    As described for `resolve_precision`, `auto` leaves a CPU with bfloat16 to PyTorch.
-    """
+
+def _load_compiled_engine(bundle: Bundle, end_id: int, precision: Precision) -> CompiledEngine | None:
+    """The compiled engine, which searches on a CPU without PyTorch; None if it does not support this model."""
     config = bundle.model_config
-    is_known = precision in {"auto", "float32", "int8"} and has_inference_model(config)
-    library = find_library() if is_known else None
-    if library is None or (precision == "auto" and library.has_bfloat16 and config.d_model >= MIN_D_MODEL_OF_BFLOAT16):
+    library = find_library() if precision in {"float32", "int8"} and has_inference_model(config) else None
+    if library is None:
         return None
     weights = bundle.load_arrays()
     if weights is None:

@@ -1,9 +1,9 @@
 /* Runs the compiled kernels of a library on random Transformers: driver LIBRARY LEVEL FIRST_SEED NUMBER_OF_SEEDS.
  *
  * Without Python, a library can be run that is for another processor, by an emulator, and under sanitizers every byte that it
- * may touch is known: each array is an allocation of its own, exactly as large as the library may ask for.
+ * may touch is known: each array is an allocation of its own, as large as the library may ask for.
  *
- * Prints the log-probabilities of every step, one row a line. Fails where a sentence gets other bits alone than in a batch,
+ * Prints the log-probabilities of every step, one row a line, and what the operations of training compute. Fails where a sentence gets other bits alone than in a batch,
  * where the best continuations are not those of the log-probabilities, or where a search finds what cannot be.
  */
 #include <dlfcn.h>
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "search.h" /* for its structures alone */
+#include "training.h"
 
 #define STEPS 6
 #define MAX_SENTENCES 5
@@ -56,6 +57,13 @@ static int32_t (*encode)(const transformer *, const encoder_task *);
 static int32_t (*decode)(const transformer *, const decoder_task *, float *, const best_task *);
 static uint64_t (*count_search_workspace)(uint64_t, uint64_t);
 static int32_t (*search_batch)(const transformer *, search_task *);
+static void (*drop_numbers_of)(const void *, void *, uint64_t, uint32_t, uint64_t, int32_t);
+static void (*normalize_rows_of)(const normalization_task *);
+static void (*differentiate_rows)(const normalization_task *);
+static uint64_t (*count_heads_workspace)(const attention_task *);
+static void (*attend_all)(const attention_task *, float *);
+static void (*differentiate_attention)(const attention_task *, float *);
+static void (*compute_softmax)(const softmax_task *, float *);
 
 static void *find(void *library, const char *level, const char *name) {
     char symbol[100];
@@ -449,6 +457,97 @@ static void check_hypotheses(const search *task, int sentence, const hypotheses 
     }
 }
 
+/* Random numbers as float32 or bfloat16. */
+static void *make_numbers(size_t count, int is_bfloat16) {
+    if (!is_bfloat16) return make_table(1, (int)count);
+    uint16_t *numbers = allocate(count * sizeof(uint16_t));
+    for (size_t place = 0; place < count; place++) {
+        const float number = draw_weight(1.0f);
+        uint32_t bits;
+        memcpy(&bits, &number, sizeof bits);
+        numbers[place] = (uint16_t)(bits >> 16);
+    }
+    return numbers;
+}
+
+static void *make_room(size_t count, int is_bfloat16) { return allocate(count * (is_bfloat16 ? 2 : sizeof(float))); }
+
+static void print_numbers(int seed, const void *numbers, size_t count, int is_bfloat16) {
+    printf("%d", seed);
+    for (size_t place = 0; place < count; place++) printf(" %.9g", (double)read_number(numbers, place, is_bfloat16));
+    printf("\n");
+}
+
+/* Dropout, layer normalisation and softmax of random rows; what comes out is printed with the number of the seed. */
+static void run_rows(int seed, int is_bfloat16) {
+    const size_t rows = (size_t)draw_from(1, 9), width = 16 * (size_t)draw_from(1, 5), count = rows * width;
+    const size_t dropped = (size_t)draw_from(1, 1000);
+    void *kept = make_numbers(dropped, is_bfloat16), *outputs = make_room(dropped, is_bfloat16);
+    drop_numbers_of(kept, outputs, dropped, (uint32_t)draw_from(1, 65535), (uint64_t)seed, is_bfloat16);
+    print_numbers(seed, outputs, dropped, is_bfloat16);
+    void *normalized = make_room(count, 1), *gradient = make_room(count, 1);
+    float *gain = make_table(1, (int)width), *bias = make_table(1, (int)width);
+    const normalization_task norm = {.inputs = make_numbers(count, 1), .gain = gain, .bias = bias, .outputs = normalized,
+                                     .statistics = allocate_floats(2 * rows), .outer = make_numbers(count, 1),
+                                     .inputs_gradient = gradient, .gain_gradient = allocate_floats(width),
+                                     .bias_gradient = allocate_floats(width), .num_rows = rows, .width = (int32_t)width,
+                                     .epsilon = 1e-5f};
+    normalize_rows_of(&norm);
+    differentiate_rows(&norm);
+    /* An odd number says that these are bfloat16, which a rounding may move by a whole step. */
+    print_numbers(2 * seed + 1, normalized, count, 1);
+    print_numbers(2 * seed + 1, gradient, count, 1);
+    print_numbers(seed, norm.gain_gradient, width, 0);
+    print_numbers(seed, norm.bias_gradient, width, 0);
+    const size_t vocabulary = (size_t)draw_from(1, 100);
+    int64_t *targets = allocate(rows * sizeof(int64_t));
+    for (size_t row = 0; row < rows; row++) targets[row] = draw((int)vocabulary);
+    const softmax_task softmax = {make_numbers(rows * vocabulary, is_bfloat16), targets, allocate_floats(rows),
+                                  allocate_floats(rows), allocate_floats(rows), rows, (int32_t)vocabulary, is_bfloat16};
+    compute_softmax(&softmax, allocate_floats((vocabulary + 15) / 16 * 16));
+    print_numbers(seed, softmax.logits, rows * vocabulary, is_bfloat16);
+    print_numbers(seed, softmax.log_totals, rows, 0);
+}
+
+static head_array make_heads(int sentences, int heads, int positions, int width, int is_random, int is_bfloat16) {
+    const size_t count = (size_t)(sentences * heads * positions * width);
+    void *numbers = is_random ? make_numbers(count, is_bfloat16) : make_room(count, is_bfloat16);
+    return (head_array){numbers, (int64_t)positions * heads * width, width, (int64_t)heads * width};
+}
+
+/* Attention of random heads, forward and backward. */
+static void run_heads(int seed, int is_bfloat16) {
+    const int sentences = draw_from(1, 3), heads = draw_from(1, 3), queries = draw_from(1, 40), is_causal = draw(2);
+    const int keys = is_causal ? queries : draw_from(1, 40), d_k = 16 * draw_from(1, 4), d_v = 16 * draw_from(1, 4);
+    uint8_t *mask = allocate((size_t)(is_causal ? queries : sentences) * (size_t)keys);
+    for (int row = 0; row < (is_causal ? queries : sentences); row++) {
+        const int visible = is_causal ? row + 1 : draw_from(1, keys);
+        for (int key = 0; key < keys; key++) mask[row * keys + key] = key < visible;
+    }
+    const size_t padded = (size_t)round_up(keys, KEY_ALIGNMENT);
+    attention_task task = {
+        .queries = make_heads(sentences, heads, queries, d_k, 1, is_bfloat16),
+        .keys = make_heads(sentences, heads, keys, d_k, 1, is_bfloat16),
+        .values = make_heads(sentences, heads, keys, d_v, 1, is_bfloat16),
+        .attended = make_heads(sentences, heads, queries, d_v, 0, is_bfloat16),
+        .mask = mask, .mask_sentence_stride = is_causal ? 0 : keys, .mask_query_stride = is_causal ? keys : 0,
+        .weights = make_room((size_t)(sentences * heads * queries) * padded, is_bfloat16),
+        .outer = make_heads(sentences, heads, queries, d_v, 1, is_bfloat16),
+        .queries_gradient = make_heads(sentences, heads, queries, d_k, 0, is_bfloat16),
+        .keys_gradient = make_heads(sentences, heads, keys, d_k, 0, is_bfloat16),
+        .values_gradient = make_heads(sentences, heads, keys, d_v, 0, is_bfloat16),
+        .num_sentences = sentences, .num_heads = heads, .num_queries = queries, .num_keys = keys, .d_k = d_k, .d_v = d_v,
+        .is_bfloat16 = is_bfloat16, .scale = 0.2f};
+    float *workspace = allocate_floats(count_heads_workspace(&task));
+    attend_all(&task, workspace);
+    differentiate_attention(&task, workspace);
+    const size_t rows = (size_t)(sentences * heads);
+    print_numbers(seed, task.attended.numbers, rows * (size_t)queries * (size_t)d_v, is_bfloat16);
+    print_numbers(seed, task.queries_gradient.numbers, rows * (size_t)queries * (size_t)d_k, is_bfloat16);
+    print_numbers(seed, task.keys_gradient.numbers, rows * (size_t)keys * (size_t)d_k, is_bfloat16);
+    print_numbers(seed, task.values_gradient.numbers, rows * (size_t)keys * (size_t)d_v, is_bfloat16);
+}
+
 /* A random model, all sentences of a random batch together, and each of them alone. */
 static void run_seed(int seed) {
     state = 0x9E3779B97F4A7C15u * (uint64_t)(seed + 1);
@@ -478,6 +577,9 @@ static void run_seed(int seed) {
             printf("\n");
         }
     release();
+    run_rows(seed, seed % 2);
+    run_heads(seed, seed % 2);
+    release();
 }
 
 int main(int num_words, char **words) {
@@ -498,6 +600,13 @@ int main(int num_words, char **words) {
     *(void **)&decode = find(library, words[2], "run_decoder");
     *(void **)&count_search_workspace = find(library, words[2], "count_search_workspace");
     *(void **)&search_batch = find(library, words[2], "run_search");
+    *(void **)&drop_numbers_of = find(library, words[2], "drop");
+    *(void **)&normalize_rows_of = find(library, words[2], "normalize");
+    *(void **)&differentiate_rows = find(library, words[2], "differentiate_normalization");
+    *(void **)&count_heads_workspace = find(library, words[2], "count_attention_workspace");
+    *(void **)&attend_all = find(library, words[2], "attend_heads");
+    *(void **)&differentiate_attention = find(library, words[2], "differentiate_heads");
+    *(void **)&compute_softmax = find(library, words[2], "softmax_rows");
     for (int seed = atoi(words[3]); seed < atoi(words[3]) + atoi(words[4]); seed++) run_seed(seed);
     return 0;
 }

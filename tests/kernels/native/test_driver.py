@@ -18,7 +18,9 @@ DRIVER = Path(__file__).with_name("driver.c")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
 ARM_SYSTEM = Path(os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu"))
 NUM_SEEDS = 8
-"""Of random Transformers, of which every second one is in int8."""
+"""Of random Transformers, of which every second one is in int8, and of operations in training, of which every second
+one is in bfloat16.
+"""
 
 
 def compile_driver(folder: Path, options: Sequence[str] = ()) -> list[str]:
@@ -51,7 +53,9 @@ def find_supported_levels(bits: int) -> list[str]:
 
 
 def assert_close(found: str, expected: str) -> None:
-    """Within the bounds of float32; in int8 all but numbers that were halfway between two integers."""
+    """Within the bounds of float32; in int8 all but numbers that were halfway between two integers, in bfloat16 all
+    but numbers that were halfway between two of its numbers.
+    """
     errors: tuple[list[float], list[float]] = ([], [])
     for one, other in zip(found.splitlines(), expected.splitlines(), strict=True):
         (seed, *row), (same_seed, *expected_row) = (np.array(line.split(), dtype=np.float64) for line in (one, other))

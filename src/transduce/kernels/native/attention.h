@@ -55,10 +55,10 @@ typedef struct {
     size_t stride, narrow_stride, next_panel;
 } matrix;
 
-INLINE void multiply_matrix_tile(const float *inputs, size_t input_stride, matrix by, size_t column, int num_inputs,
-                                 float *outputs, size_t output_stride, int rows, int vectors) {
+INLINE void multiply_matrix_tile(const float *inputs, size_t input_stride, size_t input_step, matrix by, size_t column,
+                                 int num_inputs, float *outputs, size_t output_stride, int rows, int vectors) {
     floats sums[MAX_ROWS][8];
-    multiply_float_tile(rows, vectors, inputs, input_stride, by.numbers + column / PANEL * by.next_panel,
+    multiply_float_tile(rows, vectors, inputs, input_stride, input_step, by.numbers + column / PANEL * by.next_panel,
                         vectors == 1 ? by.narrow_stride : by.stride, 0, (size_t)num_inputs, sums);
     UNROLL for (int row = 0; row < rows; row++) {
         UNROLL for (int vector = 0; vector < vectors; vector++)
@@ -66,11 +66,12 @@ INLINE void multiply_matrix_tile(const float *inputs, size_t input_stride, matri
     }
 }
 
-/* outputs = inputs times a matrix of `num_inputs` rows and `columns` columns, a multiple of LANES. */
-static void multiply_matrix(const float *inputs, size_t input_stride, int num_rows, matrix by, int num_inputs,
-                            float *outputs, size_t output_stride, int columns) {
+/* outputs = inputs times a matrix of `num_inputs` rows and `columns` columns, a multiple of LANES. The inputs of a row are
+ * `input_step` numbers apart; where that is the constant 1, the compiler leaves it out. */
+INLINE void multiply_any_matrix(const float *inputs, size_t input_stride, size_t input_step, int num_rows, matrix by,
+                                int num_inputs, float *outputs, size_t output_stride, int columns) {
 #define MULTIPLY(rows, vectors)                                                                                       \
-    multiply_matrix_tile(inputs + row * input_stride, input_stride, by, (size_t)column, num_inputs,                   \
+    multiply_matrix_tile(inputs + row * input_stride, input_stride, input_step, by, (size_t)column, num_inputs,       \
                          outputs + row * output_stride, output_stride, rows, vectors)
 #define MULTIPLY_COLUMNS(vectors)                                                                                     \
     {                                                                                                                 \
@@ -85,6 +86,11 @@ static void multiply_matrix(const float *inputs, size_t input_stride, int num_ro
     }
 #undef MULTIPLY_COLUMNS
 #undef MULTIPLY
+}
+
+static void multiply_matrix(const float *inputs, size_t input_stride, int num_rows, matrix by, int num_inputs,
+                            float *outputs, size_t output_stride, int columns) {
+    multiply_any_matrix(inputs, input_stride, 1, num_rows, by, num_inputs, outputs, output_stride, columns);
 }
 
 INLINE int round_up(int count, int multiple) { return (count + multiple - 1) / multiple * multiple; }

@@ -5,6 +5,7 @@
  * layout of packed weights are functions, as ctypes finds these alike on every system.
  */
 #include "search.h"
+#include "training.h"
 
 #define JOIN_NAMES(level, name) transduce_##level##_##name
 #define JOIN(level, name) JOIN_NAMES(level, name)
@@ -38,6 +39,27 @@ OFFERED(uint64_t, count_search_workspace)(uint64_t num_sentences, uint64_t beam)
 }
 
 OFFERED(int32_t, run_search)(const transformer *model, search_task *task) { return run_search(model, task); }
+
+/* Operations in training. */
+
+OFFERED(int32_t, key_alignment)(void) { return KEY_ALIGNMENT; }
+
+OFFERED(void, drop)
+(const void *inputs, void *outputs, uint64_t count, uint32_t kept, uint64_t seed, int32_t is_bfloat16) {
+    drop(inputs, outputs, count, kept, seed, is_bfloat16);
+}
+
+OFFERED(void, normalize)(const normalization_task *task) { normalize(task); }
+
+OFFERED(void, differentiate_normalization)(const normalization_task *task) { differentiate_normalization(task); }
+
+OFFERED(uint64_t, count_attention_workspace)(const attention_task *task) { return count_attention_workspace(task); }
+
+OFFERED(void, attend_heads)(const attention_task *task, float *workspace) { attend_heads(task, workspace); }
+
+OFFERED(void, differentiate_heads)(const attention_task *task, float *workspace) { differentiate_heads(task, workspace); }
+
+OFFERED(void, softmax_rows)(const softmax_task *task, float *workspace) { softmax_rows(task, workspace); }
 
 /* The kernels that these are made of, each by itself. */
 

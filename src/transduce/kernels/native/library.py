@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ HEAD_ALIGNMENT = 16
 DONE, WORKSPACE_TOO_SMALL, UNKNOWN_ID, NOT_A_NUMBER, UNFINISHED = range(5)
 """Return codes of the functions of the encoder, the decoder and the search."""
 
-# The following structures are those of linear.h, attention.h, transformer.h and search.h, in the same order.
+# The following structures are those of linear.h, attention.h, transformer.h, search.h and training.h, in this order.
 
 
 def _list_fields(*groups: tuple[Any, str]) -> list[tuple[str, Any]]:
@@ -114,6 +114,47 @@ class SearchTaskStructure(Structure):
     )
 
 
+class NormalizationTaskStructure(Structure):
+    """`normalization_task` of training.h: the arrays of a layer normalisation, forward and backward."""
+
+    _fields_ = _list_fields(
+        (c_void_p, "inputs gain bias outputs statistics outer inputs_gradient gain_gradient bias_gradient"),
+        (c_uint64, "num_rows"),
+        (c_int32, "width"),
+        (c_float, "epsilon"),
+    )
+
+
+class HeadArrayStructure(Structure):
+    """`head_array` of training.h: numbers [sentences, heads, positions, width]."""
+
+    _fields_ = _list_fields((c_void_p, "numbers"), (c_int64, "sentence_stride head_stride stride"))
+
+
+class AttentionTaskStructure(Structure):
+    """`attention_task` of training.h: the arrays of an attention, forward and backward."""
+
+    _fields_ = _list_fields(
+        (HeadArrayStructure, "queries keys values attended"),
+        (c_void_p, "mask"),
+        (c_int64, "mask_sentence_stride mask_query_stride"),
+        (c_void_p, "weights"),
+        (HeadArrayStructure, "outer queries_gradient keys_gradient values_gradient"),
+        (c_int32, "num_sentences num_heads num_queries num_keys d_k d_v is_bfloat16"),
+        (c_float, "scale"),
+    )
+
+
+class SoftmaxTaskStructure(Structure):
+    """`softmax_task` of training.h: rows of logits, and what the loss needs of them."""
+
+    _fields_ = _list_fields(
+        (c_void_p, "logits targets log_totals target_logits greatest"),
+        (c_uint64, "num_rows"),
+        (c_int32, "width is_bfloat16"),
+    )
+
+
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "panel": (c_int32, ()),
     "group": (c_int32, ()),
@@ -124,6 +165,14 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "run_decoder": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "count_search_workspace": (c_uint64, (c_uint64, c_uint64)),
     "run_search": (c_int32, (c_void_p, c_void_p)),
+    "key_alignment": (c_int32, ()),
+    "drop": (None, (c_void_p, c_void_p, c_uint64, c_uint32, c_uint64, c_int32)),
+    "normalize": (None, (c_void_p,)),
+    "differentiate_normalization": (None, (c_void_p,)),
+    "count_attention_workspace": (c_uint64, (c_void_p,)),
+    "attend_heads": (None, (c_void_p, c_void_p)),
+    "differentiate_heads": (None, (c_void_p, c_void_p)),
+    "softmax_rows": (None, (c_void_p, c_void_p)),
     "apply_linear": (None, (c_void_p, c_void_p, c_uint64, c_void_p, c_void_p, c_int32, c_void_p, c_void_p)),
     "normalize_rows": (None, (c_void_p, c_void_p, c_uint64, c_int32, c_uint64, c_void_p)),
     "attend": (None, (c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_int32, c_int32, c_float, c_void_p, c_void_p)),
@@ -147,16 +196,16 @@ class Library:
 
     def __init__(self, loaded: ctypes.CDLL, level: str) -> None:
         self.level = level
-        self.has_bfloat16 = bool(loaded.transduce_has_bfloat16())
-        """Whether the processor, at any level, multiplies numbers of type bfloat16."""
+        self.has_amx = bool(loaded.transduce_has_amx())
+        """Whether the processor, at any level, has AMX for matrices of type bfloat16."""
         self.functions: dict[str, Callable[..., Any]] = {}
         """By their names in `level.c`."""
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(loaded, f"transduce_{level}_{name}")
             function.restype, function.argtypes = result, arguments
             self.functions[name] = function
-        self.panel, self.group, self.offset, self.group_rows = (
-            int(self.functions[name]()) for name in ("panel", "group", "offset", "group_rows")
+        self.panel, self.group, self.offset, self.group_rows, self.key_alignment = (
+            int(self.functions[name]()) for name in ("panel", "group", "offset", "group_rows", "key_alignment")
         )
 
 

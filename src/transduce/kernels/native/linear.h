@@ -92,9 +92,11 @@ INLINE void finish_row(const product *task, size_t row, size_t first, int vector
  *
  * `weights` holds, for every input, PANEL outputs, `stride` numbers behind those of the input before; vectors beyond the
  * first panel are `next_panel` numbers behind those of the panel before. Where the outputs are one vector, there is no panel.
+ * The inputs of a row are `input_step` numbers apart.
  */
-INLINE void multiply_float_tile(int rows, int vectors, const float *inputs, size_t input_stride, const float *weights,
-                                size_t stride, size_t next_panel, size_t num_inputs, floats sums[][8]) {
+INLINE void multiply_float_tile(int rows, int vectors, const float *inputs, size_t input_stride, size_t input_step,
+                                const float *weights, size_t stride, size_t next_panel, size_t num_inputs,
+                                floats sums[][8]) {
     UNROLL for (int row = 0; row < rows; row++) {
         UNROLL for (int vector = 0; vector < vectors; vector++) sums[row][vector] = (floats){0};
     }
@@ -103,7 +105,7 @@ INLINE void multiply_float_tile(int rows, int vectors, const float *inputs, size
         UNROLL for (int vector = 0; vector < vectors; vector++)
             weight[vector] = load(weights + (vector / 2) * next_panel + (vector % 2) * LANES);
         UNROLL for (int row = 0; row < rows; row++) {
-            const floats value = broadcast(inputs[row * input_stride + input]);
+            const floats value = broadcast(inputs[row * input_stride + input * input_step]);
             UNROLL for (int vector = 0; vector < vectors; vector++)
                 sums[row][vector] = multiply_add(value, weight[vector], sums[row][vector]);
         }
@@ -180,7 +182,7 @@ INLINE void multiply_tile(const product *task, size_t row, size_t panel, int row
     const size_t inputs = (size_t)layer->inputs, first = panel * PANEL;
     floats sums[MAX_ROWS][8];
     if (!is_integer) {
-        multiply_float_tile(rows, 2 * panels, (const float *)task->inputs + row * task->input_stride, task->input_stride,
+        multiply_float_tile(rows, 2 * panels, (const float *)task->inputs + row * task->input_stride, task->input_stride, 1,
                             (const float *)layer->weights + first * inputs, PANEL, PANEL * inputs, inputs, sums);
     } else {
         ints exact[MAX_ROWS][8];

@@ -2,10 +2,6 @@
 #include <stdint.h>
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
-#endif
-
-#if defined(__x86_64__) || defined(__i386__)
-#include <cpuid.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
 #include <sys/sysctl.h>
 #elif defined(__aarch64__) && defined(__linux__)
@@ -54,12 +50,11 @@ EXPORTED int32_t transduce_supported_levels(void) {
     return found;
 }
 
-/* Whether the processor multiplies numbers of type bfloat16 (AVX-512 BF16 or AMX), whatever the system allows. */
-__attribute__((visibility("default"))) int32_t transduce_has_bfloat16(void) {
+/* Whether the processor multiplies matrices of type bfloat16 by AMX, whatever the system allows. */
+EXPORTED int32_t transduce_has_amx(void) {
 #if defined(__x86_64__) || defined(__i386__)
     uint32_t a, b, c, d;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1)) return 1; /* AMX-BF16 */
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1)) return 1;  /* AVX512_BF16 */
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) return (int32_t)(d >> 22 & 1);
 #endif
     return 0;
 }

@@ -15,6 +15,7 @@ from jaxtyping import Integer
 
 from transduce.bundle import replace_file
 from transduce.evaluation import Score
+from transduce.kernels.native.library import find_library
 from transduce.training.updater import UpdateFigures
 
 Line = Mapping[str, Any]
@@ -91,10 +92,16 @@ def describe_environment(device: torch.device, precision: str) -> dict[str, str]
         "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
         "threads": str(torch.get_num_threads()),
         "precision": precision,
+        "kernels": _describe_kernels(),
         "system": f"{platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
         **{name: version(name) for name in ("transduce", "torch", "numpy", "sentencepiece", "sacrebleu")},
     }
+
+
+def _describe_kernels() -> str:
+    library = find_library()
+    return "PyTorch" if library is None else library.level
 
 
 def _processor() -> str:

@@ -1,0 +1,198 @@
+"""Compiled operations in training, for torch's autograd: dropout, layer normalisation, short attention, softmax.
+
+The plain references are in `transduce.kernels.layers`, which chooses between the two and checks what is given. One
+thread computes an operation: processes compute the micro-batches of a batch at the same time.
+"""
+
+import ctypes
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from transduce.kernels.native.library import (
+    AttentionTaskStructure,
+    HeadArrayStructure,
+    Library,
+    NormalizationTaskStructure,
+    SoftmaxTaskStructure,
+)
+
+WIDTH_MULTIPLE = 16
+"""Widths of normalised rows and of heads must be a multiple of this."""
+
+
+class NativeDropout(torch.autograd.Function):
+    """Multiplies a number by 2^16 / `kept` if a random one of 16 bits is below `kept`, otherwise by 0.
+
+    The backward pass draws the same random numbers from `seed` again, so that no mask is kept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, kept: int, seed: int, library: Library) -> Tensor:  # noqa: ANN401, D102 - torch's context and name
+        ctx.kept, ctx.seed, ctx.library = kept, seed, library
+        return _drop(inputs, kept, seed, library)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401, D102 - torch's context and name
+        return _drop(outer, ctx.kept, ctx.seed, ctx.library), None, None, None
+
+
+def _drop(inputs: Tensor, kept: int, seed: int, library: Library) -> Tensor:
+    inputs = inputs.contiguous()
+    outputs = torch.empty_like(inputs)
+    library.functions["drop"](
+        inputs.data_ptr(), outputs.data_ptr(), inputs.numel(), kept, seed, inputs.dtype == torch.bfloat16
+    )
+    return outputs
+
+
+def _make_floats(*shape: int) -> Tensor:
+    """An empty tensor for the kernels, whatever torch's default type and device are."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
+
+
+class NativeLayerNormalization(torch.autograd.Function):
+    """Layer normalisation of the last axis, in bfloat16; all sums are in float32."""
+
+    @staticmethod
+    def forward(  # noqa: D102 - torch's name
+        ctx: Any,  # noqa: ANN401 - torch's context
+        inputs: Float[Tensor, "*batch d_model"],
+        gain: Float[Tensor, " d_model"],
+        bias: Float[Tensor, " d_model"],
+        epsilon: float,
+        library: Library,
+    ) -> Float[Tensor, "*batch d_model"]:
+        inputs, gain, bias = inputs.contiguous(), gain.contiguous(), bias.contiguous()
+        outputs = torch.empty_like(inputs)
+        statistics = _make_floats(inputs.numel() // gain.numel(), 2)
+        task = _make_normalization_task(inputs, gain, statistics, epsilon)
+        task.bias, task.outputs = bias.data_ptr(), outputs.data_ptr()
+        library.functions["normalize"](ctypes.addressof(task))
+        ctx.save_for_backward(inputs, gain, statistics)
+        ctx.epsilon, ctx.library = epsilon, library
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401, D102 - torch's context and name
+        inputs, gain, statistics = ctx.saved_tensors
+        outer = outer.contiguous()
+        gradient = torch.empty_like(inputs)
+        gain_gradient, bias_gradient = _make_floats(gain.numel()), _make_floats(gain.numel())
+        task = _make_normalization_task(inputs, gain, statistics, ctx.epsilon)
+        task.outer, task.inputs_gradient = outer.data_ptr(), gradient.data_ptr()
+        task.gain_gradient, task.bias_gradient = gain_gradient.data_ptr(), bias_gradient.data_ptr()
+        ctx.library.functions["differentiate_normalization"](ctypes.addressof(task))
+        return gradient, gain_gradient, bias_gradient, None, None
+
+
+def _make_normalization_task(
+    inputs: Tensor, gain: Tensor, statistics: Tensor, epsilon: float
+) -> NormalizationTaskStructure:
+    task = NormalizationTaskStructure(num_rows=len(statistics), width=gain.numel(), epsilon=epsilon)
+    task.inputs, task.gain, task.statistics = inputs.data_ptr(), gain.data_ptr(), statistics.data_ptr()
+    return task
+
+
+class NativeAttention(torch.autograd.Function):
+    """softmax(scale · Q Kᵀ) V of every head (paper eq. 1); the weights are saved for the backward pass."""
+
+    @staticmethod
+    def forward(  # noqa: D102 - torch's name
+        ctx: Any,  # noqa: ANN401 - torch's context
+        queries: Float[Tensor, "batch heads query d_k"],
+        keys: Float[Tensor, "batch heads key d_k"],
+        values: Float[Tensor, "batch heads key d_v"],
+        mask: Bool[Tensor, "#batch 1 #query key"],
+        scale: float,
+        library: Library,
+    ) -> Float[Tensor, "batch heads query d_v"]:
+        queries, keys, values = (_make_rows_contiguous(part) for part in (queries, keys, values))
+        num_sentences, num_heads, num_queries, _ = queries.shape
+        padded = -(-keys.size(2) // library.key_alignment) * library.key_alignment
+        weights = queries.new_empty(num_sentences, num_heads, num_queries, padded)
+        attended = _make_heads(queries, values.size(3))
+        task = _make_attention_task(queries, keys, values, weights, scale)
+        mask = mask.expand(num_sentences, 1, num_queries, -1)
+        mask = mask if mask.stride(3) == 1 else mask.contiguous()
+        task.mask, task.mask_sentence_stride, task.mask_query_stride = mask.data_ptr(), mask.stride(0), mask.stride(2)
+        task.attended = _describe_heads(attended)
+        _run_attention(library, "attend_heads", task)
+        ctx.save_for_backward(queries, keys, values, weights)
+        ctx.scale, ctx.library = scale, library
+        return attended
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401, D102 - torch's context and name
+        queries, keys, values, weights = ctx.saved_tensors
+        outer = _make_rows_contiguous(outer)
+        gradients = [_make_heads(part, part.size(3)) for part in (queries, keys, values)]
+        task = _make_attention_task(queries, keys, values, weights, ctx.scale)
+        task.outer = _describe_heads(outer)
+        task.queries_gradient, task.keys_gradient, task.values_gradient = map(_describe_heads, gradients)
+        _run_attention(ctx.library, "differentiate_heads", task)
+        return *gradients, None, None, None
+
+
+def _run_attention(library: Library, name: str, task: AttentionTaskStructure) -> None:
+    address = ctypes.addressof(task)
+    workspace = _make_floats(library.functions["count_attention_workspace"](address))
+    library.functions[name](address, workspace.data_ptr())
+
+
+def _make_rows_contiguous(part: Tensor) -> Tensor:
+    """The same tensor, copied unless the numbers of a position are side by side in memory."""
+    return part if part.stride(3) == 1 else part.contiguous()
+
+
+def _make_heads(like: Tensor, width: int) -> Tensor:
+    """An empty tensor [batch, heads, length, width] whose heads are side by side in memory, as the layers want them."""
+    num_sentences, num_heads, length, _ = like.shape
+    return like.new_empty(num_sentences, length, num_heads, width).transpose(1, 2)
+
+
+def _describe_heads(part: Tensor) -> HeadArrayStructure:
+    return HeadArrayStructure(part.data_ptr(), *part.stride()[:3])
+
+
+def _make_attention_task(
+    queries: Tensor, keys: Tensor, values: Tensor, weights: Tensor, scale: float
+) -> AttentionTaskStructure:
+    num_sentences, num_heads, num_queries, d_k = queries.shape
+    return AttentionTaskStructure(
+        queries=_describe_heads(queries),
+        keys=_describe_heads(keys),
+        values=_describe_heads(values),
+        weights=weights.data_ptr(),
+        num_sentences=num_sentences,
+        num_heads=num_heads,
+        num_queries=num_queries,
+        num_keys=keys.size(2),
+        d_k=d_k,
+        d_v=values.size(3),
+        is_bfloat16=queries.dtype == torch.bfloat16,
+        scale=scale,
+    )
+
+
+def compute_native_softmax(
+    logits: Float[Tensor, "rows vocabulary"], targets: Int[Tensor, " rows"], library: Library
+) -> Float[Tensor, "3 rows"]:
+    """Replace contiguous `logits` by their softmax; the results are those of `softmax_with_statistics`.
+
+    `targets` are contiguous, of type int64, and in the vocabulary.
+    """
+    statistics = _make_floats(3, len(targets))
+    log_totals, target_logits, greatest = (part.data_ptr() for part in statistics)
+    task = SoftmaxTaskStructure(logits.data_ptr(), targets.data_ptr(), log_totals, target_logits, greatest)
+    task.num_rows, task.width = logits.shape
+    task.is_bfloat16 = logits.dtype == torch.bfloat16
+    workspace = _make_floats(logits.size(1) + WIDTH_MULTIPLE)  # a row, and the rest of its last vector
+    library.functions["softmax_rows"](ctypes.addressof(task), workspace.data_ptr())
+    return statistics
