@@ -164,8 +164,12 @@ def test_every_corpus_can_be_trained_on_for_a_given_time(num_pairs: int) -> None
 def test_the_nearest_corpus_of_each_kind_is_named() -> None:
     said = expected_quality(7_000)
     assert said is not None
-    for text in {run.text for run in MEASURED_RUNS}:
-        nearest = min((run for run in MEASURED_RUNS if run.text == text), key=lambda run: abs(run.num_pairs - 7_000))
+    comparable = [run for run in MEASURED_RUNS if 7_000 / 3 <= run.num_pairs <= 3 * 7_000]
+    assert 0 < len(comparable) < len(MEASURED_RUNS)
+    for run in MEASURED_RUNS:
+        assert (run.text in said) == any(other.text == run.text for other in comparable)
+    for text in {run.text for run in comparable}:
+        nearest = min((run for run in comparable if run.text == text), key=lambda run: abs(run.num_pairs - 7_000))
         assert f"{text}, {nearest.num_pairs:,} pairs" in said
         assert f"BLEU {nearest.bleu:g}, chrF {nearest.chrf:g}" in said
         assert said.count(text) == 1
