@@ -342,8 +342,9 @@ class Translator:
 def _choose_precision(bundle: Bundle) -> Precision:
     """What `auto` is on a CPU: float32 where the compiled kernels are faster than PyTorch in bfloat16, else `auto`."""
     config, library = bundle.model_config, find_library()
-    is_compiled = library is not None and has_inference_model(config)
-    return "float32" if is_compiled and not (library.has_amx and config.d_model >= MIN_D_MODEL_OF_AMX) else "auto"
+    if library is None or not has_inference_model(config):
+        return "auto"
+    return "auto" if library.has_amx and config.d_model >= MIN_D_MODEL_OF_AMX else "float32"
 
 
 def _load_compiled_engine(bundle: Bundle, end_id: int, precision: Precision) -> CompiledEngine | None:
