@@ -23,8 +23,8 @@ from itertools import cycle
 from pathlib import Path
 
 import torch
+from run_config import make_run_config
 
-from transduce.config import load_run_config
 from transduce.data import Batch, plan_batches, prepare, read_batches
 from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
 from transduce.model import Transformer
@@ -75,15 +75,7 @@ UPDATERS: list[Updater] = []
 
 def training(arguments: argparse.Namespace, threads: int) -> dict[str, Work]:
     """Updates of the same model on the same batches, divided and whole."""
-    settings = {
-        "preset": arguments.model,
-        "data.source": str(arguments.source),
-        "data.target": str(arguments.target),
-        "text.vocabulary": arguments.vocabulary,
-        "training.batch_tokens": arguments.batch_tokens,
-        "training.device": "cpu",
-    }
-    config = load_run_config(None, arguments=settings)[0]
+    config = make_run_config(arguments)
     with tempfile.TemporaryDirectory() as cache:
         prepared = prepare(config.data, config.text, Path(cache), report=lambda _: None)
         config = config.with_vocabulary(prepared.tokenizer.vocabulary)

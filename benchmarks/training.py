@@ -22,8 +22,9 @@ from pathlib import Path
 
 import torch
 from peers import PEERS
+from run_config import make_run_config
 
-from transduce.config import RunConfig, load_run_config
+from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, plan_batches, prepare, read_batches
 from transduce.kernels.device import find_device, resolve_precision
 from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
@@ -40,7 +41,7 @@ def main() -> None:
     keep_freed_memory()
     keep_few_kernels()
     device = find_device(arguments.device)
-    config = run_config(arguments)
+    config = make_run_config(arguments)
     with tempfile.TemporaryDirectory() as cache:
         prepared = prepare(config.data, config.text, Path(cache), report=lambda _: None)
         config = config.with_vocabulary(prepared.tokenizer.vocabulary)
@@ -87,20 +88,6 @@ def parsed() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.peer = arguments.peer or sorted(PEERS)
     return arguments
-
-
-def run_config(arguments: argparse.Namespace) -> RunConfig:
-    """The preset, with this corpus, as a run would have it."""
-    settings = {
-        "preset": arguments.model,
-        "data.source": str(arguments.source),
-        "data.target": str(arguments.target),
-        "text.vocabulary": arguments.vocabulary,
-        "training.batch_tokens": arguments.batch_tokens,
-        "training.precision": arguments.precision,
-        "training.device": arguments.device,
-    }
-    return load_run_config(None, arguments=settings)[0]
 
 
 def some_batches(prepared: PreparedData, config: RunConfig, count: int) -> list[Batch]:

@@ -19,9 +19,9 @@ from itertools import cycle
 from pathlib import Path
 
 import torch
+from run_config import make_run_config
 from torch import Tensor
 
-from transduce.config import load_run_config
 from transduce.data import plan_batches, prepare, read_batches
 from transduce.kernels.device import resolve_precision
 from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
@@ -79,7 +79,7 @@ def parsed() -> argparse.Namespace:
 
 def operations(arguments: argparse.Namespace) -> dict[str, Work]:
     """Each operation, forward and backward, on half a batch."""
-    model = load_run_config(None, arguments=settings(arguments))[0].model
+    model = make_run_config(arguments).model
     dtype = resolve_precision(arguments.precision, torch.device("cpu"), model.d_model).compute_dtype
     length, sentences = arguments.length, arguments.batch_tokens // 2 // arguments.length
     torch.manual_seed(1)
@@ -111,22 +111,9 @@ def operations(arguments: argparse.Namespace) -> dict[str, Work]:
     }
 
 
-def settings(arguments: argparse.Namespace) -> dict[str, object]:
-    """The settings of a run with this corpus."""
-    return {
-        "preset": arguments.model,
-        "data.source": str(arguments.source),
-        "data.target": str(arguments.target),
-        "text.vocabulary": arguments.vocabulary,
-        "training.batch_tokens": arguments.batch_tokens,
-        "training.precision": arguments.precision,
-        "training.device": "cpu",
-    }
-
-
 def updates(arguments: argparse.Namespace, threads: int) -> dict[str, Work]:
     """The next update of two equal models, one with the kernels and one without."""
-    config = load_run_config(None, arguments=settings(arguments))[0]
+    config = make_run_config(arguments)
     with tempfile.TemporaryDirectory() as cache:
         prepared = prepare(config.data, config.text, Path(cache), report=lambda _: None)
         config = config.with_vocabulary(prepared.tokenizer.vocabulary)

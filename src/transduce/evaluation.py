@@ -15,17 +15,14 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from transduce.errors import ConfigError, CorpusError
-from transduce.text import open_parallel_corpus
+from transduce.text import WITHOUT_SPACES, open_parallel_corpus
 from transduce.translation import Translator
 
 TOKENIZATIONS = ("13a", "none", "intl", "char", "zh")
 """The tokenisations of sacreBLEU that need no download and no further package; "none" is for tokenised text."""
 
-_KANA = re.compile("[\u3040-\u30ff\uff66-\uff9d]")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
-_THAI_TO_KHMER = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff]")
 _LETTER = re.compile(r"[^\W\d_]")
-
 
 METRICS: dict[str, tuple[str, Callable[[str], Metric]]] = {
     # force: without it, sacreBLEU warns on standard error about text that looks tokenised. It does not affect scores.
@@ -96,18 +93,18 @@ def corpus_scores(
 
 
 def choose_tokenization(references: Sequence[str]) -> str:
-    """The tokenisation by which BLEU compares texts such as `references`.
+    """Choose sacreBLEU's tokenisation for BLEU by the script of the references.
 
     That is sacreBLEU's default, "13a", for scripts with spaces between words. In one without, a whole clause would be
     one word: "zh" for Chinese, and "char" for Japanese, Thai, Lao, Tibetan, Burmese and Khmer, whose words sacreBLEU
     finds by further packages or not at all. What more than half of the letters belong to decides.
     """
     text = "\n".join(references)
-    kana, han, others = (len(pattern.findall(text)) for pattern in (_KANA, _HAN, _THAI_TO_KHMER))
-    if 2 * (kana + han + others) <= len(_LETTER.findall(text)):
+    without_spaces, han, letters = (len(pattern.findall(text)) for pattern in (WITHOUT_SPACES, _HAN, _LETTER))
+    if 2 * without_spaces <= letters:
         return "13a"
-    # Japanese has about as many kana as Han characters, or more; Chinese may quote a Japanese name.
-    return "zh" if han > 3 * kana + others else "char"
+    # At most half of a Japanese text is Han characters; a Chinese one has punctuation, and may quote a Japanese name.
+    return "zh" if 3 * han > 2 * without_spaces else "char"
 
 
 def check_tokenization(tokenization: str) -> None:

@@ -25,7 +25,7 @@ from transduce.kernels.native.training import (
 
 
 def _find_library(*tensors: Tensor) -> Library | None:
-    """The compiled kernels, if they support these tensors: all in the memory of the CPU, in float32 or in bfloat16."""
+    """The library of compiled kernels if it supports these tensors: all on the CPU, and all float32 or all bfloat16."""
     dtype = tensors[0].dtype
     is_supported = dtype in {torch.float32, torch.bfloat16} and all(
         tensor.dtype == dtype and tensor.device.type == "cpu" for tensor in tensors
@@ -34,9 +34,9 @@ def _find_library(*tensors: Tensor) -> Library | None:
 
 
 def _has_one_thread() -> bool:
-    """Whether PyTorch computes with one thread, as each process does that computes a micro-batch.
+    """Whether PyTorch uses one thread, as in each process that computes a micro-batch.
 
-    More threads share PyTorch's operations, and the kernels have one; dropout is faster with one all the same.
+    The kernels use one thread. With more, PyTorch's operations are faster, but for dropout.
     """
     return torch.get_num_threads() == 1
 
@@ -112,7 +112,7 @@ MAX_KEYS_OF_PLAIN_ATTENTION = 128
 """Above this number of keys, fused attention, which stores no weights, is faster on a CPU, too."""
 
 MAX_WIDTH_IN_BFLOAT16 = 32
-"""d_k and d_v up to which the compiled kernels, which compute in float32, are faster than PyTorch's in bfloat16."""
+"""Largest d_k and d_v in bfloat16 with which compiled attention, computed in float32, is faster than PyTorch's."""
 
 KEY_PADDING_MULTIPLE = 16
 """Numbers in the widest SIMD register. Keys are padded to a multiple of it: softmax sums a partial register in a

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         open_parallel_corpus,
         write_standard_input,
     )
-    from transduce.text.glossary import Glossary, Term, count_whole, find_whole
+    from transduce.text.glossary import WITHOUT_SPACES, Glossary, Term, count_whole, find_whole
     from transduce.text.lines import read_available_blocks, read_document, read_lines, read_stream
     from transduce.text.protected_spans import (
         USUAL_KINDS,
@@ -53,7 +53,7 @@ else:
             "transduce.text.corpus": (
                 "Cleaner CorpusSize LANGUAGE_NAMES ParallelCorpus open_parallel_corpus write_standard_input"
             ),
-            "transduce.text.glossary": "Glossary Term count_whole find_whole",
+            "transduce.text.glossary": "Glossary Term WITHOUT_SPACES count_whole find_whole",
             "transduce.text.lines": "read_available_blocks read_document read_lines read_stream",
             "transduce.text.protected_spans": (
                 "Kind ProtectedSpan SpanCheck USUAL_KINDS find_protected_spans find_run_before find_run_behind "
@@ -76,6 +76,7 @@ __all__ = [
     "TARGET_MODEL",
     "USUAL_KINDS",
     "VOCABULARY",
+    "WITHOUT_SPACES",
     "Cleaner",
     "CorpusSize",
     "Document",

@@ -10,9 +10,11 @@ from typing import NamedTuple
 from transduce.errors import CorpusError, UserError
 from transduce.text.lines import read_lines
 
-# Characters of scripts without spaces between words (Thai, Lao, Burmese, Khmer, Chinese, Japanese): every one of them
-# may be where a word begins.
-_WITHOUT_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+WITHOUT_SPACES = re.compile(
+    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]"
+)
+"""A character of a script without spaces between words (Thai, Lao, Tibetan, Burmese, Khmer, Chinese, Japanese): every
+one of them may be where a word begins."""
 
 
 class Term(NamedTuple):
@@ -127,7 +129,7 @@ def _is_border(text: str, place: int) -> bool:
     if not (_is_of_word(before) and _is_of_word(behind)):
         return True
     is_accent = unicodedata.category(behind).startswith("M")
-    return not is_accent and bool(_WITHOUT_SPACES.match(before) or _WITHOUT_SPACES.match(behind))
+    return not is_accent and bool(WITHOUT_SPACES.match(before) or WITHOUT_SPACES.match(behind))
 
 
 def _is_of_word(character: str) -> bool:

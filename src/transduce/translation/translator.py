@@ -340,7 +340,11 @@ class Translator:
 
 
 def _choose_precision(bundle: Bundle) -> Precision:
-    """What `auto` is on a CPU: float32 where the compiled kernels are faster than PyTorch in bfloat16, else `auto`."""
+    """The precision for `auto` on a CPU: float32 if compiled kernels compute the model, else left to PyTorch's `auto`.
+
+    With AMX, a model with a d_model of at least `MIN_D_MODEL_OF_AMX` is left to PyTorch, too: its products of large
+    matrices in bfloat16 are faster there.
+    """
     config, library = bundle.model_config, find_library()
     if library is None or not has_inference_model(config):
         return "auto"

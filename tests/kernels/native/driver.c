@@ -3,8 +3,9 @@
  * Without Python, a library can be run that is for another processor, by an emulator, and under sanitizers every byte that it
  * may touch is known: each array is an allocation of its own, as large as the library may ask for.
  *
- * Prints the log-probabilities of every step, one row a line, and what the operations of training compute. Fails where a sentence gets other bits alone than in a batch,
- * where the best continuations are not those of the log-probabilities, or where a search finds what cannot be.
+ * Prints the log-probabilities of every step, one row a line, and what the operations of training compute. Fails where a
+ * sentence gets other bits alone than in a batch, where the best continuations are not those of the log-probabilities, or
+ * where a search finds what cannot be.
  */
 #include <dlfcn.h>
 #include <stdio.h>

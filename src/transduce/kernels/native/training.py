@@ -25,7 +25,7 @@ WIDTH_MULTIPLE = 16
 
 
 class NativeDropout(torch.autograd.Function):
-    """Multiplies a number by 2^16 / `kept` if a random one of 16 bits is below `kept`, otherwise by 0.
+    """Dropout: multiplies each number by 2^16 / `kept` where a random 16-bit number is below `kept`, elsewhere by 0.
 
     The backward pass draws the same random numbers from `seed` again, so that no mask is kept.
     """
@@ -152,7 +152,10 @@ def _make_rows_contiguous(part: Tensor) -> Tensor:
 
 
 def _make_heads(like: Tensor, width: int) -> Tensor:
-    """An empty tensor [batch, heads, length, width] whose heads are side by side in memory, as the layers want them."""
+    """An uninitialised tensor [batch, heads, length, width] that is [batch, length, heads, width] in memory.
+
+    Linear layers read and write the numbers of all heads side by side: they need no copy of it.
+    """
     num_sentences, num_heads, length, _ = like.shape
     return like.new_empty(num_sentences, length, num_heads, width).transpose(1, 2)
 
