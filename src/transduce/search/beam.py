@@ -219,7 +219,8 @@ def beam_search(
 
     With constraints or a `logits_processor`, candidates are the best continuations of every hypothesis and those that
     continue a required phrase. The beam is divided among groups of hypotheses with equally many required tokens
-    (Post & Vilar 2018). Without both, `kernels.native.search` finds the same for a network in compiled code.
+    (Post & Vilar 2018). Without both, `run_beam_search` in `kernels.native.decoding` finds the same for a network in
+    compiled code.
 
     Raises:
         ConfigError: `beam` or `num_best` is below 1, or `alpha` is negative.

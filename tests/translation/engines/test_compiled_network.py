@@ -13,8 +13,8 @@ from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import ConfigError, TransduceError, UserError
 from transduce.kernels.device import ComputePrecision
 from transduce.kernels.native import library as library_module
+from transduce.kernels.native.decoding import FoundHypothesis, run_beam_search
 from transduce.kernels.native.library import Library
-from transduce.kernels.native.search import FoundHypothesis, run_beam_search
 from transduce.model import Transformer
 from transduce.search import Hypothesis, Sampling, SearchTask, beam_search
 from transduce.translation import NetworkEngine, PyTorchEngine

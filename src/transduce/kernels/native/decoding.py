@@ -1,9 +1,11 @@
-"""The compiled Transformer: its packed layers, the encoder, and the decoder's steps with their cache."""
+"""The compiled Transformer: its packed layers, the encoder, the decoder's steps with their cache, and the beam search
+of a batch in one call.
+"""
 
 import ctypes
 import math
-from collections.abc import Sequence
-from ctypes import byref, c_int32
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_int32, pointer
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -11,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from transduce.errors import NotANumberError, TransduceError, UserError
+from transduce.errors import ConfigError, NotANumberError, TransduceError, UserError
 from transduce.kernels.native.library import (
     NOT_A_NUMBER,
+    UNFINISHED,
     UNKNOWN_ID,
     DecoderTaskStructure,
     EncoderTaskStructure,
@@ -21,6 +24,7 @@ from transduce.kernels.native.library import (
     Library,
     LinearStructure,
     NormalizationStructure,
+    SearchTaskStructure,
     TransformerStructure,
 )
 from transduce.kernels.native.packing import (
@@ -39,6 +43,13 @@ _FIRST_STEPS = 24
 """Initial capacity of a cache in steps; it then grows by half."""
 _FIRST_WIDTH = 4
 """Initial capacity in hypotheses per sentence: a search begins with one, and continues with its beam."""
+_STEPS_OF_CALL = 32
+"""Steps after which a call returns, so that Python notices Ctrl-C."""
+_MAX_STEPS = 2**31 - 1
+_WIDEST_BEAM = 2**29
+
+FoundHypothesis = tuple[list[int], float, list[float]]
+"""Ids, the last of which is the end, score, and the log-probability of each id."""
 
 
 class PackedStack(NamedTuple):
@@ -202,11 +213,11 @@ class PackedTransformer:
             workspace=address(workspace),
             workspace_bytes=workspace.nbytes,
         )
-        check_result(self.library.functions["run_encoder"](byref(self.structure), byref(task)))
+        _check_result(self.library.functions["run_encoder"](byref(self.structure), byref(task)))
         return DecoderCache(self, keys, values, (starts[:-1], lengths, key_starts[:-1]))
 
 
-def check_result(problem: int) -> None:
+def _check_result(problem: int) -> None:
     """Raise the exception for the return value of a library function, unless it is DONE.
 
     Raises:
@@ -315,7 +326,7 @@ class DecoderCache:
         self._inputs[1][:num_rows] = self._parents
         task.num_sentences, task.width, task.length, task.used = self.num_sentences, self.width, self.length, self.used
         task.position = position
-        check_result(self._run(self._model_reference, self._task_reference, log_probs, None))
+        _check_result(self._run(self._model_reference, self._task_reference, log_probs, None))
         self.used, self.length = self.used + num_rows, self.length + 1
         task.ancestors, task.next_ancestors = task.next_ancestors, task.ancestors
         self._parents = range(num_rows)
@@ -367,3 +378,97 @@ class DecoderCache:
 def _make_inputs(num_rows: int) -> tuple[Any, Any]:
     """Buffers for last ids and parents of a number of rows."""
     return (c_int32 * num_rows)(), (c_int32 * num_rows)()
+
+
+def run_beam_search(
+    cache: DecoderCache,
+    find_positions: Callable[[int], Floats],
+    compute_penalty: Callable[[int], float],
+    *,
+    ends: tuple[int, int],
+    max_lengths: Sequence[int],
+    min_length: int,
+    beam: int,
+    num_best: int,
+) -> list[list[FoundHypothesis]]:
+    """Up to `num_best` hypotheses of each sentence, best first: to the last bit those of `search.beam_search`.
+
+    What `find_positions` raises is passed on.
+
+    Args:
+        cache: the cache of a batch before the first token; it cannot be used afterwards.
+        find_positions: gives an array with at least this number of positions, [positions, d_model].
+        compute_penalty: the length penalty of a number of tokens.
+        ends: the id before the first token, and the id that ends a hypothesis.
+        max_lengths: [sentences], the greatest number of tokens, the end included, at least 1.
+        min_length: the least number of tokens, where the greatest is not smaller.
+        beam: hypotheses that are continued of each sentence, at least 1.
+        num_best: at least 1.
+
+    Raises:
+        IndexError: an id is not in the vocabulary, or there is not one greatest number of tokens for each sentence.
+        NotANumberError: a log-probability is NaN.
+        ConfigError: `beam` is above 2^29.
+        UserError: the cache has tokens.
+    """
+    if beam > _WIDEST_BEAM:
+        raise ConfigError(f"beam = {beam:,} must be at most {_WIDEST_BEAM:,}")
+    model, step, num_sentences = cache.model, cache.task, cache.num_sentences
+    model.check_ids(min(ends), max(ends))
+    if len(max_lengths) != num_sentences:
+        raise IndexError(f"{len(max_lengths)} greatest lengths for {num_sentences} sentences")
+    if cache.length or cache.width != 1:
+        raise UserError(f"a search begins with a cache without tokens, and this one has {cache.length}")
+    if not num_sentences:
+        return []
+    functions, longest = model.library.functions, max(max_lengths)
+    limits = np.array([min(limit, _MAX_STEPS) for limit in max_lengths], dtype=np.int32)
+    greatest_penalties = np.array([compute_penalty(limit) for limit in max_lengths])
+    workspace = np.empty(functions["count_search_workspace"](num_sentences, beam), dtype=np.uint8)
+    tokens = np.empty((0, 3), dtype=np.int32)
+    num_best = min(num_best, 2 * beam)
+    num_found = np.empty(num_sentences, dtype=np.int32)
+    scores = np.empty((num_sentences, num_best))
+    lengths = np.empty((num_sentences, num_best), dtype=np.int32)
+    step.num_sentences, step.width, step.length, step.used = num_sentences, 1, 0, 0
+    task = SearchTaskStructure(
+        step=pointer(step),
+        num_sentences=num_sentences,
+        start_id=ends[0],
+        end_id=ends[1],
+        beam=beam,
+        num_best=num_best,
+        min_length=min(min_length, _MAX_STEPS),
+        limits=address(limits),
+        greatest_penalties=address(greatest_penalties),
+        workspace=address(workspace),
+        workspace_bytes=workspace.nbytes,
+        num_found=address(num_found),
+        scores=address(scores),
+        lengths=address(lengths),
+    )
+    result = UNFINISHED
+    while result == UNFINISHED:
+        cache.length, cache.used, num_rows = step.length, step.used, step.num_sentences * beam
+        if step.length == step.ancestor_stride or step.used + num_rows > step.num_slots:
+            cache.reserve(num_rows, min(longest - step.length, cache.count_new_steps()))
+            cache.reserve_working_memory(num_rows, beam, 2 * beam)
+            before, tokens = tokens, np.empty((step.num_slots, 3), dtype=np.int32)
+            tokens[: step.used] = before[: step.used]
+        positions = find_positions(step.length + 1)
+        pause = min(step.length + _STEPS_OF_CALL, step.ancestor_stride, len(positions))
+        penalties = np.array([compute_penalty(length) for length in range(pause + 1)])
+        ids = np.empty((num_sentences, num_best, pause), dtype=np.int32)
+        token_scores = np.empty((num_sentences, num_best, pause), dtype=np.float32)
+        task.position_table, task.pause, task.penalties = address(positions), pause, address(penalties)
+        task.tokens, task.ids, task.token_scores = map(address, (tokens, ids, token_scores))
+        result = functions["run_search"](byref(model.structure), byref(task))
+    _check_result(result)
+    of_all = zip(num_found.tolist(), scores.tolist(), lengths.tolist(), ids, token_scores, strict=True)
+    return [
+        [
+            (own_ids[:length].tolist(), score, own_scores[:length].tolist())
+            for score, length, own_ids, own_scores in zip(*(part[:count] for part in found), strict=True)
+        ]
+        for count, *found in of_all
+    ]

@@ -15,7 +15,13 @@ import numpy as np
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import UserError
-from transduce.kernels.native.decoding import AttentionSizes, DecoderCache, PackedStack, PackedTransformer
+from transduce.kernels.native.decoding import (
+    AttentionSizes,
+    DecoderCache,
+    PackedStack,
+    PackedTransformer,
+    run_beam_search,
+)
 from transduce.kernels.native.library import (
     AttentionStructure,
     LayerStructure,
@@ -24,7 +30,6 @@ from transduce.kernels.native.library import (
     NormalizationStructure,
 )
 from transduce.kernels.native.packing import Floats, Integers, PackedMatrix, PackedNormalization, PaddedLayout, address
-from transduce.kernels.native.search import run_beam_search
 from transduce.search import Constraints, Hypothesis, Sampling, SearchTask, length_penalty
 from transduce.search.interface import check_settings
 from transduce.translation.engines.engine import BatchEngine, Engine, Sources, count_token_bytes, make_logits_processor
