@@ -9,12 +9,14 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from transduce.kernels import hardware
 from transduce.kernels.device import find_device
 from transduce.kernels.hardware import (
+    allocate,
     count_threads,
     get_available_addresses,
     get_available_memory,
@@ -278,3 +280,44 @@ def test_memory_that_is_taken_shows() -> None:
     afterwards = get_peak_memory(CPU)
     assert afterwards is not None
     assert afterwards < most - 50e6
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (700, 1000)])
+@pytest.mark.parametrize("is_temporary", [False, True])
+def test_arrays_begin_with_a_cache_line(shape: tuple[int, ...], *, is_temporary: bool) -> None:
+    for _ in range(3):
+        array = allocate(shape, np.float32, is_temporary=is_temporary)
+        assert array.shape == shape
+        assert array.dtype == np.float32
+        assert array.ctypes.data % 64 == 0
+        assert array.flags.c_contiguous
+        array[...] = 1  # all of it is there
+
+
+def test_memory_in_use_is_not_used_again() -> None:
+    arrays = [allocate((100_000,), np.int32, is_temporary=True) for _ in range(4)]
+    for number, array in enumerate(arrays):
+        array[...] = number
+    view = arrays.pop()[5:10]  # holds all of the memory of its array
+    arrays.append(allocate((100_000,), np.int32, is_temporary=True))
+    arrays[-1][...] = 9
+    assert [int(array[0]) for array in arrays] == [0, 1, 2, 9]
+    assert view.tolist() == [3] * 5
+
+
+def test_memory_that_nothing_refers_to_is_used_again() -> None:
+    before = allocate((1_000_000,), np.uint8, is_temporary=True).ctypes.data
+    assert allocate((900_000,), np.uint8, is_temporary=True).ctypes.data == before
+    larger = allocate((1_100_000,), np.uint8, is_temporary=True)
+    assert larger.ctypes.data != before
+
+
+def test_a_thread_keeps_little_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "_MAX_FREE_BYTES", 2_000_000)
+    arrays = [allocate((900_000,), np.uint8, is_temporary=True) for _ in range(3)]
+    last = arrays[-1].ctypes.data
+    while arrays:
+        arrays.pop(0)
+    blocks = hardware._free_memory.blocks
+    assert sum(block.nbytes for block in blocks) <= 2_000_000
+    assert last in {-(-block.ctypes.data // 64) * 64 for block in blocks}

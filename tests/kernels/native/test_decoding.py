@@ -52,18 +52,40 @@ def test_attention_equals_torch(library: Library, num_queries: int, d_k: int, d_
     )  # fmt: skip
     np.testing.assert_allclose(found, expected.numpy(), atol=2e-6)
 
-    # The same keys and values in a cache, in another order, and with others between them.
-    slots = np.random.default_rng(1).permutation(3 * num_keys)[:num_keys].astype(np.int32)
-    cached = [np.full((3 * num_keys, width), np.nan, dtype=np.float32) for width in (d_k, d_v)]
-    for cache, part in zip(cached, arrays[1:], strict=True):
-        cache[slots] = part
-    for query in range(num_queries):
-        one = np.empty(d_v, dtype=np.float32)
-        library.functions["attend_to_slots"](
-            address(arrays[0][query]), address(cached[0]), address(cached[1]), address(slots),
-            num_keys, d_k, d_v, scale, address(room), address(one),
-        )  # fmt: skip
-        np.testing.assert_allclose(one, expected[query].numpy(), atol=2e-6)
+
+@pytest.mark.parametrize("num_slots", [1, 2, 4, 5, 15, 16, 17, 33, 70])
+@pytest.mark.parametrize(("num_heads", "d_k", "d_v"), [(1, 16, 16), (3, 32, 32), (4, 64, 48), (9, 16, 80)])
+def test_attention_to_a_cache_equals_torch(
+    library: Library, num_heads: int, d_k: int, d_v: int, num_slots: int
+) -> None:
+    """The keys and values of a query's slots are in any order, with others between them."""
+    query, keys, values = (
+        draw(num_heads, 1, d_k),
+        draw(num_heads, num_slots, d_k, seed=1),
+        draw(num_heads, num_slots, d_v, seed=2),
+    )
+    expected = F.scaled_dot_product_attention(*(part.double()[None] for part in (query, keys, values)))[0]
+
+    slots = np.random.default_rng(1).permutation(3 * num_slots)[:num_slots].astype(np.int32)
+    cached = [np.full((3 * num_slots, num_heads * width), np.nan, dtype=np.float32) for width in (d_k, d_v)]
+    for cache, part in zip(cached, (keys, values), strict=True):
+        cache[slots] = part.transpose(0, 1).flatten(1).numpy()
+    queries, found = query.numpy(), np.empty((num_heads, d_v), dtype=np.float32)
+    room = np.empty(4 * (num_slots + 16), dtype=np.float32)
+    library.functions["attend_to_slots"](
+        address(queries), address(cached[0]), address(cached[1]), address(slots),
+        num_slots, num_heads, d_k, d_v, d_k**-0.5, address(room), address(found),
+    )  # fmt: skip
+    np.testing.assert_allclose(found, expected[:, 0].numpy(), atol=2e-6)
+
+    # A head's result depends on no other head.
+    alone = np.empty(d_v, dtype=np.float32)
+    own = [np.ascontiguousarray(part) for part in (cached[0][:, :d_k], cached[1][:, :d_v])]
+    library.functions["attend_to_slots"](
+        address(queries), address(own[0]), address(own[1]), address(slots),
+        num_slots, 1, d_k, d_v, d_k**-0.5, address(room), address(alone),
+    )  # fmt: skip
+    np.testing.assert_array_equal(alone, found[0])
 
 
 def log_softmax(library: Library, logits: Floats) -> Floats:

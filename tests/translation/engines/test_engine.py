@@ -326,6 +326,22 @@ def test_a_batch_has_so_many_rows_at_most() -> None:
     assert list(batch_by_length([1, 2, 1, 1], 100, max_rows=2)) == [[1, 0], [2, 3]]
 
 
+@given(strategies.lists(strategies.integers(1, 40)), strategies.integers(1, 60), strategies.integers(2, 5))
+def test_threads_get_batches_of_as_many_tokens(lengths: list[int], max_rows: int, num_threads: int) -> None:
+    batches = list(batch_by_length(lengths, 100, max_rows, num_threads))
+    assert sorted(chain(*batches)) == list(range(len(lengths)))
+    assert all(len(batch) == 1 or lengths[batch[0]] * len(batch) <= 100 for batch in batches)
+    assert all(len(batch) <= max_rows for batch in batches)
+    # No batch is more than a thread's share of all tokens, but for the sentence that begins within it.
+    share = -(-sum(lengths) // num_threads)
+    assert all(sum(lengths[index] for index in batch) < share + lengths[batch[-1]] for batch in batches)
+
+
+def test_equal_sentences_are_divided_evenly_among_threads() -> None:
+    assert [len(batch) for batch in batch_by_length([5] * 30, 60, num_threads=2)] == [8, 8, 8, 6]
+    assert [len(batch) for batch in batch_by_length([5] * 30, 1000, num_threads=3)] == [10, 10, 10]
+
+
 def test_a_search_that_cannot_fit_is_refused_before_it_begins(
     random_model: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

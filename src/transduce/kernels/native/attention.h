@@ -32,20 +32,45 @@ static void normalize_rows(const normalization *norm, const float *from, size_t 
     }
 }
 
-/* The weights softmax(scale * scores) of `count` scores, in place. There is room up to a multiple of LANES. */
-static void softmax(float *scores, int count, float scale) {
+/* Rows of scores whose weights are computed together, so that none waits for the sum or the maximum of another. */
+#define SCORE_ROWS 4
+
+/* The weights softmax(scale * scores) of `rows` rows, a constant, of `count` scores, in place. */
+INLINE void softmax_together(float *scores, size_t stride, int rows, int count, float scale) {
     const int last = (count - 1) / LANES * LANES;
-    store(scores + last, choose(lanes_below(count - last), load(scores + last), broadcast(-INFINITY)));
-    floats greatest = load(scores), sum = {0};
-    for (int index = LANES; index < count; index += LANES) greatest = maximum(load(scores + index), greatest);
-    const floats most = broadcast(greatest_lane(greatest)), factor = broadcast(scale);
-    for (int index = 0; index < count; index += LANES) {
-        const floats power = exponential((load(scores + index) - most) * factor);
-        store(scores + index, power);
-        sum = sum + power;
+    const ints is_inside = lanes_below(count - last);
+    const floats factor = broadcast(scale);
+    floats vectors[SCORE_ROWS], sums[SCORE_ROWS] = {{0}};
+    UNROLL for (int row = 0; row < rows; row++) {
+        float *own = scores + row * stride;
+        store(own + last, vectors[row] = choose(is_inside, load(own + last), broadcast(-INFINITY)));
+        for (int index = 0; index < last; index += LANES) vectors[row] = maximum(load(own + index), vectors[row]);
     }
-    const floats reciprocal = broadcast(1.0f / sum_lanes(sum));
-    for (int index = 0; index < count; index += LANES) store(scores + index, load(scores + index) * reciprocal);
+    UNROLL for (int row = rows; row < SCORE_ROWS; row++) vectors[row] = vectors[0];
+    const quad greatest = reduce_four(vectors, 1);
+    for (int index = 0; index <= last; index += LANES) {
+        UNROLL for (int row = 0; row < rows; row++) {
+            float *own = scores + row * stride + index;
+            const floats power = exponential((load(own) - broadcast(greatest[row])) * factor);
+            store(own, power);
+            sums[row] = sums[row] + power;
+        }
+    }
+    UNROLL for (int row = rows; row < SCORE_ROWS; row++) sums[row] = sums[0];
+    const quad reciprocals = (quad){1.0f, 1.0f, 1.0f, 1.0f} / reduce_four(sums, 0);
+    for (int index = 0; index <= last; index += LANES) {
+        UNROLL for (int row = 0; row < rows; row++) {
+            float *own = scores + row * stride + index;
+            store(own, load(own) * broadcast(reciprocals[row]));
+        }
+    }
+}
+
+/* The weights softmax(scale * scores) of rows of `count` scores, in place. There is room up to a multiple of LANES. */
+static void softmax(float *scores, size_t stride, int num_rows, int count, float scale) {
+    for (; num_rows >= SCORE_ROWS; num_rows -= SCORE_ROWS, scores += SCORE_ROWS * stride)
+        softmax_together(scores, stride, SCORE_ROWS, count, scale);
+    for (; num_rows > 0; num_rows--, scores += stride) softmax_together(scores, stride, 1, count, scale);
 }
 
 /* A matrix that a tile can read: for each of its rows, PANEL numbers of a panel, `stride` behind those of the row before.
@@ -121,30 +146,40 @@ static void attend(const float *queries, size_t query_stride, int num_queries, c
     const matrix keys = {packed_keys, PANEL, LANES, (size_t)PANEL * d_k};
     const matrix value_rows = {values, value_stride, value_stride, PANEL};
     multiply_matrix(queries, query_stride, num_queries, keys, d_k, scores, (size_t)padded, padded);
-    for (int query = 0; query < num_queries; query++) softmax(scores + (size_t)query * padded, num_keys, scale);
+    softmax(scores, (size_t)padded, num_queries, num_keys, scale);
     multiply_matrix(scores, (size_t)padded, num_queries, value_rows, num_keys, attended, attended_stride, d_v);
 }
 
-/* Attention of one query in one head to those keys and values of a cache that `slots` names.
- *
- * `keys` and `values` point to the head's part of slot 0. `d_k` and `d_v` are multiples of LANES.
- */
-static void attend_to_slots(const float *query, const float *keys, size_t key_stride, const float *values,
-                            size_t value_stride, const int32_t *slots, int num_slots, int d_k, int d_v, float scale,
-                            float *scores, float *attended) {
-    for (int index = 0; index < num_slots; index++) {
-        const float *key = keys + (size_t)slots[index] * key_stride;
-        floats sum = load(query) * load(key);
-        for (int part = LANES; part < d_k; part += LANES) sum = multiply_add(load(query + part), load(key + part), sum);
-        scores[index] = sum_lanes(sum);
+/* Scores of one query in one head against those keys of a cache that `slots` names. */
+INLINE void score_slots(const float *query, const float *keys, size_t key_stride, const int32_t *slots, int num_slots,
+                        int d_k, float *scores) {
+    for (int first = 0; first < num_slots; first += LANES) {
+        quad found[LANES / 4] = {{0}};
+        UNROLL for (int group = 0; group < LANES / 4; group++) {
+            if (first + 4 * group >= num_slots) break;
+            floats products[4];
+            UNROLL for (int index = 0; index < 4; index++) {
+                const int slot = first + 4 * group + index; /* one beyond the last is left out by softmax */
+                const float *key = keys + (size_t)slots[slot < num_slots ? slot : num_slots - 1] * key_stride;
+                products[index] = load(query) * load(key);
+                for (int part = LANES; part < d_k; part += LANES)
+                    products[index] = multiply_add(load(query + part), load(key + part), products[index]);
+            }
+            found[group] = reduce_four(products, 0);
+        }
+        store(scores + first, join_quads(found));
     }
-    softmax(scores, num_slots, scale);
+}
+
+/* The sum of those values of a cache that `slots` names, in one head, with their weights. */
+INLINE void add_slots(const float *weights, const float *values, size_t value_stride, const int32_t *slots, int num_slots,
+                      int d_v, float *attended) {
     int part = 0;
     for (; part + PANEL <= d_v; part += PANEL) {
         floats first = {0}, second = {0};
         for (int index = 0; index < num_slots; index++) {
             const float *value = values + (size_t)slots[index] * value_stride + part;
-            const floats weight = broadcast(scores[index]);
+            const floats weight = broadcast(weights[index]);
             first = multiply_add(weight, load(value), first);
             second = multiply_add(weight, load(value + LANES), second);
         }
@@ -154,8 +189,28 @@ static void attend_to_slots(const float *query, const float *keys, size_t key_st
     for (; part < d_v; part += LANES) {
         floats sum = {0};
         for (int index = 0; index < num_slots; index++)
-            sum = multiply_add(broadcast(scores[index]), load(values + (size_t)slots[index] * value_stride + part), sum);
+            sum = multiply_add(broadcast(weights[index]), load(values + (size_t)slots[index] * value_stride + part), sum);
         store(attended + part, sum);
+    }
+}
+
+/* Attention of one query in all heads, which stand side by side, to those keys and values of a cache that `slots` names.
+ *
+ * `d_k` and `d_v` are multiples of LANES. `scores` has room for SCORE_ROWS * round_up(num_slots, LANES) numbers.
+ */
+static void attend_to_slots(const float *query, const float *keys, size_t key_stride, const float *values,
+                            size_t value_stride, const int32_t *slots, int num_slots, int num_heads, int d_k, int d_v,
+                            float scale, float *scores, float *attended) {
+    const size_t stride = (size_t)round_up(num_slots, LANES);
+    for (int first = 0; first < num_heads; first += SCORE_ROWS) {
+        const int end = num_heads - first < SCORE_ROWS ? num_heads : first + SCORE_ROWS;
+        for (int head = first; head < end; head++)
+            score_slots(query + head * d_k, keys + head * d_k, key_stride, slots, num_slots, d_k,
+                        scores + (size_t)(head - first) * stride);
+        softmax(scores, stride, end - first, num_slots, scale);
+        for (int head = first; head < end; head++)
+            add_slots(scores + (size_t)(head - first) * stride, values + head * d_v, value_stride, slots, num_slots, d_v,
+                      attended + head * d_v);
     }
 }
 

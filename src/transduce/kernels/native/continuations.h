@@ -61,22 +61,27 @@ static void insert_best(best_list *best, float total, float score, int32_t paren
     best->ids[index] = id;
 }
 
+/* A logit that is not above this has a total that is not above `least`, however the total is rounded. */
+static float find_least_logit(float least, row_normalizer normalizer, float so_far) {
+    const float size = fabsf(least) + fabsf(so_far) + fabsf(normalizer.greatest) + fabsf(normalizer.log_sum);
+    return (least - so_far + normalizer.log_sum + normalizer.greatest) - 4e-6f * size;
+}
+
 /* Insert the continuations of one hypothesis, whose log-probabilities so far have the sum `so_far`, by any of `count` ids. */
 static void insert_row(best_list *best, const float *logits, int count, row_normalizer normalizer, float so_far,
                        int32_t parent) {
     const floats greatest = broadcast(normalizer.greatest), log_sum = broadcast(normalizer.log_sum);
-    const floats sum = broadcast(so_far);
-    floats least = broadcast(best->totals[best->count - 1]);
+    floats least = broadcast(find_least_logit(best->totals[best->count - 1], normalizer, so_far));
     for (int index = 0; index < count; index += LANES) {
-        const floats scores = (load(logits + index) - greatest) - log_sum;
-        const floats totals = sum + scores;
-        uint32_t above = lanes_above(totals, least);
+        const floats values = load(logits + index);
+        uint32_t above = lanes_above(values, least);
         if (above == 0) continue;
+        const floats scores = (values - greatest) - log_sum;
         for (; above != 0; above &= above - 1) {
             const int lane = __builtin_ctz(above);
-            insert_best(best, totals[lane], scores[lane], parent, index + lane);
+            insert_best(best, so_far + scores[lane], scores[lane], parent, index + lane);
         }
-        least = broadcast(best->totals[best->count - 1]);
+        least = broadcast(find_least_logit(best->totals[best->count - 1], normalizer, so_far));
     }
 }
 

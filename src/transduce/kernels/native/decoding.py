@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce.errors import ConfigError, NotANumberError, TransduceError, UserError
+from transduce.kernels.hardware import allocate
 from transduce.kernels.native.library import (
     NOT_A_NUMBER,
     UNFINISHED,
@@ -152,9 +153,8 @@ class PackedTransformer:
 
     def allocate_workspace(self, rows: int, keys: int, count: int) -> npt.NDArray[np.uint8]:
         """Working memory for a call with these numbers of rows, keys and continuations."""
-        return np.empty(
-            self.library.functions["count_workspace"](byref(self.structure), rows, keys, count), dtype=np.uint8
-        )
+        num_bytes = self.library.functions["count_workspace"](byref(self.structure), rows, keys, count)
+        return allocate((num_bytes,), np.uint8, is_temporary=True)
 
     def check_ids(self, min_id: int, max_id: int) -> None:
         """Check that ids are in the vocabulary, before they are cut to the 32 bits that the library reads.
@@ -197,8 +197,8 @@ class PackedTransformer:
         head_keys = -(-lengths.astype(np.int64) // lanes) * lanes
         key_starts = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(head_keys * (sizes.num_heads * sizes.d_k), out=key_starts[1:])
-        keys = np.empty((self.num_decoder_layers, int(key_starts[-1])), dtype=np.float32)
-        values = np.empty((self.num_decoder_layers, len(ids), self.value_width), dtype=np.float32)
+        keys = allocate((self.num_decoder_layers, int(key_starts[-1])), np.float32, is_temporary=True)
+        values = allocate((self.num_decoder_layers, len(ids), self.value_width), np.float32, is_temporary=True)
         longest = int(lengths.max(initial=0))
         workspace = self.allocate_workspace(min(len(ids), max(longest, self.library.group_rows)), longest, 0)
         task = EncoderTaskStructure(
@@ -348,7 +348,7 @@ class DecoderCache:
         if used > task.num_slots:
             before_slots = (self._past_keys, self._past_values)
             self._past_keys, self._past_values = (
-                np.empty((model.num_decoder_layers, used, width), dtype=np.float32)
+                allocate((model.num_decoder_layers, used, width), np.float32, is_temporary=True)
                 for width in (model.query_width, model.value_width)
             )
             if self.used:

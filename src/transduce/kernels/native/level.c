@@ -86,11 +86,12 @@ OFFERED(void, attend)
            workspace + count_packed_keys(num_keys, d_k), outputs, (size_t)d_v);
 }
 
-/* The same, for one query, where a table says which keys and values it sees, in which order. */
+/* The same, for one query in some heads, where a table says which keys and values it sees, in which order. */
 OFFERED(void, attend_to_slots)
-(const float *query, const float *keys, const float *values, const int32_t *slots, int32_t num_slots, int32_t d_k,
- int32_t d_v, float scale, float *workspace, float *outputs) {
-    attend_to_slots(query, keys, (size_t)d_k, values, (size_t)d_v, slots, num_slots, d_k, d_v, scale, workspace, outputs);
+(const float *query, const float *keys, const float *values, const int32_t *slots, int32_t num_slots, int32_t num_heads,
+ int32_t d_k, int32_t d_v, float scale, float *workspace, float *outputs) {
+    attend_to_slots(query, keys, (size_t)(num_heads * d_k), values, (size_t)(num_heads * d_v), slots, num_slots, num_heads,
+                    d_k, d_v, scale, workspace, outputs);
 }
 
 /* Log-probabilities of `count` logits, a multiple of ROW_ALIGNMENT. */

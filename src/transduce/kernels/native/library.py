@@ -178,7 +178,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "attend": (None, (c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_int32, c_int32, c_float, c_void_p, c_void_p)),
     "attend_to_slots": (
         None,
-        (c_void_p, c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32, c_float, c_void_p, c_void_p),
+        (c_void_p, c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32, c_int32, c_float, c_void_p, c_void_p),
     ),
     "log_softmax": (None, (c_void_p, c_int32, c_void_p)),
     "find_best": (None, (c_void_p, c_int32, c_int32, c_void_p, c_void_p)),

@@ -75,15 +75,17 @@ static __attribute__((noinline)) void activate(float *values, int count, int act
         store(values, activation == GELU ? gelu(load(values)) : swish(load(values)));
 }
 
-/* Write the `vectors` sums of one row, which are those of the outputs from `first` on, after bias, residual, activation. */
-INLINE void finish_row(const product *task, size_t row, size_t first, int vectors, const floats *sums) {
+/* Write the `vectors` sums of one row, which are those of the outputs from `first` on, after residual and activation. */
+INLINE void finish_row(const product *task, size_t row, size_t first, int vectors, floats *sums) {
     float *outputs = task->outputs + row * task->output_stride + first;
-    const float *residual = task->residual == NULL ? NULL : task->residual + row * task->output_stride + first;
+    if (task->residual != NULL) {
+        const float *residual = task->residual + row * task->output_stride + first;
+        UNROLL for (int vector = 0; vector < vectors; vector++)
+            sums[vector] = sums[vector] + load(residual + vector * LANES);
+    }
     UNROLL for (int vector = 0; vector < vectors; vector++) {
-        floats value = sums[vector] + load(task->layer->bias + first + vector * LANES);
-        if (residual != NULL) value = value + load(residual + vector * LANES);
-        if (task->activation == RELU) value = choose(value < broadcast(0.0f), broadcast(0.0f), value);
-        store(outputs + vector * LANES, value);
+        /* Written so that NaN stays NaN. */
+        store(outputs + vector * LANES, task->activation == RELU ? maximum((floats){0}, sums[vector]) : sums[vector]);
     }
     if (task->activation > RELU) activate(outputs, vectors, task->activation);
 }
@@ -157,12 +159,9 @@ INLINE ints multiply_group(ints sums, int32_t values, weight_group weights) {
 #endif
 }
 
-/* Sums of a tile in int8, as `multiply_float_tile`. */
+/* Sums of a tile in int8, as `multiply_float_tile`, added to those that are in `sums`. */
 INLINE void multiply_integer_tile(int rows, int vectors, const quantized *inputs, size_t input_stride,
                                   const int8_t *weights, size_t next_panel, size_t num_inputs, ints sums[][8]) {
-    UNROLL for (int row = 0; row < rows; row++) {
-        UNROLL for (int vector = 0; vector < vectors; vector++) sums[row][vector] = (ints){0};
-    }
     for (size_t input = 0; input < num_inputs; input += GROUP, weights += PANEL * GROUP) {
         weight_group weight[8];
         UNROLL for (int vector = 0; vector < vectors; vector++)
@@ -180,26 +179,37 @@ INLINE void multiply_integer_tile(int rows, int vectors, const quantized *inputs
 INLINE void multiply_tile(const product *task, size_t row, size_t panel, int rows, int panels, int is_integer) {
     const linear_layer *layer = task->layer;
     const size_t inputs = (size_t)layer->inputs, first = panel * PANEL;
-    floats sums[MAX_ROWS][8];
+    const int vectors = 2 * panels;
+    floats sums[MAX_ROWS][8], bias[8];
     if (!is_integer) {
-        multiply_float_tile(rows, 2 * panels, (const float *)task->inputs + row * task->input_stride, task->input_stride, 1,
+        multiply_float_tile(rows, vectors, (const float *)task->inputs + row * task->input_stride, task->input_stride, 1,
                             (const float *)layer->weights + first * inputs, PANEL, PANEL * inputs, inputs, sums);
+        UNROLL for (int vector = 0; vector < vectors; vector++) bias[vector] = load(layer->bias + first + vector * LANES);
+        UNROLL for (int index = 0; index < rows; index++) {
+            UNROLL for (int vector = 0; vector < vectors; vector++) sums[index][vector] = sums[index][vector] + bias[vector];
+        }
     } else {
         ints exact[MAX_ROWS][8];
-        multiply_integer_tile(rows, 2 * panels, (const quantized *)task->inputs + row * task->input_stride,
+        UNROLL for (int index = 0; index < rows; index++) {
+            UNROLL for (int vector = 0; vector < vectors; vector++)
+                exact[index][vector] = -load_ints(layer->corrections + first + vector * LANES);
+        }
+        multiply_integer_tile(rows, vectors, (const quantized *)task->inputs + row * task->input_stride,
                               task->input_stride, (const int8_t *)layer->weights + first * inputs, PANEL * inputs, inputs,
                               exact);
+        floats scales[8];
+        UNROLL for (int vector = 0; vector < vectors; vector++) {
+            bias[vector] = load(layer->bias + first + vector * LANES);
+            scales[vector] = load(layer->scales + first + vector * LANES);
+        }
         UNROLL for (int index = 0; index < rows; index++) {
             const floats row_scale = broadcast(task->row_scales[row + index]);
-            UNROLL for (int vector = 0; vector < 2 * panels; vector++) {
-                const size_t output = first + vector * LANES;
-                const ints sum = exact[index][vector] - load_ints(layer->corrections + output);
-                sums[index][vector] = to_floats(sum) * (row_scale * load(layer->scales + output));
-            }
+            UNROLL for (int vector = 0; vector < vectors; vector++)
+                sums[index][vector] =
+                    multiply_add(to_floats(exact[index][vector]), row_scale * scales[vector], bias[vector]);
         }
     }
-    UNROLL for (int index = 0; index < rows; index++)
-        finish_row(task, row + index, first, 2 * panels, sums[index]);
+    UNROLL for (int index = 0; index < rows; index++) finish_row(task, row + index, first, vectors, sums[index]);
 }
 
 /* Each kind of tile is a function of its own: the compiler then has all registers for its sums. */
@@ -210,71 +220,77 @@ INLINE void multiply_tile(const product *task, size_t row, size_t panel, int row
     static __attribute__((noinline)) void integer_tile_##rows##_##panels(const product *task, size_t row, size_t panel) { \
         multiply_tile(task, row, panel, rows, panels, 1);                                                             \
     }
-#define TILE(rows, panels)                                                                                            \
-    (task->layer->scales == NULL ? float_tile_##rows##_##panels : integer_tile_##rows##_##panels)(task, row, panel)
 
 DEFINE_TILE(1, 1)
-DEFINE_TILE(1, 2)
 DEFINE_TILE(2, 1)
-DEFINE_TILE(2, 2)
+DEFINE_TILE(3, 1)
 DEFINE_TILE(4, 1)
+DEFINE_TILE(1, 2)
+DEFINE_TILE(2, 2)
 #if MAX_ROWS == 8
-DEFINE_TILE(1, 4)
-DEFINE_TILE(2, 4)
-DEFINE_TILE(4, 2)
+DEFINE_TILE(5, 1)
+DEFINE_TILE(6, 1)
+DEFINE_TILE(7, 1)
 DEFINE_TILE(8, 1)
+DEFINE_TILE(3, 2)
+DEFINE_TILE(1, 4)
 #endif
 
-/* All rows times the panels of a layer. Few rows take several panels at a time, so that there are enough sums to hide the
- * time that an addition takes; many rows take one, which stays in the first or second cache meanwhile. */
+typedef void (*tile)(const product *task, size_t row, size_t panel);
+
+/* The function of a tile with so many rows and one panel of outputs. */
+static tile find_tile(int rows, int is_integer) {
+#define ROWS(rows) \
+    case rows: return is_integer ? integer_tile_##rows##_1 : float_tile_##rows##_1
+    switch (rows) {
+        ROWS(1);
+        ROWS(2);
+        ROWS(3);
+#if MAX_ROWS == 8
+        ROWS(4);
+        ROWS(5);
+        ROWS(6);
+        ROWS(7);
+    }
+    return is_integer ? integer_tile_8_1 : float_tile_8_1;
+#else
+    }
+    return is_integer ? integer_tile_4_1 : float_tile_4_1;
+#endif
+#undef ROWS
+}
+
+/* All rows times the panels of a layer.
+ *
+ * One panel at a time, which is read in order, as memory is fastest, and stays in the first or second cache while all rows
+ * are multiplied with it. Rows are divided evenly among tiles: a tile of few rows would have too few sums to hide the time
+ * that an addition takes. Where there are few rows at all, a tile takes several panels instead.
+ */
 static void multiply_panels(const product *task, size_t num_rows) {
     const size_t panels = (size_t)task->layer->outputs / PANEL;
+    const int is_integer = task->layer->scales != NULL;
     size_t panel = 0;
+#define TILE(rows, panels) (is_integer ? integer_tile_##rows##_##panels : float_tile_##rows##_##panels)(task, 0, panel)
 #if MAX_ROWS == 8
-    if (num_rows <= 3) {
-        for (; panel + 4 <= panels; panel += 4) {
-            size_t row = 0;
-            if (num_rows >= 2) {
-                TILE(2, 4);
-                row = 2;
-            }
-            if (row < num_rows) TILE(1, 4);
-        }
-    } else if (num_rows <= 7) {
-        for (; panel + 2 <= panels; panel += 2) {
-            size_t row = 0;
-            TILE(4, 2);
-            row = 4;
-            if (row + 2 <= num_rows) {
-                TILE(2, 2);
-                row += 2;
-            }
-            if (row < num_rows) TILE(1, 2);
-        }
-    }
-#else
-    if (num_rows <= 3) {
-        for (; panel + 2 <= panels; panel += 2) {
-            size_t row = 0;
-            if (num_rows >= 2) {
-                TILE(2, 2);
-                row = 2;
-            }
-            if (row < num_rows) TILE(1, 2);
-        }
-    }
+    if (num_rows == 1)
+        for (; panel + 4 <= panels; panel += 4) TILE(1, 4);
+    if (num_rows == 3)
+        for (; panel + 2 <= panels; panel += 2) TILE(3, 2);
 #endif
+    if (num_rows == 1)
+        for (; panel + 2 <= panels; panel += 2) TILE(1, 2);
+    if (num_rows == 2)
+        for (; panel + 2 <= panels; panel += 2) TILE(2, 2);
+#undef TILE
+    const size_t num_tiles = (num_rows + MAX_ROWS - 1) / MAX_ROWS;
+    if (num_tiles == 0) return;
+    const int rows = (int)(num_rows / num_tiles);
+    const size_t num_larger = num_rows % num_tiles; /* the first ones have a row more */
+    const tile larger = find_tile(rows + 1, is_integer), smaller = find_tile(rows, is_integer);
     for (; panel < panels; panel++) {
         size_t row = 0;
-#if MAX_ROWS == 8
-        for (; row + 8 <= num_rows; row += 8) TILE(8, 1);
-#endif
-        for (; row + 4 <= num_rows; row += 4) TILE(4, 1);
-        if (row + 2 <= num_rows) {
-            TILE(2, 1);
-            row += 2;
-        }
-        if (row < num_rows) TILE(1, 1);
+        for (size_t index = 0; index < num_larger; index++, row += (size_t)rows + 1) larger(task, row, panel);
+        for (size_t index = num_larger; index < num_tiles; index++, row += (size_t)rows) smaller(task, row, panel);
     }
 }
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce.errors import UserError
+from transduce.kernels.hardware import allocate
 from transduce.kernels.native.library import (
     HEAD_ALIGNMENT,
     ROW_ALIGNMENT,
@@ -127,9 +128,11 @@ class PackedMatrix:
             integers, self.scales = quantize_rows(padded)
             self.corrections = (library.offset * integers.sum(axis=1, dtype=np.int32)).astype(np.int32)
             groups = integers.reshape(panels, library.panel, num_inputs // library.group, library.group)
-            self.weights: Integers = np.ascontiguousarray(groups.transpose(0, 2, 1, 3))
+            in_panels: Integers = groups.transpose(0, 2, 1, 3)
         else:
-            self.weights = np.ascontiguousarray(padded.reshape(panels, library.panel, num_inputs).transpose(0, 2, 1))
+            in_panels = padded.reshape(panels, library.panel, num_inputs).transpose(0, 2, 1)
+        self.weights: Integers = allocate(in_panels.shape, in_panels.dtype)
+        self.weights[...] = in_panels
         self.structure = LinearStructure(
             address(self.weights),
             address(self.bias),

@@ -316,10 +316,9 @@ static void attend_to_past(const row_group *group, const decoder_task *task, int
         memcpy(keys + slot * key_width, projected + key_width, key_width * sizeof(float));
         memcpy(values + slot * value_width, projected + 2 * key_width, value_width * sizeof(float));
         const int32_t *slots = task->next_ancestors + (first + row) * (size_t)task->ancestor_stride;
-        for (int head = 0; head < model->num_heads; head++)
-            attend_to_slots(projected + head * model->d_k, keys + head * model->d_k, key_width, values + head * model->d_v,
-                            value_width, slots, task->length + 1, model->d_k, model->d_v, model->score_scale,
-                            group->buffer.scores, group->buffer.attended + row * value_width + head * model->d_v);
+        attend_to_slots(projected, keys, key_width, values, value_width, slots, task->length + 1, model->num_heads,
+                        model->d_k, model->d_v, model->score_scale, group->buffer.scores,
+                        group->buffer.attended + row * value_width);
     }
 }
 

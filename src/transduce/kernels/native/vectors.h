@@ -156,6 +156,63 @@ INLINE float greatest_lane(floats values) {
 #endif
 }
 
+/* One number of each of four vectors. */
+typedef float quad __attribute__((vector_size(16)));
+
+/* The sums of the lanes of four vectors, or their greatest lanes: in a third of the operations that each by itself takes. */
+INLINE quad reduce_four(const floats vectors[4], int is_maximum) {
+#if defined(__AVX512F__) || defined(__AVX2__)
+#if defined(__AVX512F__)
+    typedef __m512 part;
+#define COMBINE(a, b) (is_maximum ? _mm512_max_ps(a, b) : _mm512_add_ps(a, b))
+#define INTERLEAVE(which, a, b) _mm512_unpack##which##_ps(a, b)
+#define INTERLEAVE_PAIRS(which, a, b) \
+    _mm512_castpd_ps(_mm512_unpack##which##_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)))
+#else
+    typedef __m256 part;
+#define COMBINE(a, b) (is_maximum ? _mm256_max_ps(a, b) : _mm256_add_ps(a, b))
+#define INTERLEAVE(which, a, b) _mm256_unpack##which##_ps(a, b)
+#define INTERLEAVE_PAIRS(which, a, b) \
+    _mm256_castpd_ps(_mm256_unpack##which##_pd(_mm256_castps_pd(a), _mm256_castps_pd(b)))
+#endif
+    const part one = (part)vectors[0], two = (part)vectors[1], three = (part)vectors[2], four = (part)vectors[3];
+    const part front = COMBINE(INTERLEAVE(lo, one, two), INTERLEAVE(hi, one, two));
+    const part back = COMBINE(INTERLEAVE(lo, three, four), INTERLEAVE(hi, three, four));
+    const part all = COMBINE(INTERLEAVE_PAIRS(lo, front, back), INTERLEAVE_PAIRS(hi, front, back));
+#undef COMBINE
+#undef INTERLEAVE
+#undef INTERLEAVE_PAIRS
+#if defined(__AVX512F__)
+    const __m256 low = _mm512_castps512_ps256(all);
+    const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(all), 1));
+    const __m256 half = is_maximum ? _mm256_max_ps(low, high) : _mm256_add_ps(low, high);
+#else
+    const __m256 half = all;
+#endif
+    const __m128 first = _mm256_castps256_ps128(half), second = _mm256_extractf128_ps(half, 1);
+    return (quad)(is_maximum ? _mm_max_ps(first, second) : _mm_add_ps(first, second));
+#else
+    quad all;
+    for (int index = 0; index < 4; index++)
+        all[index] = is_maximum ? greatest_lane(vectors[index]) : sum_lanes(vectors[index]);
+    return all;
+#endif
+}
+
+/* A vector of LANES / 4 quads. */
+INLINE floats join_quads(const quad *quads) {
+#if defined(__AVX512F__)
+    __m512 all = _mm512_castps128_ps512((__m128)quads[0]);
+    all = _mm512_insertf32x4(all, (__m128)quads[1], 1);
+    all = _mm512_insertf32x4(all, (__m128)quads[2], 2);
+    return (floats)_mm512_insertf32x4(all, (__m128)quads[3], 3);
+#elif defined(__AVX2__)
+    return (floats)_mm256_insertf128_ps(_mm256_castps128_ps256((__m128)quads[0]), (__m128)quads[1], 1);
+#else
+    return quads[0];
+#endif
+}
+
 /* The integer nearest to each value, of two equally near ones the even one, as an integer; for up to 2^21. */
 #define ROUNDING 12582912.0f /* 1.5 * 2^23: the sum with it has no bits behind the point */
 INLINE ints round_to_ints(floats values) {

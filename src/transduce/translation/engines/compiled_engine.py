@@ -76,6 +76,10 @@ class CompiledModel:
         self._learned = weights.get("positions.table")
         self.max_length = sys.maxsize if self._learned is None else len(self._learned)
         """Maximum number of tokens of a source or a target."""
+        self.max_hypotheses = library.group_rows
+        """Hypotheses that go through all layers together: of a larger batch, keys and values no longer stay in the
+        processor's caches, and nothing is gained.
+        """
         self._tables = [self._compute_positions(min(_FIRST_POSITIONS, self.max_length))]
 
     def start(self, sources: Sequence[Sequence[int]]) -> DecoderCache:
@@ -258,7 +262,9 @@ class CompiledEngine(BatchEngine):
             return self.pytorch_engine.search(sources, config, num_best, constraints)
 
         search = partial(self._model.search, beam=config.beam, alpha=config.length_penalty, num_best=num_best)
-        return self._search_batches(sources, config, search, ("beam", config.beam))
+        return self._search_batches(
+            sources, config, search, ("beam", config.beam), max_hypotheses=self._model.max_hypotheses
+        )
 
     def sample(
         self, sources: Sources, config: SearchConfig, num_samples: int, sampling: Sampling, seed: int

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from transduce.config import SearchConfig, TransformerConfig
@@ -61,14 +62,27 @@ class Engine(Protocol):
         ...
 
 
-def batch_by_length(lengths: Sequence[int], batch_tokens: int, max_rows: int = sys.maxsize) -> Iterator[list[int]]:
+def batch_by_length(
+    lengths: Sequence[int], batch_tokens: int, max_rows: int = sys.maxsize, num_threads: int = 1
+) -> Iterator[list[int]]:
     """Group sentences into batches: longest first, at most `batch_tokens` with padding, and `max_rows` sentences.
+
+    For several threads, which take one batch after the other, there are as many batches as they need to end at about
+    the same time: a multiple of `num_threads` with equally many tokens each.
 
     Yields the indices of each batch. A sentence longer than `batch_tokens` is a batch of its own.
     """
     waiting = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    share = sys.maxsize
+    if num_threads > 1:
+        total = sum(lengths)
+        num_batches = max(1, -(-total // batch_tokens), -(-len(lengths) // max_rows))
+        share = -(-total // (num_threads * -(-num_batches // num_threads)))
     while waiting:
         rows = max(1, min(max_rows, batch_tokens // lengths[waiting[0]]))
+        if num_threads > 1:
+            before = list(accumulate((lengths[index] for index in waiting[:rows]), initial=0))
+            rows = max(1, sum(tokens < share for tokens in before[:-1]))
         yield waiting[:rows]
         waiting = waiting[rows:]
 
@@ -120,11 +134,14 @@ class BatchEngine:
         search: BatchSearch,
         width: tuple[str, int],
         constraints: Sequence[Constraints] | None = None,
+        max_hypotheses: int | None = None,
     ) -> list[list[Hypothesis]]:
         """Divide the sources into batches and search each of them.
 
         On a processor, each batch is searched on its own thread; PyTorch would otherwise use several threads for a
         single batch. `width` is the name of the setting for the number of hypotheses of each sentence, and that number.
+        `max_hypotheses` is the maximum number of hypotheses in a batch of compiled code, where even two sentences are
+        divided among threads. Default: as many as have `MAX_PROBABILITIES`.
         """
         self.check(config)
         setting, num_hypotheses = width
@@ -144,11 +161,14 @@ class BatchEngine:
             )
         is_cpu = self.device is None or self.device.type == "cpu"
         num_threads = count_threads() if is_cpu else 1
-        max_probabilities = MAX_PROBABILITIES if is_cpu else MAX_PROBABILITIES_OF_GPU
-        max_rows = max(1, max_probabilities // (max(1, num_hypotheses) * self.vocabulary))
-        if len(sources) > SMALL_BATCH_SENTENCES * num_threads:  # a result for each
-            max_rows = min(max_rows, -(-len(sources) // num_threads))
-        batches = list(batch_by_length([len(source) for source in sources], config.batch_tokens, max_rows))
+        num_workers = num_threads
+        if max_hypotheses is None:
+            max_hypotheses = (MAX_PROBABILITIES if is_cpu else MAX_PROBABILITIES_OF_GPU) // self.vocabulary
+            if len(sources) <= SMALL_BATCH_SENTENCES * num_threads:  # operations cost more than the rows in them
+                num_workers = 1
+        max_rows = max(1, max_hypotheses // max(1, num_hypotheses))
+        lengths = [len(source) for source in sources]
+        batches = list(batch_by_length(lengths, config.batch_tokens, max_rows, num_workers))
 
         def search_batch(indices: list[int]) -> list[list[Hypothesis]]:
             batch = [sources[index] for index in indices]
