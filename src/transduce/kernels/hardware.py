@@ -144,8 +144,16 @@ def allocate(shape: tuple[int, ...], dtype: npt.DTypeLike, *, is_temporary: bool
         block = np.asarray(_TemporaryMemory(num_bytes + _CACHE_LINE))
     else:
         block = np.empty(num_bytes + _CACHE_LINE, dtype=np.uint8)
-    start = -block.ctypes.data % _CACHE_LINE
+    start = -address(block) % _CACHE_LINE
     return block[start : start + num_bytes].view(dtype).reshape(shape)
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Where the numbers of an array begin; it has to live as long as the address is used."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    except (TypeError, ValueError):  # it cannot be written, or is empty
+        return array.ctypes.data  # slower, and a sentence needs thirty
 
 
 class _FreeMemory(local):

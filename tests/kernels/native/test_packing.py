@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.errors import UserError
+from transduce.kernels.hardware import address
 from transduce.kernels.linear import Int8Linear
 from transduce.kernels.linear import quantize_rows as quantize_tensor_rows
 from transduce.kernels.native.library import Library
@@ -18,7 +19,6 @@ from transduce.kernels.native.packing import (
     PackedMatrix,
     PackedNormalization,
     PaddedLayout,
-    address,
     check_floats,
     quantize_rows,
 )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce.errors import ConfigError, NotANumberError, TransduceError, UserError
-from transduce.kernels.hardware import allocate
+from transduce.kernels.hardware import address, allocate
 from transduce.kernels.native.library import (
     NOT_A_NUMBER,
     UNFINISHED,
@@ -35,7 +35,6 @@ from transduce.kernels.native.packing import (
     PackedMatrix,
     PackedNormalization,
     PaddedLayout,
-    address,
     check_floats,
     round_up,
 )

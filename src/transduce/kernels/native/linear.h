@@ -75,37 +75,34 @@ static __attribute__((noinline)) void activate(float *values, int count, int act
         store(values, activation == GELU ? gelu(load(values)) : swish(load(values)));
 }
 
-/* Write the `vectors` sums of one row, which are those of the outputs from `first` on, after residual and activation. */
-INLINE void finish_row(const product *task, size_t row, size_t first, int vectors, floats *sums) {
+/* Write the sums of one row, which are those of the outputs from `first` on, after residual and activation. */
+INLINE void finish_row(const product *task, size_t row, size_t first, floats *sums) {
     float *outputs = task->outputs + row * task->output_stride + first;
     if (task->residual != NULL) {
         const float *residual = task->residual + row * task->output_stride + first;
-        UNROLL for (int vector = 0; vector < vectors; vector++)
+        UNROLL for (int vector = 0; vector < VECTORS; vector++)
             sums[vector] = sums[vector] + load(residual + vector * LANES);
     }
-    UNROLL for (int vector = 0; vector < vectors; vector++) {
+    UNROLL for (int vector = 0; vector < VECTORS; vector++) {
         /* Written so that NaN stays NaN. */
         store(outputs + vector * LANES, task->activation == RELU ? maximum((floats){0}, sums[vector]) : sums[vector]);
     }
-    if (task->activation > RELU) activate(outputs, vectors, task->activation);
+    if (task->activation > RELU) activate(outputs, VECTORS, task->activation);
 }
 
 /* Sums of a tile in float32: `rows` rows of inputs times `vectors` vectors of outputs. `rows` and `vectors` are constants.
  *
- * `weights` holds, for every input, PANEL outputs, `stride` numbers behind those of the input before; vectors beyond the
- * first panel are `next_panel` numbers behind those of the panel before. Where the outputs are one vector, there is no panel.
- * The inputs of a row are `input_step` numbers apart.
+ * `weights` holds the outputs' weights for every input, `stride` numbers behind those of the input before. The inputs of a
+ * row are `input_step` numbers apart.
  */
 INLINE void multiply_float_tile(int rows, int vectors, const float *inputs, size_t input_stride, size_t input_step,
-                                const float *weights, size_t stride, size_t next_panel, size_t num_inputs,
-                                floats sums[][8]) {
+                                const float *weights, size_t stride, size_t num_inputs, floats sums[][VECTORS]) {
     UNROLL for (int row = 0; row < rows; row++) {
         UNROLL for (int vector = 0; vector < vectors; vector++) sums[row][vector] = (floats){0};
     }
     for (size_t input = 0; input < num_inputs; input++, weights += stride) {
-        floats weight[8];
-        UNROLL for (int vector = 0; vector < vectors; vector++)
-            weight[vector] = load(weights + (vector / 2) * next_panel + (vector % 2) * LANES);
+        floats weight[VECTORS];
+        UNROLL for (int vector = 0; vector < vectors; vector++) weight[vector] = load(weights + vector * LANES);
         UNROLL for (int row = 0; row < rows; row++) {
             const floats value = broadcast(inputs[row * input_stride + input * input_step]);
             UNROLL for (int vector = 0; vector < vectors; vector++)
@@ -159,138 +156,100 @@ INLINE ints multiply_group(ints sums, int32_t values, weight_group weights) {
 #endif
 }
 
-/* Sums of a tile in int8, as `multiply_float_tile`, added to those that are in `sums`. */
-INLINE void multiply_integer_tile(int rows, int vectors, const quantized *inputs, size_t input_stride,
-                                  const int8_t *weights, size_t next_panel, size_t num_inputs, ints sums[][8]) {
+/* Sums of a tile in int8 times a panel of outputs, as `multiply_float_tile`, added to those that are in `sums`. */
+INLINE void multiply_integer_tile(int rows, const quantized *inputs, size_t input_stride, const int8_t *weights,
+                                  size_t num_inputs, ints sums[][VECTORS]) {
     for (size_t input = 0; input < num_inputs; input += GROUP, weights += PANEL * GROUP) {
-        weight_group weight[8];
-        UNROLL for (int vector = 0; vector < vectors; vector++)
-            weight[vector] = load_weights(weights + (vector / 2) * next_panel + (vector % 2) * LANES * GROUP);
+        weight_group weight[VECTORS];
+        UNROLL for (int vector = 0; vector < VECTORS; vector++)
+            weight[vector] = load_weights(weights + vector * LANES * GROUP);
         UNROLL for (int row = 0; row < rows; row++) {
             int32_t values; /* GROUP inputs */
             memcpy(&values, inputs + row * input_stride + input, sizeof values);
-            UNROLL for (int vector = 0; vector < vectors; vector++)
+            UNROLL for (int vector = 0; vector < VECTORS; vector++)
                 sums[row][vector] = multiply_group(sums[row][vector], values, weight[vector]);
         }
     }
 }
 
-/* One tile of a product: `rows` rows from `row` on times `panels` panels of outputs from `panel` on. */
-INLINE void multiply_tile(const product *task, size_t row, size_t panel, int rows, int panels, int is_integer) {
+/* One tile of a product: `rows` rows, a constant, from `row` on times a panel of outputs. */
+INLINE void multiply_tile(const product *task, size_t row, size_t panel, int rows, int is_integer) {
     const linear_layer *layer = task->layer;
     const size_t inputs = (size_t)layer->inputs, first = panel * PANEL;
-    const int vectors = 2 * panels;
-    floats sums[MAX_ROWS][8], bias[8];
+    floats sums[MAX_ROWS][VECTORS], bias[VECTORS];
+    UNROLL for (int vector = 0; vector < VECTORS; vector++) bias[vector] = load(layer->bias + first + vector * LANES);
     if (!is_integer) {
-        multiply_float_tile(rows, vectors, (const float *)task->inputs + row * task->input_stride, task->input_stride, 1,
-                            (const float *)layer->weights + first * inputs, PANEL, PANEL * inputs, inputs, sums);
-        UNROLL for (int vector = 0; vector < vectors; vector++) bias[vector] = load(layer->bias + first + vector * LANES);
+        multiply_float_tile(rows, VECTORS, (const float *)task->inputs + row * task->input_stride, task->input_stride, 1,
+                            (const float *)layer->weights + first * inputs, PANEL, inputs, sums);
         UNROLL for (int index = 0; index < rows; index++) {
-            UNROLL for (int vector = 0; vector < vectors; vector++) sums[index][vector] = sums[index][vector] + bias[vector];
+            UNROLL for (int vector = 0; vector < VECTORS; vector++) sums[index][vector] = sums[index][vector] + bias[vector];
         }
     } else {
-        ints exact[MAX_ROWS][8];
-        UNROLL for (int index = 0; index < rows; index++) {
-            UNROLL for (int vector = 0; vector < vectors; vector++)
-                exact[index][vector] = -load_ints(layer->corrections + first + vector * LANES);
-        }
-        multiply_integer_tile(rows, vectors, (const quantized *)task->inputs + row * task->input_stride,
-                              task->input_stride, (const int8_t *)layer->weights + first * inputs, PANEL * inputs, inputs,
-                              exact);
-        floats scales[8];
-        UNROLL for (int vector = 0; vector < vectors; vector++) {
-            bias[vector] = load(layer->bias + first + vector * LANES);
+        ints exact[MAX_ROWS][VECTORS];
+        floats scales[VECTORS];
+        UNROLL for (int vector = 0; vector < VECTORS; vector++) {
             scales[vector] = load(layer->scales + first + vector * LANES);
+            const ints correction = load_ints(layer->corrections + first + vector * LANES);
+            UNROLL for (int index = 0; index < rows; index++) exact[index][vector] = -correction;
         }
+        multiply_integer_tile(rows, (const quantized *)task->inputs + row * task->input_stride, task->input_stride,
+                              (const int8_t *)layer->weights + first * inputs, inputs, exact);
         UNROLL for (int index = 0; index < rows; index++) {
             const floats row_scale = broadcast(task->row_scales[row + index]);
-            UNROLL for (int vector = 0; vector < vectors; vector++)
+            UNROLL for (int vector = 0; vector < VECTORS; vector++)
                 sums[index][vector] =
                     multiply_add(to_floats(exact[index][vector]), row_scale * scales[vector], bias[vector]);
         }
     }
-    UNROLL for (int index = 0; index < rows; index++) finish_row(task, row + index, first, vectors, sums[index]);
+    UNROLL for (int index = 0; index < rows; index++) finish_row(task, row + index, first, sums[index]);
 }
-
-/* Each kind of tile is a function of its own: the compiler then has all registers for its sums. */
-#define DEFINE_TILE(rows, panels)                                                                                     \
-    static __attribute__((noinline)) void float_tile_##rows##_##panels(const product *task, size_t row, size_t panel) {   \
-        multiply_tile(task, row, panel, rows, panels, 0);                                                             \
-    }                                                                                                                 \
-    static __attribute__((noinline)) void integer_tile_##rows##_##panels(const product *task, size_t row, size_t panel) { \
-        multiply_tile(task, row, panel, rows, panels, 1);                                                             \
-    }
-
-DEFINE_TILE(1, 1)
-DEFINE_TILE(2, 1)
-DEFINE_TILE(3, 1)
-DEFINE_TILE(4, 1)
-DEFINE_TILE(1, 2)
-DEFINE_TILE(2, 2)
-#if MAX_ROWS == 8
-DEFINE_TILE(5, 1)
-DEFINE_TILE(6, 1)
-DEFINE_TILE(7, 1)
-DEFINE_TILE(8, 1)
-DEFINE_TILE(3, 2)
-DEFINE_TILE(1, 4)
-#endif
 
 typedef void (*tile)(const product *task, size_t row, size_t panel);
 
-/* The function of a tile with so many rows and one panel of outputs. */
-static tile find_tile(int rows, int is_integer) {
-#define ROWS(rows) \
-    case rows: return is_integer ? integer_tile_##rows##_1 : float_tile_##rows##_1
-    switch (rows) {
-        ROWS(1);
-        ROWS(2);
-        ROWS(3);
+/* Each kind of tile is a function of its own: the compiler then has all registers for its sums. */
+#define DEFINE_TILE(rows)                                                                                  \
+    static __attribute__((noinline)) void float_tile_##rows(const product *task, size_t row, size_t panel) {   \
+        multiply_tile(task, row, panel, rows, 0);                                                          \
+    }                                                                                                      \
+    static __attribute__((noinline)) void integer_tile_##rows(const product *task, size_t row, size_t panel) { \
+        multiply_tile(task, row, panel, rows, 1);                                                          \
+    }
+
+DEFINE_TILE(1)
+DEFINE_TILE(2)
+DEFINE_TILE(3)
+DEFINE_TILE(4)
 #if MAX_ROWS == 8
-        ROWS(4);
-        ROWS(5);
-        ROWS(6);
-        ROWS(7);
-    }
-    return is_integer ? integer_tile_8_1 : float_tile_8_1;
+DEFINE_TILE(5)
+DEFINE_TILE(6)
+DEFINE_TILE(7)
+DEFINE_TILE(8)
+#define TILES(type) {NULL, type##_1, type##_2, type##_3, type##_4, type##_5, type##_6, type##_7, type##_8}
 #else
-    }
-    return is_integer ? integer_tile_4_1 : float_tile_4_1;
+#define TILES(type) {NULL, type##_1, type##_2, type##_3, type##_4}
 #endif
-#undef ROWS
-}
+
+/* The tiles of so many rows, in float32 and in int8. */
+static const tile tiles[2][MAX_ROWS + 1] = {TILES(float_tile), TILES(integer_tile)};
 
 /* All rows times the panels of a layer.
  *
  * One panel at a time, which is read in order, as memory is fastest, and stays in the first or second cache while all rows
  * are multiplied with it. Rows are divided evenly among tiles: a tile of few rows would have too few sums to hide the time
- * that an addition takes. Where there are few rows at all, a tile takes several panels instead.
+ * that an addition takes.
  */
 static void multiply_panels(const product *task, size_t num_rows) {
-    const size_t panels = (size_t)task->layer->outputs / PANEL;
-    const int is_integer = task->layer->scales != NULL;
-    size_t panel = 0;
-#define TILE(rows, panels) (is_integer ? integer_tile_##rows##_##panels : float_tile_##rows##_##panels)(task, 0, panel)
-#if MAX_ROWS == 8
-    if (num_rows == 1)
-        for (; panel + 4 <= panels; panel += 4) TILE(1, 4);
-    if (num_rows == 3)
-        for (; panel + 2 <= panels; panel += 2) TILE(3, 2);
-#endif
-    if (num_rows == 1)
-        for (; panel + 2 <= panels; panel += 2) TILE(1, 2);
-    if (num_rows == 2)
-        for (; panel + 2 <= panels; panel += 2) TILE(2, 2);
-#undef TILE
-    const size_t num_tiles = (num_rows + MAX_ROWS - 1) / MAX_ROWS;
+    const size_t panels = (size_t)task->layer->outputs / PANEL, num_tiles = (num_rows + MAX_ROWS - 1) / MAX_ROWS;
     if (num_tiles == 0) return;
-    const int rows = (int)(num_rows / num_tiles);
-    const size_t num_larger = num_rows % num_tiles; /* the first ones have a row more */
-    const tile larger = find_tile(rows + 1, is_integer), smaller = find_tile(rows, is_integer);
-    for (; panel < panels; panel++) {
+    const tile *of_rows = tiles[task->layer->scales != NULL];
+    const size_t rows = num_rows / num_tiles, num_larger = num_rows % num_tiles; /* the first ones have a row more */
+    for (size_t panel = 0; panel < panels; panel++) {
         size_t row = 0;
-        for (size_t index = 0; index < num_larger; index++, row += (size_t)rows + 1) larger(task, row, panel);
-        for (size_t index = num_larger; index < num_tiles; index++, row += (size_t)rows) smaller(task, row, panel);
+        for (size_t index = 0; index < num_tiles; index++) {
+            const size_t own = index < num_larger ? rows + 1 : rows;
+            of_rows[own](task, row, panel);
+            row += own;
+        }
     }
 }
 

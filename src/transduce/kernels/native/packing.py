@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce.errors import UserError
-from transduce.kernels.hardware import allocate
+from transduce.kernels.hardware import address, allocate
 from transduce.kernels.native.library import (
     HEAD_ALIGNMENT,
     ROW_ALIGNMENT,
@@ -145,11 +145,6 @@ class PackedMatrix:
 
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "swish": 3}
 """The activations that a product can end with, as `linear.h` numbers them."""
-
-
-def address(array: npt.NDArray[Any]) -> int:
-    """Where the numbers of an array begin; it has to live as long as the address is used."""
-    return array.ctypes.data
 
 
 def check_floats(array: npt.NDArray[Any], shape: tuple[int | None, ...]) -> Floats:

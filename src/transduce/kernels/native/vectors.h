@@ -40,8 +40,9 @@
 #define MAX_ROWS 4
 #endif
 
-/* Outputs of a panel of weights: two vectors. */
-#define PANEL (2 * LANES)
+/* Vectors and outputs of a panel of weights. */
+#define VECTORS 2
+#define PANEL (VECTORS * LANES)
 
 /* Widths of rows in memory are multiples of this at every level, with zeros behind what is used. */
 #define ROW_ALIGNMENT 32

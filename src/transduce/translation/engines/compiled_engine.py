@@ -15,6 +15,7 @@ import numpy as np
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import UserError
+from transduce.kernels.hardware import address
 from transduce.kernels.native.decoding import (
     AttentionSizes,
     DecoderCache,
@@ -29,7 +30,7 @@ from transduce.kernels.native.library import (
     LinearStructure,
     NormalizationStructure,
 )
-from transduce.kernels.native.packing import Floats, Integers, PackedMatrix, PackedNormalization, PaddedLayout, address
+from transduce.kernels.native.packing import Floats, Integers, PackedMatrix, PackedNormalization, PaddedLayout
 from transduce.search import Constraints, Hypothesis, Sampling, SearchTask, length_penalty
 from transduce.search.interface import check_settings
 from transduce.translation.engines.engine import BatchEngine, Engine, Sources, count_token_bytes, make_logits_processor
