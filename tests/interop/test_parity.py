@@ -17,6 +17,7 @@ from transduce.interop.formats import Runtime
 from transduce.interop.parity import TOLERANCES, Claim, Parity, _find_changed_tensors, prove
 from transduce.interop.probe_sentences import Probe
 from transduce.model import sinusoids
+from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder
 
 
@@ -261,6 +262,19 @@ def test_more_threads_change_nothing(decoder: ForcedDecoder, written: Path) -> N
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
+
+
+def test_only_white_space_at_the_ends_may_be_left_out(
+    decoder: ForcedDecoder, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real model wrote U+2000 in bytes for the words of a probe."""
+    runtime, decode = FORMAT.load(written, decoder.tokenizer), decoder.tokenizer.decode
+    monkeypatch.setattr(Tokenizer, "decode", lambda _, ids: f"\u2000{decode(ids)}\u2000")
+    stripped = Altered(runtime, decode=lambda texts: [text.strip() for text in texts])
+    assert prove(decoder, stripped, PROBE, claim()).identical_texts == len(TEXTS)
+    lengthened = Altered(runtime, decode=lambda texts: [f"{text}\u2000" for text in texts])
+    with pytest.raises(ParityError, match=r"is decoded as '.*\\u2000' from the same ids"):
+        prove(decoder, lengthened, PROBE, claim())
 
 
 def test_other_words_for_the_same_ids_fail(decoder: ForcedDecoder, written: Path) -> None:

@@ -446,13 +446,16 @@ def _compare_bleu(measured: Measurement, probe: Probe, runtime: Runtime, tokeniz
 
 
 def _compare_texts(measured: Measurement, runtime: Runtime, tokenizer: Tokenizer) -> list[tuple[str, str]] | None:
-    """Both texts of every translation that the other program's tokenizer decodes differently."""
+    """Both texts of every translation that the other program's tokenizer decodes differently.
+
+    It may leave out white space at the ends, as Transformers does: a model writes some by chance only.
+    """
     rows = [ids for ids in measured.greedy if tokenizer.unknown_id not in ids]
     theirs = runtime.decode(rows)
     if theirs is None:
         return None
     pairs = zip(map(tokenizer.decode, rows), theirs, strict=True)
-    return [(one, other) for one, other in pairs if one != other]
+    return [(one, other) for one, other in pairs if other not in {one, one.strip()}]
 
 
 def _find_changed_tensors(model: Transformer, claim: Claim) -> list[str]:
