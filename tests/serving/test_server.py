@@ -176,6 +176,26 @@ def test_long_headers_are_refused_also_where_they_arrive_at_once(serve: Serve) -
             assert connection.recv(100).split(b" ")[1] == status
 
 
+def test_responses_do_not_wait_for_acknowledgements() -> None:
+    """Headers and body are sent as they come (TCP_NODELAY), on which asyncio decides by the socket's protocol."""
+    found: list[int] = []
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        found.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    async def connect(listening: socket.socket) -> None:
+        async with await asyncio.start_server(accept, sock=listening):
+            reader, writer = await asyncio.open_connection(*listening.getsockname()[:2])
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+
+    with listen("127.0.0.1", 0) as listening:
+        asyncio.run(connect(listening))
+    assert found == [1]
+
+
 def test_listening() -> None:
     with listen("localhost", 0) as found:
         assert is_local(found)

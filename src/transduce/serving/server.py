@@ -143,10 +143,13 @@ def listen(host: str, port: int) -> socket.socket:
     """
     try:
         ((family, _, _, _, place), *_) = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return socket.create_server(place[:2], family=family, backlog=_BACKLOG)
+        created = socket.create_server(place[:2], family=family, backlog=_BACKLOG)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot listen at {host!r}, port {port}: {reason}; choose --host and --port") from None
+    # Only on sockets that name their protocol asyncio sets TCP_NODELAY. Without it the body of a response waits for the
+    # client to acknowledge its headers: 40 ms, six times as long as a sentence takes.
+    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, created.detach())
 
 
 def is_local(listening: socket.socket) -> bool:
