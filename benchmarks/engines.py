@@ -165,7 +165,7 @@ def huggingface_engine(bundle: Bundle, arguments: argparse.Namespace) -> Search:
                 num_beams=arguments.beam,
                 length_penalty=arguments.length_penalty,
                 min_new_tokens=arguments.fixed_length or 1,
-                max_new_tokens=arguments.fixed_length or min(longest + 50, model.config.max_position_embeddings - 1),
+                max_new_tokens=arguments.fixed_length or longest + 50,
                 bad_words_ids=[[pad_id]],
                 do_sample=False,
                 use_cache=True,

@@ -446,9 +446,10 @@ def _compare_bleu(measured: Measurement, probe: Probe, runtime: Runtime, tokeniz
 
 
 def _compare_texts(measured: Measurement, runtime: Runtime, tokenizer: Tokenizer) -> list[tuple[str, str]] | None:
-    """Both texts of every translation that the other program's tokenizer decodes differently.
+    """The translations whose token ids the other program's tokenizer decodes to another text: (our text, its text).
 
-    It may leave out white space at the ends, as Transformers does: a model writes some by chance only.
+    The other text may lack the white space at both ends of ours, as that of Transformers does: a model writes
+    such white space only by chance. None if the other program has no tokenizer.
     """
     rows = [ids for ids in measured.greedy if tokenizer.unknown_id not in ids]
     theirs = runtime.decode(rows)

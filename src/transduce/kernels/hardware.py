@@ -40,10 +40,14 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """glibc's numbers of two options: when free memory is returned to the system, and which blocks are mapped singly."""
 
 _CACHE_LINE = 64
-"""Bytes that a processor reads at once; a vector that lies in two of them takes twice as long to load."""
+"""Bytes of a cache line, the unit in which a processor reads memory. A vector that lies in two lines takes twice as
+long to load as one that lies in one."""
 
-_MIN_REUSED_BYTES, _MAX_FREE_BYTES = 2**18, 2**27
-"""Smaller arrays are not worth the search for free memory, and a thread keeps no more than this of it."""
+_MIN_REUSED_BYTES = 2**18
+"""Minimum size in bytes of a temporary array for which `allocate` looks for free memory."""
+
+_MAX_FREE_BYTES = 2**27
+"""Maximum number of bytes of free memory that a thread keeps for temporary arrays."""
 
 KERNELS_KEPT = 64
 """oneDNN kernels that training keeps: more than one update has shapes of products, so that layers share them."""
@@ -133,15 +137,15 @@ _get_executor = cache(ThreadPoolExecutor)
 
 
 def allocate(shape: tuple[int, ...], dtype: npt.DTypeLike, *, is_temporary: bool = False) -> npt.NDArray[Any]:
-    """An array with any numbers in it, which begins with a cache line.
+    """An uninitialised array whose first number stands at the beginning of a cache line.
 
-    A large temporary one takes the memory of an earlier one that this thread no longer uses: a batch of sentences needs
-    the same megabytes as the batch before, and new memory costs a page fault for every 4 KB, a seventh of the time of a
-    batch by a small model.
+    A large temporary array takes the memory of an earlier one that is no longer in use, of which a thread keeps 128 MB:
+    a batch of sentences needs as much memory as the batch before, and new memory costs a page fault for every 4 KB, an
+    eighth of the time of a batch by a small model.
     """
     num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if is_temporary and num_bytes >= _MIN_REUSED_BYTES:
-        block = np.asarray(_TemporaryMemory(num_bytes + _CACHE_LINE))
+        block = np.asarray(_TemporaryMemory(_free_memory.take(num_bytes + _CACHE_LINE)))
     else:
         block = np.empty(num_bytes + _CACHE_LINE, dtype=np.uint8)
     start = -address(block) % _CACHE_LINE
@@ -149,7 +153,7 @@ def allocate(shape: tuple[int, ...], dtype: npt.DTypeLike, *, is_temporary: bool
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """Where the numbers of an array begin; it has to live as long as the address is used."""
+    """The address of an array's first number in memory, which is valid as long as the array exists."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
     except (TypeError, ValueError):  # it cannot be written, or is empty
@@ -157,13 +161,13 @@ def address(array: npt.NDArray[Any]) -> int:
 
 
 class _FreeMemory(local):
-    """Blocks that a thread can use again, the one that was freed last at the end."""
+    """Free blocks of memory, which a thread keeps for its next temporary arrays; the block freed last is the last."""
 
     def __init__(self) -> None:
         self.blocks: list[npt.NDArray[np.uint8]] = []
 
     def take(self, num_bytes: int) -> npt.NDArray[np.uint8]:
-        """The smallest block that is large enough, unless it is more than twice as large, or a new one."""
+        """Remove and return the smallest free block of `num_bytes` to twice as many bytes; without one, a new block."""
         fitting = [block for block in self.blocks if num_bytes <= block.nbytes <= 2 * num_bytes]
         if not fitting:
             return np.empty(num_bytes, dtype=np.uint8)
@@ -172,7 +176,7 @@ class _FreeMemory(local):
         return found
 
     def give_back(self, block: npt.NDArray[np.uint8]) -> None:
-        """Keep a block, and those that were freed before it as far as all together are small enough."""
+        """Add a free block, and drop the oldest blocks until all together have at most `_MAX_FREE_BYTES`."""
         self.blocks.append(block)
         while sum(one.nbytes for one in self.blocks) > _MAX_FREE_BYTES:
             self.blocks.pop(0)
@@ -182,14 +186,15 @@ _free_memory = _FreeMemory()
 
 
 class _TemporaryMemory:
-    """A block of memory that can be used again when no array refers to it any more."""
+    """The owner of the memory of a temporary array and its views; with the last of them, the memory becomes free."""
 
-    def __init__(self, num_bytes: int) -> None:
-        self._block = _free_memory.take(num_bytes)
-        self.__array_interface__ = self._block.__array_interface__
+    def __init__(self, block: npt.NDArray[np.uint8]) -> None:
+        self._block = block
+        self.__array_interface__ = block.__array_interface__
 
-    def __del__(self) -> None:
-        _free_memory.give_back(self._block)
+    # The names of a module may be gone when Python exits, but not a default.
+    def __del__(self, free_memory: _FreeMemory = _free_memory) -> None:
+        free_memory.give_back(self._block)
 
 
 def keep_freed_memory() -> None:

@@ -229,7 +229,7 @@ DEFINE_TILE(8)
 #define TILES(type) {NULL, type##_1, type##_2, type##_3, type##_4}
 #endif
 
-/* The tiles of so many rows, in float32 and in int8. */
+/* Tiles by their number of rows: in float32, and in int8. */
 static const tile tiles[2][MAX_ROWS + 1] = {TILES(float_tile), TILES(integer_tile)};
 
 /* All rows times the panels of a layer.

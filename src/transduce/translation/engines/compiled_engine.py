@@ -78,8 +78,8 @@ class CompiledModel:
         self.max_length = sys.maxsize if self._learned is None else len(self._learned)
         """Maximum number of tokens of a source or a target."""
         self.max_hypotheses = library.group_rows
-        """Hypotheses that go through all layers together: of a larger batch, keys and values no longer stay in the
-        processor's caches, and nothing is gained.
+        """Maximum number of hypotheses in a batch: as many as go through all layers together. The keys and values of a
+        larger batch no longer fit the processor's caches, and a step takes as long for each hypothesis or longer.
         """
         self._tables = [self._compute_positions(min(_FIRST_POSITIONS, self.max_length))]
 

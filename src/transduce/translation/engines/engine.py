@@ -1,6 +1,7 @@
 """Engines translate batches of token ids to hypotheses: their common parts, without PyTorch."""
 
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -67,8 +68,8 @@ def batch_by_length(
 ) -> Iterator[list[int]]:
     """Group sentences into batches: longest first, at most `batch_tokens` with padding, and `max_rows` sentences.
 
-    For several threads, which take one batch after the other, there are as many batches as they need to end at about
-    the same time: a multiple of `num_threads` with equally many tokens each.
+    With several threads, a batch ends where it has its share of all tokens. There are at least as many shares as
+    batches are needed, and a multiple of `num_threads`, so that all threads finish at about the same time.
 
     Yields the indices of each batch. A sentence longer than `batch_tokens` is a batch of its own.
     """
@@ -80,9 +81,8 @@ def batch_by_length(
         share = -(-total // (num_threads * -(-num_batches // num_threads)))
     while waiting:
         rows = max(1, min(max_rows, batch_tokens // lengths[waiting[0]]))
-        if num_threads > 1:
-            before = list(accumulate((lengths[index] for index in waiting[:rows]), initial=0))
-            rows = max(1, sum(tokens < share for tokens in before[:-1]))
+        sums = list(accumulate(lengths[index] for index in waiting[:rows]))
+        rows = min(rows, 1 + bisect_left(sums, share))
         yield waiting[:rows]
         waiting = waiting[rows:]
 
@@ -140,8 +140,8 @@ class BatchEngine:
 
         On a processor, each batch is searched on its own thread; PyTorch would otherwise use several threads for a
         single batch. `width` is the name of the setting for the number of hypotheses of each sentence, and that number.
-        `max_hypotheses` is the maximum number of hypotheses in a batch of compiled code, where even two sentences are
-        divided among threads. Default: as many as have `MAX_PROBABILITIES`.
+        `max_hypotheses` is given by searches in compiled code: the maximum number of hypotheses in a batch. They divide
+        even two sentences among threads. Default: as many hypotheses as have `MAX_PROBABILITIES`.
         """
         self.check(config)
         setting, num_hypotheses = width

@@ -92,12 +92,11 @@ class NetworkEngine(BatchEngine):
             )
 
         search_batch, max_hypotheses = self._start_with(network, search), None
-        if isinstance(network, CompiledNetwork):
+        if isinstance(network, CompiledNetwork) and constraints is None and logits_processor is None:
+            search_batch = partial(
+                network.model.search, beam=config.beam, alpha=config.length_penalty, num_best=num_best
+            )
             max_hypotheses = network.model.max_hypotheses
-            if constraints is None and logits_processor is None:
-                search_batch = partial(
-                    network.model.search, beam=config.beam, alpha=config.length_penalty, num_best=num_best
-                )
         width = ("beam", config.beam)
         with self._enter_inference():
             return self._search_batches(sources, config, search_batch, width, constraints, max_hypotheses)
