@@ -30,6 +30,7 @@ from transduce.kernels.device import find_device, resolve_precision
 from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
 from transduce.model import Transformer
 from transduce.training import Updater
+from transduce.training.distributed.batches import choose_parallel_micro_batches
 from transduce.training.updater import use_deterministic_algorithms
 
 Trainer = Callable[[int, Batch], float]
@@ -55,6 +56,7 @@ def main() -> None:
         peer.begin()
         trainers[name] = lambda number, batch, peer=peer: peer.update(number, batch)
     updater = Updater(ours, config.training, device)
+    updater.parallel_micro_batches = choose_parallel_micro_batches(config, device, updater.ranks)
 
     def update(number: int, batch: Batch) -> float:
         with use_deterministic_algorithms(device):  # as in `transduce train`

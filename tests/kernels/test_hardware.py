@@ -306,6 +306,7 @@ def test_memory_in_use_is_not_used_again() -> None:
 
 
 def test_memory_that_nothing_refers_to_is_used_again() -> None:
+    hardware._free_memory.blocks.clear()  # of other tests
     before = allocate((1_000_000,), np.uint8, is_temporary=True).ctypes.data
     assert allocate((900_000,), np.uint8, is_temporary=True).ctypes.data == before
     larger = allocate((1_100_000,), np.uint8, is_temporary=True)
@@ -313,6 +314,7 @@ def test_memory_that_nothing_refers_to_is_used_again() -> None:
 
 
 def test_a_thread_keeps_little_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    hardware._free_memory.blocks.clear()
     monkeypatch.setattr(hardware, "_MAX_FREE_BYTES", 2_000_000)
     arrays = [allocate((900_000,), np.uint8, is_temporary=True) for _ in range(3)]
     last = arrays[-1].ctypes.data

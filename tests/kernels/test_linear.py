@@ -45,12 +45,12 @@ def test_blocks_make_no_difference(
         torch.testing.assert_close(own.grad[part or slice(None)], other.grad.float(), atol=1e-2, rtol=1e-2)
 
 
-def test_blocks_of_sentences_whose_outputs_are_overwritten(linear: Linear, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As self-attention and the feed-forward network give and take them: transposed, and with relu in place."""
+def test_blocks_of_sentences_with_relu(linear: Linear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As self-attention gives and the feed-forward network takes them: transposed."""
     monkeypatch.setattr(linear_module, "BLOCK", 7)
     inputs = torch.randn(6, 3, 5).bfloat16().requires_grad_()
     same_inputs = inputs.detach().clone().requires_grad_()
-    torch.relu_(linear(inputs.transpose(0, 2))).sum().backward()
+    linear(inputs.transpose(0, 2), has_relu=True).sum().backward()
     weight, bias = linear.weight.detach().bfloat16(), linear.bias.detach().bfloat16()
     torch.relu(F.linear(same_inputs.transpose(0, 2), weight, bias)).sum().backward()
     torch.testing.assert_close(inputs.grad, same_inputs.grad)
@@ -65,9 +65,44 @@ def test_products_for_training_have_few_shapes(linear: Linear) -> None:
     assert len(shapes) == 3 * 2
 
 
-def test_in_float32_equals_torch_to_the_bit(linear: Linear) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("num_rows", "width", "num_outputs"), [(1, 6, 4), (37, 64, 48), (300, 300, 272)])
+@pytest.mark.parametrize("has_relu", [False, True])
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_outputs_and_gradients_are_those_of_float64(
+    num_rows: int, width: int, num_outputs: int, num_threads: int, dtype: torch.dtype, *, has_relu: bool
+) -> None:
+    torch.manual_seed(3)
+    linear = Linear(width, num_outputs)
+    with torch.no_grad():  # so that both round the same weights
+        linear.weight.copy_(linear.weight.to(dtype))
+        linear.bias.copy_(linear.bias.to(dtype))
+    inputs, outer = torch.randn(num_rows, width).to(dtype), torch.randn(num_rows, num_outputs).to(dtype)
+    exact_inputs, exact_weight, exact_bias = (
+        part.detach().double().requires_grad_() for part in (inputs, linear.weight, linear.bias)
+    )
+    before = F.linear(exact_inputs, exact_weight, exact_bias)
+    if has_relu:  # outputs so near to zero that rounding decides have no gradient
+        outer[before.abs() < 1e-3] = 0
+    exact = before.relu() if has_relu else before
+    expected = [exact, *torch.autograd.grad(exact, (exact_inputs, exact_weight, exact_bias), outer.double())]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        inputs.requires_grad_()
+        outputs = linear(inputs, has_relu=has_relu)
+        found = [outputs, *torch.autograd.grad(outputs, (inputs, linear.weight, linear.bias), outer)]
+    finally:
+        torch.set_num_threads(threads)
+    precision = {torch.float32: 2**-23, torch.bfloat16: 2**-8}[dtype]
+    for one, other in zip(found, expected, strict=True):
+        assert (one.double() - other).norm() <= 4 * precision * other.norm()
+
+
+def test_without_gradients_relu_is_the_same(linear: Linear) -> None:
     inputs = torch.randn(3, 6)
-    assert torch.equal(linear(inputs), nn.Linear.forward(linear, inputs))
+    with torch.no_grad():
+        torch.testing.assert_close(linear(inputs, has_relu=True), linear(inputs).relu())
 
 
 def test_some_rows_are_some_outputs(linear: Linear) -> None:

@@ -19,6 +19,7 @@ from transduce.kernels.linear import (
     Int8Linear,
     MixedPrecisionLinear,
     PackedLinear,
+    has_onednn_operators,
 )
 
 
@@ -59,7 +60,7 @@ def has_fast_bfloat16(device: torch.device) -> bool:
 
 def has_packed_bfloat16() -> bool:
     """Whether oneDNN multiplies in bfloat16 here: not where ONEDNN_MAX_CPU_ISA forbids it the instructions."""
-    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    if not has_onednn_operators():
         return False
     is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return is_supported is None or bool(is_supported())

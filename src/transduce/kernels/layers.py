@@ -14,31 +14,15 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from transduce.kernels.linear import needs_batch_invariance
-from transduce.kernels.native.library import Library, find_library
 from transduce.kernels.native.training import (
     WIDTH_MULTIPLE,
     NativeAttention,
     NativeDropout,
     NativeLayerNormalization,
     compute_native_softmax,
+    find_library_for,
+    has_one_thread,
 )
-
-
-def _find_library(*tensors: Tensor) -> Library | None:
-    """The library of compiled kernels if it supports these tensors: all on the CPU, and all float32 or all bfloat16."""
-    dtype = tensors[0].dtype
-    is_supported = dtype in {torch.float32, torch.bfloat16} and all(
-        tensor.dtype == dtype and tensor.device.type == "cpu" for tensor in tensors
-    )
-    return find_library() if is_supported else None
-
-
-def _has_one_thread() -> bool:
-    """Whether PyTorch uses one thread, as in each process that computes a micro-batch.
-
-    The kernels use one thread. With more, PyTorch's operations are faster, but for dropout.
-    """
-    return torch.get_num_threads() == 1
 
 
 def dropout(inputs: Tensor, p: float) -> Tensor:
@@ -52,7 +36,7 @@ def dropout(inputs: Tensor, p: float) -> Tensor:
     # Clamp so that at least one of the 2^16 values is kept and one dropped.
     kept = min(max(round((1 - p) * 2**16), 1), 2**16 - 1)
     seed = int(torch.randint(2**63 - 1, ()))
-    library = _find_library(inputs)
+    library = find_library_for(inputs)
     if library is not None:
         return _apply(NativeDropout, inputs, kept, seed, library)
     # torch's generator only seeds NumPy's SFC64, which is twice as fast.
@@ -74,8 +58,8 @@ def layer_normalization(
         # In float32, compiled kernels save no time.
         return F.layer_norm(inputs, gain.shape, gain.to(inputs.dtype), bias.to(inputs.dtype), epsilon)
     # Without gradients, a sentence's bits must not depend on the number of threads.
-    if torch.is_grad_enabled() and _has_one_thread() and gain.shape == bias.shape == inputs.shape[-1:]:
-        library = _find_library(inputs) if gain.dtype == bias.dtype == torch.float32 else None
+    if torch.is_grad_enabled() and has_one_thread() and gain.shape == bias.shape == inputs.shape[-1:]:
+        library = find_library_for(inputs) if gain.dtype == bias.dtype == torch.float32 else None
         if library is not None and inputs.size(-1) % WIDTH_MULTIPLE == 0:
             return _apply(NativeLayerNormalization, inputs, gain, bias, epsilon, library)
     return _apply(_LayerNormalizationInBfloat16, inputs, gain, bias, epsilon)
@@ -157,7 +141,7 @@ def plain_attention(
     more memory, as the weights of all heads are kept for the backward pass. The softmax of inputs in bfloat16 is
     computed in float32.
     """
-    library = _find_library(queries, keys, values) if _has_one_thread() else None
+    library = find_library_for(queries, keys, values) if has_one_thread() else None
     widths = queries.size(3), values.size(3)
     is_fast = queries.dtype == torch.float32 or max(widths) <= MAX_WIDTH_IN_BFLOAT16
     is_known = not any(width % WIDTH_MULTIPLE for width in widths) and mask.shape[1::2] == (1, keys.size(2))
@@ -223,7 +207,7 @@ def softmax_with_statistics(
     Returns:
         In float32, for each row: the logarithm of the sum of all e^logit, the logit of the target, the greatest logit.
     """
-    library = _find_library(logits) if _has_one_thread() else None
+    library = find_library_for(logits) if has_one_thread() else None
     if library is not None and targets.dtype == torch.int64 and len(targets):
         lowest, highest = targets.aminmax()
         if lowest >= 0 and highest < logits.size(1):

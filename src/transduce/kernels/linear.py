@@ -9,8 +9,16 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-BLOCK = 512
-"""Rows that are multiplied together, so that products have few different shapes: see `_LinearInBlocks`."""
+from transduce.kernels.native.training import (
+    WIDTH_MULTIPLE,
+    add_native_numbers,
+    differentiate_native_bias,
+    find_library_for,
+    has_one_thread,
+)
+
+BLOCK = 256
+"""Rows that are multiplied together, so that products have few different shapes: see `_TrainedLinear`."""
 
 ROW_PADDING_MULTIPLE = 4
 """Rows that matrix libraries process together; remaining rows are multiplied by other instructions: see `linear`."""
@@ -27,15 +35,22 @@ class Linear(nn.Linear):
     """
 
     def forward(
-        self, inputs: Float[Tensor, "*batch width"], rows: slice | None = None
+        self, inputs: Float[Tensor, "*batch width"], rows: slice | None = None, *, has_relu: bool = False
     ) -> Float[Tensor, "*batch outputs"]:
-        """For any number of leading axes; the outputs of the given `rows` of W alone, if not all are needed."""
+        """For any number of leading axes.
+
+        Args:
+            inputs: they may be in float32 or in another type.
+            rows: the rows of W that are needed; default: all.
+            has_relu: whether to return max(0, x W^T + b).
+        """
         # A slice of all rows would be the same, but its gradient is copied into a matrix of zeros.
         weight, bias = (self.weight, self.bias) if rows is None else (self.weight[rows], self.bias[rows])
-        if torch.is_grad_enabled() and uses_onednn_bfloat16(inputs) and min(weight.shape) <= WIDEST_IN_BLOCKS:
-            outputs: Tensor = _LinearInBlocks.apply(inputs, weight, bias)  # type: ignore[no-untyped-call]
+        if torch.is_grad_enabled() and _has_onednn_for(inputs):
+            outputs: Tensor = _TrainedLinear.apply(inputs, weight, bias, has_relu)  # type: ignore[no-untyped-call]
             return outputs
-        return linear(inputs, weight.to(inputs.dtype), bias.to(inputs.dtype))
+        outputs = linear(inputs, weight.to(inputs.dtype), bias.to(inputs.dtype))
+        return outputs.relu_() if has_relu else outputs
 
 
 def linear(
@@ -61,45 +76,120 @@ def needs_batch_invariance(inputs: Tensor) -> bool:
     return inputs.dtype == torch.float32 and inputs.device.type == "cpu" and not torch.is_grad_enabled()
 
 
+def has_onednn_operators() -> bool:
+    """Whether this PyTorch has the operators of oneDNN that torch.compile's code for processors calls.
+
+    They have no public names.
+    """
+    is_available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return is_available and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def multiply_by_onednn(
+    inputs: Float[Tensor, "rows width"],
+    weight: Float[Tensor, "outputs width"],
+    bias: Float[Tensor, " outputs"] | None = None,
+    activation: str = "none",
+) -> Float[Tensor, "rows outputs"]:
+    """The product x W^T + b by oneDNN; with `activation = "relu"`, the greater of 0 and it."""
+    outputs: Tensor = torch.ops.mkldnn._linear_pointwise.default(inputs, weight, bias, activation, [], "")  # noqa: SLF001 - see above
+    return outputs
+
+
+def multiply(
+    inputs: Float[Tensor, "rows width"],
+    weight: Float[Tensor, "outputs width"],
+    bias: Float[Tensor, " outputs"] | None = None,
+) -> Float[Tensor, "rows outputs"]:
+    """The product x W^T + b by the fastest operator; rows may depend on their number in the last bits."""
+    if inputs.dtype == torch.float32 and _has_onednn_for(inputs):
+        return multiply_by_onednn(inputs, weight, bias)
+    return F.linear(inputs, weight, bias)
+
+
 def uses_onednn_bfloat16(inputs: Tensor) -> bool:
     """Whether oneDNN multiplies such inputs; it builds a kernel for each new number of rows."""
     return inputs.dtype == torch.bfloat16 and inputs.device.type == "cpu"
 
 
-class _LinearInBlocks(torch.autograd.Function):
-    """Linear layer for bfloat16 training on a CPU that limits the number of distinct matrix shapes.
+def _has_onednn_for(inputs: Tensor) -> bool:
+    """Whether oneDNN can multiply such inputs by the operator that PyTorch's compiler uses."""
+    is_known = inputs.dtype in {torch.float32, torch.bfloat16} and inputs.device.type == "cpu" and inputs.numel() > 0
+    return is_known and has_onednn_operators()
 
-    There, oneDNN builds a kernel for every new number of rows, and each batch has another: three kernels a layer, of 1
-    to 4 ms each on a processor with AMX, where the product itself takes 0.2. Here the rows are computed in two parts:
-    as many whole blocks as there are, and the last block, which overlaps them.
+
+class _TrainedLinear(torch.autograd.Function):
+    """x W^T + b, or max(0, x W^T + b), and its gradients on a CPU; W and b in float32, all others as the inputs.
+
+    oneDNN adds the bias and applies relu within the product, and is faster than the products of float32 that PyTorch
+    chooses. For each new number of rows in bfloat16 it builds three kernels a layer, of 1 to 4 ms each on a processor
+    with AMX. Where W is so small that the product itself takes less, the rows are computed in two parts, so that
+    products have few different shapes: as many whole blocks as there are, and the last block, which overlaps them.
     """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # noqa: ANN401 - torch's context
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, has_relu: bool) -> Tensor:  # noqa: ANN401 - torch's context
         rows, weight, addend = inputs.reshape(-1, inputs.size(-1)), weight.to(inputs.dtype), bias.to(inputs.dtype)
-        outputs = inputs.new_empty(*inputs.shape[:-1], len(weight))
-        flat_outputs = outputs.view(-1, len(weight))
-        for part in _parts(len(rows)):
-            torch.addmm(addend, rows[part], weight.T, out=flat_outputs[part])
-        ctx.save_for_backward(rows, weight)
-        return outputs
+        ctx.has_blocks = uses_onednn_bfloat16(inputs) and min(weight.shape) <= WIDEST_IN_BLOCKS
+        if ctx.has_blocks:
+            outputs = rows.new_empty(len(rows), len(weight))
+            for part in _parts(len(rows)):
+                torch.addmm(addend, rows[part], weight.T, out=outputs[part])
+            if has_relu:
+                outputs.relu_()
+        else:
+            outputs = multiply_by_onednn(rows, weight, addend, "relu" if has_relu else "none")
+        ctx.save_for_backward(rows, weight, outputs if has_relu else None)
+        return outputs.view(*inputs.shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401 - torch's context
-        rows, weight = ctx.saved_tensors
-        shape, outer = outer.shape, outer.reshape(-1, outer.size(-1))
-        inputs_gradient, weight_gradient = torch.empty_like(rows), torch.zeros_like(weight, dtype=torch.float32)
-        num_done = 0
-        for part in _parts(len(rows)):
-            torch.mm(outer[part], weight, out=inputs_gradient[part])
-            of_part = outer[part]
-            if num_twice := num_done - part.start:
-                of_part = of_part.index_fill(0, torch.arange(num_twice), 0)
-            weight_gradient += of_part.T @ rows[part]
-            num_done = part.stop
-        inputs_gradient = inputs_gradient.view(*shape[:-1], rows.size(-1))
-        return inputs_gradient, weight_gradient, outer.sum(dim=0).float()
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - torch's context
+        rows, weight, outputs = ctx.saved_tensors
+        shape = outer.shape[:-1]
+        outer, bias_gradient = _differentiate_bias(outer.reshape(-1, len(weight)).contiguous(), outputs)
+        if ctx.has_blocks:
+            inputs_gradient, weight_gradient = _differentiate_blocks(rows, weight, outer)
+        else:
+            inputs_gradient = multiply(outer, weight.T)
+            weight_gradient = (outer.T @ rows).float()
+        return inputs_gradient.view(*shape, rows.size(-1)), weight_gradient, bias_gradient, None
+
+
+def _differentiate_bias(
+    outer: Float[Tensor, "rows outputs"], outputs: Float[Tensor, "rows outputs"] | None
+) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, " outputs"]]:
+    """The gradients of x and b in x + b, or in `outputs` = max(0, x + b); that of the result is `outer`."""
+    library = find_library_for(outer) if has_one_thread() else None
+    if library is not None and outer.size(1) % WIDTH_MULTIPLE == 0:
+        return differentiate_native_bias(outer, outputs, library)
+    if outputs is not None:
+        outer = torch.ops.aten.threshold_backward(outer, outputs, 0)
+    return outer, outer.sum(dim=0).float()
+
+
+def _differentiate_blocks(
+    rows: Float[Tensor, "rows width"], weight: Float[Tensor, "outputs width"], outer: Float[Tensor, "rows outputs"]
+) -> tuple[Float[Tensor, "rows width"], Float[Tensor, "outputs width"]]:
+    inputs_gradient, weight_gradient = torch.empty_like(rows), torch.zeros_like(weight, dtype=torch.float32)
+    num_done = 0
+    for part in _parts(len(rows)):
+        torch.mm(outer[part], weight, out=inputs_gradient[part])
+        of_part = outer[part]
+        if num_twice := num_done - part.start:
+            of_part = of_part.index_fill(0, torch.arange(num_twice), 0)
+        add_to_floats(weight_gradient, of_part.T @ rows[part])
+        num_done = part.stop
+    return inputs_gradient, weight_gradient
+
+
+def add_to_floats(sums: Float[Tensor, "*shape"], numbers: Float[Tensor, "*shape"]) -> None:
+    """Add `numbers`, which may be in bfloat16, to contiguous sums in float32."""
+    library = find_library_for(numbers) if has_one_thread() else None
+    if library is not None and numbers.is_contiguous() and sums.numel() % WIDTH_MULTIPLE == 0:
+        add_native_numbers(sums, numbers, library)
+    else:
+        sums += numbers
 
 
 def _parts(num_rows: int) -> Iterator[slice]:

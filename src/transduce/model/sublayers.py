@@ -126,8 +126,7 @@ class ResidualConnection(nn.Module):
         return residual
 
 
-# relu works in place on the largest tensor of a layer, as neither pass needs its input.
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu": F.gelu, "swish": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 
 
 class FeedForward(nn.Module):
@@ -144,5 +143,9 @@ class FeedForward(nn.Module):
 
     def forward(self, inputs: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
         """Transform each position: from width d_model to d_ff and back."""
-        outputs: Tensor = self.outer(self.activation(self.inner(inputs)))
+        if self.activation is ACTIVATIONS["relu"]:
+            hidden = self.inner(inputs, has_relu=True)
+        else:
+            hidden = self.activation(self.inner(inputs))
+        outputs: Tensor = self.outer(hidden)
         return outputs

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from transduce.data import Batch
 from transduce.kernels.layers import softmax_with_statistics
-from transduce.kernels.linear import BLOCK, uses_onednn_bfloat16
+from transduce.kernels.linear import add_to_floats, multiply, uses_onednn_bfloat16
 from transduce.model import NEVER, Transformer
 from transduce.training.guided_alignment import AlignmentModel, compute_alignment_loss, decode_with_guided_head
 
@@ -21,6 +21,13 @@ for a processor's cache, and enough rows for matrix products at full speed."""
 ACCELERATOR_CHUNK_LOGITS = 2**28
 """Maximum number of logits that the loss holds at a time on a GPU or another accelerator, in place of `CHUNK_LOGITS`:
 few large matrix products are faster there than many small ones."""
+
+
+MAX_BFLOAT16_ROWS = 512
+"""Maximum number of rows of logits that the loss holds at a time in bfloat16 on a CPU, unless d_model is more."""
+
+CHUNK_ROW_MULTIPLE = 32
+"""The number of rows of a chunk in bfloat16 on a CPU is a multiple of this, so that there are few different ones."""
 
 
 class TokenLosses(NamedTuple):
@@ -100,15 +107,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         bias_gradient = None if bias is None else torch.zeros_like(bias)
         sums = torch.zeros(2, device=hidden.device)
         num_correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        # A buffer that every chunk reuses, as it is still in the cache.
-        buffer = hidden.new_empty(min(_chunk_rows(hidden, weight), len(targets)), weight.size(0))
         for part, num_twice in _chunks(hidden, weight):
             states, right = hidden[part], targets[part]
-            logits = buffer[: len(right)]
-            if addend is None:
-                torch.mm(states, matrix.T, out=logits)
-            else:
-                torch.addmm(addend, states, matrix.T, out=logits)
+            logits = multiply(states, matrix, addend)
             logits[:, -1] = -torch.inf
             log_totals, right_logits, largest = softmax_with_statistics(logits, right)
             probabilities = logits  # written over them
@@ -119,11 +120,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             num_correct += (right_logits == largest)[num_twice:].sum()
             if needs_gradient:
                 wanted = torch.add(smoothing * mean_row, weight[right].float(), alpha=1 - smoothing)
-                hidden_gradient[part] = (probabilities @ matrix).float().sub_(wanted)
+                hidden_gradient[part] = multiply(probabilities, matrix.T).float().sub_(wanted)
                 probabilities[:num_twice] = 0
-                weight_gradient += probabilities.T @ states
+                if states.dtype == weight_gradient.dtype:
+                    weight_gradient.addmm_(probabilities.T, states)
+                else:
+                    add_to_floats(weight_gradient, probabilities.T @ states)
                 if bias_gradient is not None:
                     bias_gradient += probabilities.sum(dim=0, dtype=torch.float32)
+            del logits, probabilities  # the next chunk takes the same memory, which is still in the cache
         if needs_gradient:
             wide_hidden = hidden.float()
             weight_gradient[predicted] -= wide_hidden.sum(dim=0).mul_(smoothing / len(real))
@@ -145,10 +150,16 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _chunk_rows(hidden: Float[Tensor, "tokens d_model"], weight: Float[Tensor, "vocabulary d_model"]) -> int:
-    on_cpu = hidden.device.type == "cpu"
+    """Rows of a chunk; only the last may have fewer."""
+    num_tokens, on_cpu = hidden.size(0), hidden.device.type == "cpu"
     # Each chunk adds a gradient of the whole matrix, which is not worthwhile for fewer than d_model rows.
     rows = max((CHUNK_LOGITS if on_cpu else ACCELERATOR_CHUNK_LOGITS) // weight.size(0), weight.size(1))
-    return min(rows, max(BLOCK, weight.size(1))) if uses_onednn_bfloat16(hidden) else rows
+    if not uses_onednn_bfloat16(hidden):
+        return min(rows, num_tokens)
+    rows = min(rows, max(MAX_BFLOAT16_ROWS, weight.size(1)))
+    num_chunks = max(1, -(-num_tokens // rows))
+    even = -(-num_tokens // num_chunks)
+    return min(-(-even // CHUNK_ROW_MULTIPLE) * CHUNK_ROW_MULTIPLE, num_tokens)
 
 
 def _chunks(
@@ -156,11 +167,11 @@ def _chunks(
 ) -> Iterator[tuple[slice, int]]:
     """The rows of each chunk, and how many of its first rows the chunk before it had, too.
 
-    Chunks overlap only where oneDNN compiles a kernel for every new number of rows, which takes up to 20 ms: there the
-    last chunk is as large as the others.
+    Chunks overlap only where oneDNN compiles a kernel for every new number of rows, which takes up to 20 ms: there all
+    chunks have the same number of rows, of which there are few, and the last overlaps the one before it.
     """
     size, num_tokens = _chunk_rows(hidden, weight), hidden.size(0)
-    for start in range(0, num_tokens, size):
+    for start in range(0, num_tokens, max(size, 1)):
         end = min(start + size, num_tokens)
         begin = max(0, end - size) if uses_onednn_bfloat16(hidden) else start
         yield slice(begin, end), start - begin

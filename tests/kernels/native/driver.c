@@ -59,6 +59,8 @@ static int32_t (*decode)(const transformer *, const decoder_task *, float *, con
 static uint64_t (*count_search_workspace)(uint64_t, uint64_t);
 static int32_t (*search_batch)(const transformer *, search_task *);
 static void (*drop_numbers_of)(const void *, void *, uint64_t, uint32_t, uint64_t, int32_t);
+static void (*differentiate_bias_of)(const bias_task *);
+static void (*add_numbers_of)(float *, const void *, uint64_t, int32_t);
 static void (*normalize_rows_of)(const normalization_task *);
 static void (*differentiate_rows)(const normalization_task *);
 static uint64_t (*count_heads_workspace)(const attention_task *);
@@ -479,13 +481,21 @@ static void print_numbers(int seed, const void *numbers, size_t count, int is_bf
     printf("\n");
 }
 
-/* Dropout, layer normalisation and softmax of random rows; what comes out is printed with the number of the seed. */
+/* Dropout, bias, layer normalisation and softmax of random rows; what comes out is printed with the number of the seed. */
 static void run_rows(int seed, int is_bfloat16) {
     const size_t rows = (size_t)draw_from(1, 9), width = 16 * (size_t)draw_from(1, 5), count = rows * width;
     const size_t dropped = (size_t)draw_from(1, 1000);
     void *kept = make_numbers(dropped, is_bfloat16), *outputs = make_room(dropped, is_bfloat16);
     drop_numbers_of(kept, outputs, dropped, (uint32_t)draw_from(1, 65535), (uint64_t)seed, is_bfloat16);
     print_numbers(seed, outputs, dropped, is_bfloat16);
+    const void *before_relu = draw(2) ? make_numbers(count, is_bfloat16) : NULL;
+    const bias_task bias_of = {.outer = make_numbers(count, is_bfloat16), .outputs = before_relu,
+                               .inputs_gradient = before_relu ? make_room(count, is_bfloat16) : NULL,
+                               .bias_gradient = allocate_floats(width), .num_rows = rows, .width = (int32_t)width,
+                               .is_bfloat16 = is_bfloat16};
+    differentiate_bias_of(&bias_of);
+    add_numbers_of(bias_of.bias_gradient, before_relu ? bias_of.inputs_gradient : bias_of.outer, width, is_bfloat16);
+    print_numbers(seed, bias_of.bias_gradient, width, 0);
     void *normalized = make_room(count, 1), *gradient = make_room(count, 1);
     float *gain = make_table(1, (int)width), *bias = make_table(1, (int)width);
     const normalization_task norm = {.inputs = make_numbers(count, 1), .gain = gain, .bias = bias, .outputs = normalized,
@@ -602,6 +612,8 @@ int main(int num_words, char **words) {
     *(void **)&count_search_workspace = find(library, words[2], "count_search_workspace");
     *(void **)&search_batch = find(library, words[2], "run_search");
     *(void **)&drop_numbers_of = find(library, words[2], "drop");
+    *(void **)&differentiate_bias_of = find(library, words[2], "differentiate_bias");
+    *(void **)&add_numbers_of = find(library, words[2], "add_numbers");
     *(void **)&normalize_rows_of = find(library, words[2], "normalize");
     *(void **)&differentiate_rows = find(library, words[2], "differentiate_normalization");
     *(void **)&count_heads_workspace = find(library, words[2], "count_attention_workspace");

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from transduce.kernels import layers
 from transduce.kernels.native.library import OFF, VARIABLE, load_levels
-from transduce.kernels.native.training import NativeDropout
+from transduce.kernels.native.training import NativeDropout, add_native_numbers, differentiate_native_bias
 from transduce.model import causal_attention_mask, source_attention_mask
 
 pytestmark = pytest.mark.skipif(not load_levels(), reason="the library was not built")
@@ -106,6 +106,30 @@ def test_keys_behind_the_mask_change_nothing(level: str) -> None:
     after = attend(parts, mask, outer)
     for one, other in zip(before, after, strict=True):
         assert torch.equal(one, other), level
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("has_relu", [False, True])
+@pytest.mark.parametrize(("num_rows", "width"), [(1, 16), (7, 48), (300, 272), (0, 32)])
+def test_gradients_before_bias_and_relu_are_torchs(
+    level: str, num_rows: int, width: int, dtype: torch.dtype, *, has_relu: bool
+) -> None:
+    torch.manual_seed(0)
+    outer = torch.randn(num_rows, width).to(dtype)
+    outputs = torch.randn(num_rows, width).to(dtype).relu() if has_relu else None
+    gradient, bias_gradient = differentiate_native_bias(outer, outputs, load_levels()[level])
+    expected = outer if outputs is None else torch.where(outputs > 0, outer, 0)
+    assert torch.equal(gradient, expected)
+    assert bias_gradient.dtype == torch.float32
+    torch.testing.assert_close(bias_gradient.double(), expected.double().sum(dim=0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_are_added_in_float32(level: str, dtype: torch.dtype) -> None:
+    sums, numbers = torch.randn(5, 48), torch.randn(5, 48).to(dtype)
+    expected = sums + numbers
+    add_native_numbers(sums, numbers, load_levels()[level])
+    assert torch.equal(sums, expected)
 
 
 @pytest.mark.parametrize("shape", [(3, 7, 32), (5, 300, 128), (2, 600, 48), (1, 1, 16), (3, 1024, 16)])

@@ -49,6 +49,12 @@ OFFERED(void, drop)
     drop(inputs, outputs, count, kept, seed, is_bfloat16);
 }
 
+OFFERED(void, differentiate_bias)(const bias_task *task) { differentiate_bias(task); }
+
+OFFERED(void, add_numbers)(float *sums, const void *numbers, uint64_t count, int32_t is_bfloat16) {
+    add_numbers(sums, numbers, count, is_bfloat16);
+}
+
 OFFERED(void, normalize)(const normalization_task *task) { normalize(task); }
 
 OFFERED(void, differentiate_normalization)(const normalization_task *task) { differentiate_normalization(task); }

@@ -114,6 +114,16 @@ class SearchTaskStructure(Structure):
     )
 
 
+class BiasTaskStructure(Structure):
+    """`bias_task` of training.h: gradients of relu(x + bias), or of x + bias."""
+
+    _fields_ = _list_fields(
+        (c_void_p, "outer outputs inputs_gradient bias_gradient"),
+        (c_uint64, "num_rows"),
+        (c_int32, "width is_bfloat16"),
+    )
+
+
 class NormalizationTaskStructure(Structure):
     """`normalization_task` of training.h: the arrays of a layer normalisation, forward and backward."""
 
@@ -167,6 +177,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "run_search": (c_int32, (c_void_p, c_void_p)),
     "key_alignment": (c_int32, ()),
     "drop": (None, (c_void_p, c_void_p, c_uint64, c_uint32, c_uint64, c_int32)),
+    "differentiate_bias": (None, (c_void_p,)),
+    "add_numbers": (None, (c_void_p, c_void_p, c_uint64, c_int32)),
     "normalize": (None, (c_void_p,)),
     "differentiate_normalization": (None, (c_void_p,)),
     "count_attention_workspace": (c_uint64, (c_void_p,)),

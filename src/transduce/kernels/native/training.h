@@ -1,5 +1,5 @@
-/* Operations in training, forward and backward: dropout, layer normalisation, attention of short sentences, and softmax over
- * the vocabulary.
+/* Operations in training, forward and backward: dropout, bias and relu, layer normalisation, attention of short sentences, and
+ * softmax over the vocabulary.
  *
  * Numbers in memory are float32 or bfloat16; all of them are computed in float32. One thread computes an operation.
  */
@@ -9,6 +9,7 @@
 #include "attention.h"
 
 typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
+typedef int16_t short_ints __attribute__((vector_size(2 * LANES)));
 typedef uint32_t bits32 __attribute__((vector_size(4 * LANES)));
 
 /* Numbers `index` and on of an array of float32 or bfloat16. `is_bfloat16` is a constant. */
@@ -129,6 +130,80 @@ static void drop(const void *inputs, void *outputs, size_t count, uint32_t kept,
         drop_any(inputs, outputs, count, kept, seed, 1);
     else
         drop_any(inputs, outputs, count, kept, seed, 0);
+}
+
+/* Gradients of relu(x + bias) for rows x of `width` numbers, a multiple of LANES: of x, and of the bias. */
+typedef struct {
+    const void *outer;      /* [rows, width]: gradients of the outputs */
+    const void *outputs;    /* [rows, width]; NULL without relu */
+    void *inputs_gradient;  /* [rows, width], used with relu only: without, it would equal `outer` */
+    float *bias_gradient;   /* [width]: sums over the rows */
+    uint64_t num_rows;
+    int32_t width, is_bfloat16;
+} bias_task;
+
+/* Rows whose numbers are summed in a register before they are added to the sum over all rows. With relu it is one: the rows of
+ * three arrays, often a multiple of 4 KB apart, would evict each other from the cache. */
+#define BIAS_ROWS 8
+
+/* Gradients where outputs are above 0, else 0, in bfloat16, whose bits are those of a positive integer above 0. */
+INLINE void mask_halves(const void *outer, const void *outputs, void *masked, size_t place) {
+    halves gradient;
+    short_ints output;
+    memcpy(&gradient, (const uint16_t *)outer + place, sizeof gradient);
+    memcpy(&output, (const uint16_t *)outputs + place, sizeof output);
+    gradient &= (halves)(output > (short_ints){0});
+    memcpy((uint16_t *)masked + place, &gradient, sizeof gradient);
+}
+
+INLINE void differentiate_some_bias(const bias_task *task, size_t first, int rows, int is_bfloat16, int has_relu) {
+    const size_t width = (size_t)task->width;
+    for (size_t index = 0; index < width; index += LANES) {
+        floats sum = {0};
+        UNROLL for (int row = 0; row < rows; row++) {
+            const size_t place = (first + row) * width + index;
+            if (has_relu) {
+                if (is_bfloat16)
+                    mask_halves(task->outer, task->outputs, task->inputs_gradient, place);
+                else
+                    store((float *)task->inputs_gradient + place,
+                          choose(load((const float *)task->outputs + place) <= (floats){0}, (floats){0},
+                                 load((const float *)task->outer + place)));
+            }
+            sum = sum + load_number(has_relu ? task->inputs_gradient : task->outer, place, is_bfloat16);
+        }
+        store(task->bias_gradient + index, load(task->bias_gradient + index) + sum);
+    }
+}
+
+INLINE void differentiate_any_bias(const bias_task *task, int is_bfloat16, int has_relu) {
+    memset(task->bias_gradient, 0, (size_t)task->width * sizeof(float));
+    size_t row = 0;
+    for (; !has_relu && row + BIAS_ROWS <= task->num_rows; row += BIAS_ROWS)
+        differentiate_some_bias(task, row, BIAS_ROWS, is_bfloat16, has_relu);
+    for (; row < task->num_rows; row++) differentiate_some_bias(task, row, 1, is_bfloat16, has_relu);
+}
+
+static void differentiate_bias(const bias_task *task) {
+    if (task->is_bfloat16 && task->outputs)
+        differentiate_any_bias(task, 1, 1);
+    else if (task->is_bfloat16)
+        differentiate_any_bias(task, 1, 0);
+    else if (task->outputs)
+        differentiate_any_bias(task, 0, 1);
+    else
+        differentiate_any_bias(task, 0, 0);
+}
+
+/* sums += numbers; `count` is a multiple of LANES. */
+static void add_numbers(float *sums, const void *numbers, size_t count, int is_bfloat16) {
+    if (is_bfloat16) {
+        for (size_t index = 0; index < count; index += LANES)
+            store(sums + index, load(sums + index) + load_number(numbers, index, 1));
+    } else {
+        for (size_t index = 0; index < count; index += LANES)
+            store(sums + index, load(sums + index) + load_number(numbers, index, 0));
+    }
 }
 
 /* Layer normalisation of rows of `width` numbers, a multiple of LANES, in bfloat16; in float32 PyTorch's is as fast. */

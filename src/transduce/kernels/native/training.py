@@ -1,7 +1,7 @@
-"""Compiled operations in training, for torch's autograd: dropout, layer normalisation, short attention, softmax.
+"""Compiled operations in training, for torch's autograd: dropout, bias, layer normalisation, short attention, softmax.
 
-The plain references are in `transduce.kernels.layers`, which chooses between the two and checks what is given. One
-thread computes an operation: processes compute the micro-batches of a batch at the same time.
+The plain references are in `transduce.kernels.layers` and `transduce.kernels.linear`, which choose between the two and
+check what is given. One thread computes an operation: processes compute the micro-batches of a batch at the same time.
 """
 
 import ctypes
@@ -14,14 +14,33 @@ from torch.autograd.function import once_differentiable
 
 from transduce.kernels.native.library import (
     AttentionTaskStructure,
+    BiasTaskStructure,
     HeadArrayStructure,
     Library,
     NormalizationTaskStructure,
     SoftmaxTaskStructure,
+    find_library,
 )
 
 WIDTH_MULTIPLE = 16
 """Widths of normalised rows and of heads must be a multiple of this."""
+
+
+def find_library_for(*tensors: Tensor) -> Library | None:
+    """The library of compiled kernels if it supports these tensors: all on the CPU, and all float32 or all bfloat16."""
+    dtype = tensors[0].dtype
+    is_supported = dtype in {torch.float32, torch.bfloat16} and all(
+        tensor.dtype == dtype and tensor.device.type == "cpu" for tensor in tensors
+    )
+    return find_library() if is_supported else None
+
+
+def has_one_thread() -> bool:
+    """Whether PyTorch uses one thread, as in each process that computes a micro-batch.
+
+    The kernels use one thread. With more, PyTorch's operations are faster, but for dropout.
+    """
+    return torch.get_num_threads() == 1
 
 
 class NativeDropout(torch.autograd.Function):
@@ -53,6 +72,27 @@ def _drop(inputs: Tensor, kept: int, seed: int, library: Library) -> Tensor:
 def _make_floats(*shape: int) -> Tensor:
     """An empty tensor for the kernels, whatever torch's default type and device are."""
     return torch.empty(shape, dtype=torch.float32, device="cpu")
+
+
+def differentiate_native_bias(
+    outer: Float[Tensor, "rows width"], outputs: Float[Tensor, "rows width"] | None, library: Library
+) -> tuple[Float[Tensor, "rows width"], Float[Tensor, " width"]]:
+    """The gradients of x and of the bias in x + bias, whose gradient is `outer`, or in `outputs` = relu(x + bias).
+
+    Both are contiguous, and `width` is a multiple of `WIDTH_MULTIPLE`. The sum over the rows is in float32.
+    """
+    task = BiasTaskStructure(num_rows=len(outer), width=outer.size(1), is_bfloat16=outer.dtype == torch.bfloat16)
+    bias_gradient = _make_floats(outer.size(1))
+    inputs_gradient = outer if outputs is None else torch.empty_like(outer)
+    task.outer, task.outputs = outer.data_ptr(), None if outputs is None else outputs.data_ptr()
+    task.inputs_gradient, task.bias_gradient = inputs_gradient.data_ptr(), bias_gradient.data_ptr()
+    library.functions["differentiate_bias"](ctypes.addressof(task))
+    return inputs_gradient, bias_gradient
+
+
+def add_native_numbers(sums: Float[Tensor, "*shape"], numbers: Float[Tensor, "*shape"], library: Library) -> None:
+    """Add to sums in float32; both tensors are contiguous, with a multiple of `WIDTH_MULTIPLE` numbers."""
+    library.functions["add_numbers"](sums.data_ptr(), numbers.data_ptr(), sums.numel(), numbers.dtype == torch.bfloat16)
 
 
 class NativeLayerNormalization(torch.autograd.Function):
