@@ -2,10 +2,11 @@
 
     OMP_NUM_THREADS=2 python benchmarks/training.py train.en train.de --model tiny --peer torch --peer huggingface
 
-Every trainer starts from the same weights and sees the same batches in the same order, in alternating blocks, so that a
-change in the machine's speed hits all alike; a ratio is the median over the blocks of ratios within a block. The first
-block, in which each finds its memory, is not timed. The allocator is tuned the same way for all. The mean losses of a
-block must agree within 1 %, or the comparison fails. Prints a table and, last, one line of JSON.
+Every trainer is a process of its own, starts from the same weights and sees the same batches in the same order, in
+alternating blocks, so that a change in the machine's speed hits all alike; a ratio is the median over the blocks of
+ratios within a block. The first block, in which each finds its memory, is not timed. The allocator is tuned the same
+way for all. The mean losses of a block must agree within 1 %, or the comparison fails. Prints a table and, last, one
+line of JSON.
 
 Tokens are real target tokens. The share of the limit is the time that the useful matrix products (of real tokens;
 forward and backward) would take at the rate of one large product in the same precision, over the time taken.
@@ -13,11 +14,13 @@ forward and backward) would take at the rate of one large product in the same pr
 
 import argparse
 import json
+import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
@@ -34,27 +37,84 @@ from transduce.training.distributed.batches import choose_parallel_micro_batches
 from transduce.training.updater import use_deterministic_algorithms
 
 Trainer = Callable[[int, Batch], float]
+OURS = "transduce"
 
 
 def main() -> None:
     """Parse, prepare, train in turns, report."""
     arguments = parsed()
-    keep_freed_memory()
-    keep_few_kernels()
     device = find_device(arguments.device)
     config = make_run_config(arguments)
+    names = [*arguments.peer, OURS]
     with tempfile.TemporaryDirectory() as cache:
         prepared = prepare(config.data, config.text, Path(cache), report=lambda _: None)
         config = config.with_vocabulary(prepared.tokenizer.vocabulary)
-        wanted = (1 + arguments.blocks) * arguments.updates
-        stream = [batch.to(device) for batch in some_batches(prepared, config, wanted)]
+        stream = choose_batches(prepared, config, (1 + arguments.blocks) * arguments.updates)
+        workers = {name: Worker(name, arguments, config, stream) for name in names}
+    dtype = resolve_precision(config.training.precision, device, config.model.d_model).compute_dtype
+    own_precision = str(dtype).removeprefix("torch.")
+    precisions = dict.fromkeys(names, arguments.peer_precision) | {OURS: own_precision}
+
+    seconds, losses = race(workers, arguments.blocks)
+    for worker in workers.values():
+        worker.end()
+    report(arguments, config, stream, seconds, losses, precisions, device)
+
+
+class Worker:
+    """A process that trains with one of the trainers, a block of updates at a time.
+
+    In one process, trainers would disturb each other: PyTorch's products with two threads take longer once processes
+    have computed micro-batches with one thread each.
+    """
+
+    def __init__(self, name: str, arguments: argparse.Namespace, config: RunConfig, stream: list[Batch]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=work, args=(name, arguments, config, stream, theirs))
+        self._process.start()
+        theirs.close()
+
+    def train_block(self, block: int) -> tuple[float, float]:
+        """Seconds of the block's updates, and their mean loss."""
+        self._connection.send(block)
+        seconds, loss = self._connection.recv()
+        return seconds, loss
+
+    def end(self) -> None:
+        """Let the process end."""
+        self._connection.send(None)
+        self._process.join()
+
+
+def work(
+    name: str, arguments: argparse.Namespace, config: RunConfig, stream: list[Batch], connection: Connection
+) -> None:
+    """Train a block of updates with the trainer `name` whenever the number of one arrives, until None does."""
+    keep_freed_memory()
+    keep_few_kernels()
+    device = find_device(arguments.device)
+    trainer = make_trainer(name, arguments, config, device)
+    while (block := connection.recv()) is not None:
+        first = block * arguments.updates
+        batches = [batch.to(device) for batch in stream[first : first + arguments.updates]]
+        synchronize(device)
+        start = time.perf_counter()
+        losses = [trainer(number, batch) for number, batch in enumerate(batches, start=first + 1)]
+        synchronize(device)
+        seconds = time.perf_counter() - start
+        connection.send((seconds, statistics.mean(float(loss) for loss in losses)))
+
+
+def make_trainer(name: str, arguments: argparse.Namespace, config: RunConfig, device: torch.device) -> Trainer:
+    """A trainer, with the weights that all begin with."""
     torch.manual_seed(1)
     ours = Transformer(config.model).to(device)
-    trainers: dict[str, Trainer] = {}
-    for name in arguments.peer:
+    if name != OURS:
         peer = PEERS[name](ours, config.training, bfloat16=arguments.peer_precision == "bfloat16").to(device)
         peer.begin()
-        trainers[name] = lambda number, batch, peer=peer: peer.update(number, batch)
+        trainer: Trainer = peer.update
+        return trainer
     updater = Updater(ours, config.training, device)
     updater.parallel_micro_batches = choose_parallel_micro_batches(config, device, updater.ranks)
 
@@ -62,13 +122,7 @@ def main() -> None:
         with use_deterministic_algorithms(device):  # as in `transduce train`
             return updater.update(number, [batch]).loss
 
-    trainers["transduce"] = update
-    dtype = resolve_precision(config.training.precision, device, config.model.d_model).compute_dtype
-    own_precision = str(dtype).removeprefix("torch.")
-    precisions = dict.fromkeys(trainers, arguments.peer_precision) | {"transduce": own_precision}
-
-    seconds, losses = race(trainers, stream, arguments.updates, device)
-    report(arguments, config, stream, seconds, losses, precisions, device)
+    return update
 
 
 def parsed() -> argparse.Namespace:
@@ -92,7 +146,7 @@ def parsed() -> argparse.Namespace:
     return arguments
 
 
-def some_batches(prepared: PreparedData, config: RunConfig, count: int) -> list[Batch]:
+def choose_batches(prepared: PreparedData, config: RunConfig, count: int) -> list[Batch]:
     """The first `count` batches of a run, passing over its small ones, which would not show the usual speed."""
     chosen: list[Batch] = []
     epoch = 0
@@ -104,24 +158,17 @@ def some_batches(prepared: PreparedData, config: RunConfig, count: int) -> list[
     return chosen[:count]
 
 
-def race(
-    trainers: dict[str, Trainer], stream: list[Batch], size: int, device: torch.device
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Seconds and mean loss of every block of `size` updates of every trainer."""
-    seconds: dict[str, list[float]] = {name: [] for name in trainers}
-    losses: dict[str, list[float]] = {name: [] for name in trainers}
-    blocks = len(stream) // size
-    for block in range(blocks):
-        part = stream[block * size : (block + 1) * size]
-        turn = list(trainers)[block % len(trainers) :] + list(trainers)[: block % len(trainers)]
-        for name in turn:
-            synchronize(device)
-            start = time.perf_counter()
-            made = [trainers[name](1 + block * size + number, batch) for number, batch in enumerate(part)]
-            synchronize(device)
-            seconds[name].append(time.perf_counter() - start)
-            losses[name].append(statistics.mean(float(loss) for loss in made))
-        show(f"block {block} of {blocks - 1}: " + ", ".join(f"{name} {seconds[name][-1]:.2f} s" for name in trainers))
+def race(workers: dict[str, Worker], num_blocks: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Seconds and mean loss of every block of every trainer, the first of which is not to be counted."""
+    seconds: dict[str, list[float]] = {name: [] for name in workers}
+    losses: dict[str, list[float]] = {name: [] for name in workers}
+    for block in range(1 + num_blocks):
+        first = block % len(workers)
+        for name in [*workers][first:] + [*workers][:first]:
+            taken, loss = workers[name].train_block(block)
+            seconds[name].append(taken)
+            losses[name].append(loss)
+        show(f"block {block} of {num_blocks}: " + ", ".join(f"{name} {seconds[name][-1]:.2f} s" for name in workers))
     return seconds, losses
 
 
@@ -150,9 +197,9 @@ def report(
     }
     share = {name: work / rates[precisions[name]] / sum(taken) for name, taken in seconds.items()}
     ratios = {
-        name: statistics.median(theirs / mine for theirs, mine in zip(taken, seconds["transduce"], strict=True))
+        name: statistics.median(theirs / mine for theirs, mine in zip(taken, seconds[OURS], strict=True))
         for name, taken in seconds.items()
-        if name != "transduce"
+        if name != OURS
     }
     mean_tokens = sum(tokens) / len(timed)
     print(
@@ -170,9 +217,9 @@ def report(
             f"{losses[name][0]:.4f} | {losses[name][-1]:.4f} |"
         )
     curves = {
-        name: max(abs(a - b) / b for a, b in zip(losses["transduce"], curve, strict=True))
+        name: max(abs(a - b) / b for a, b in zip(losses[OURS], curve, strict=True))
         for name, curve in losses.items()
-        if name != "transduce"
+        if name != OURS
     }
     print(
         json.dumps(
