@@ -26,6 +26,7 @@ from transduce.data import plan_batches, prepare, read_batches
 from transduce.kernels.device import resolve_precision
 from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
 from transduce.kernels.layers import dropout, layer_normalization, plain_attention, softmax_with_statistics
+from transduce.kernels.linear import differentiate_bias
 from transduce.kernels.native.library import OFF, VARIABLE, find_library
 from transduce.model import Transformer, causal_attention_mask
 from transduce.training import Updater
@@ -95,6 +96,8 @@ def operations(arguments: argparse.Namespace) -> dict[str, Work]:
     mask = causal_attention_mask(length, torch.device("cpu"))
     # Written over by their softmax, and that by its own: numbers do not change the time.
     logits = draw(sentences * length, arguments.vocabulary).detach()
+    hidden, hidden_outer = (draw(sentences * length, model.d_ff).detach() for _ in range(2))
+    hidden.relu_()
     targets = torch.randint(arguments.vocabulary, (len(logits),))
 
     def attend() -> object:
@@ -103,6 +106,7 @@ def operations(arguments: argparse.Namespace) -> dict[str, Work]:
 
     return {
         "dropout": lambda: torch.autograd.grad(dropout(rows, 0.1), rows, outer),
+        "bias and relu, backward": lambda: differentiate_bias(hidden_outer, hidden),
         "normalisation": lambda: torch.autograd.grad(
             layer_normalization(rows, gain, bias, 1e-5), (rows, gain, bias), outer
         ),

@@ -19,7 +19,7 @@ from transduce.kernels.linear import (
     Int8Linear,
     MixedPrecisionLinear,
     PackedLinear,
-    has_onednn_operators,
+    has_packed_bfloat16,
 )
 
 
@@ -56,14 +56,6 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)() if device.type == "cpu" else {}
     has_instructions = capabilities.get("avx512_bf16", False) or capabilities.get("amx_bf16", False)
     return has_instructions and has_packed_bfloat16()
-
-
-def has_packed_bfloat16() -> bool:
-    """Whether oneDNN multiplies in bfloat16 here: not where ONEDNN_MAX_CPU_ISA forbids it the instructions."""
-    if not has_onednn_operators():
-        return False
-    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return is_supported is None or bool(is_supported())
 
 
 COMPUTE_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}

@@ -85,6 +85,14 @@ def has_onednn_operators() -> bool:
     return is_available and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
+def has_packed_bfloat16() -> bool:
+    """Whether oneDNN multiplies in bfloat16 here: not where ONEDNN_MAX_CPU_ISA forbids it the instructions."""
+    if not has_onednn_operators():
+        return False
+    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return is_supported is None or bool(is_supported())
+
+
 def multiply_by_onednn(
     inputs: Float[Tensor, "rows width"],
     weight: Float[Tensor, "outputs width"],
@@ -113,9 +121,11 @@ def uses_onednn_bfloat16(inputs: Tensor) -> bool:
 
 
 def _has_onednn_for(inputs: Tensor) -> bool:
-    """Whether oneDNN can multiply such inputs by the operator that PyTorch's compiler uses."""
-    is_known = inputs.dtype in {torch.float32, torch.bfloat16} and inputs.device.type == "cpu" and inputs.numel() > 0
-    return is_known and has_onednn_operators()
+    """Whether oneDNN can multiply such inputs by the operators that PyTorch's compiler calls."""
+    if inputs.device.type != "cpu" or not inputs.numel():
+        return False
+    supported = {torch.float32: has_onednn_operators, torch.bfloat16: has_packed_bfloat16}
+    return inputs.dtype in supported and supported[inputs.dtype]()
 
 
 class _TrainedLinear(torch.autograd.Function):
@@ -147,7 +157,7 @@ class _TrainedLinear(torch.autograd.Function):
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - torch's context
         rows, weight, outputs = ctx.saved_tensors
         shape = outer.shape[:-1]
-        outer, bias_gradient = _differentiate_bias(outer.reshape(-1, len(weight)).contiguous(), outputs)
+        outer, bias_gradient = differentiate_bias(outer.reshape(-1, len(weight)).contiguous(), outputs)
         if ctx.has_blocks:
             inputs_gradient, weight_gradient = _differentiate_blocks(rows, weight, outer)
         else:
@@ -156,7 +166,7 @@ class _TrainedLinear(torch.autograd.Function):
         return inputs_gradient.view(*shape, rows.size(-1)), weight_gradient, bias_gradient, None
 
 
-def _differentiate_bias(
+def differentiate_bias(
     outer: Float[Tensor, "rows outputs"], outputs: Float[Tensor, "rows outputs"] | None
 ) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, " outputs"]]:
     """The gradients of x and b in x + b, or in `outputs` = max(0, x + b); that of the result is `outer`."""

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from transduce.kernels import device as device_module
-from transduce.kernels.device import ComputePrecision, has_packed_bfloat16
+from transduce.kernels.device import ComputePrecision
+from transduce.kernels.linear import has_packed_bfloat16
 from transduce.model import Transformer
 from transduce.translation.engines.networks import InferenceModel, ModelNetwork, Network, has_inference_model
 

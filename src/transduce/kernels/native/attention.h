@@ -123,13 +123,29 @@ INLINE int round_up(int count, int multiple) { return (count + multiple - 1) / m
 /* Numbers that the keys of one head take in panels. */
 INLINE size_t count_packed_keys(int num_keys, int d_k) { return (size_t)round_up(num_keys, LANES) * (size_t)d_k; }
 
+/* Four numbers of each of four keys, written to four rows of a panel. */
+INLINE void transpose_four(const float *keys, size_t stride, float *to, size_t to_stride) {
+    quad four[4];
+    UNROLL for (int key = 0; key < 4; key++) memcpy(&four[key], keys + key * stride, sizeof four[key]);
+    UNROLL for (int index = 0; index < 4; index++) {
+        const quad row = {four[0][index], four[1][index], four[2][index], four[3][index]};
+        memcpy(to + index * to_stride, &row, sizeof row);
+    }
+}
+
 /* Pack keys in panels of PANEL keys, [keys / PANEL, d_k, PANEL], the last of LANES if that is enough for it, with zeros
  * behind the last. */
 static void pack_keys(const float *keys, size_t stride, int num_keys, int d_k, float *to) {
     for (int first = 0; first < num_keys; first += PANEL) {
         const int count = num_keys - first < PANEL ? num_keys - first : PANEL, width = count <= LANES ? LANES : PANEL;
+        const int fours = d_k % 4 == 0 ? count / 4 * 4 : 0;
+        for (int key = 0; key < fours; key += 4) {
+            for (int index = 0; index < d_k; index += 4)
+                transpose_four(keys + (size_t)(first + key) * stride + index, stride, to + index * width + key,
+                               (size_t)width);
+        }
         for (int index = 0; index < d_k; index++, to += width) {
-            for (int key = 0; key < count; key++) to[key] = keys[(size_t)(first + key) * stride + (size_t)index];
+            for (int key = fours; key < count; key++) to[key] = keys[(size_t)(first + key) * stride + (size_t)index];
             for (int key = count; key < width; key++) to[key] = 0.0f;
         }
     }

@@ -301,19 +301,16 @@ static size_t count_attention_workspace(const attention_task *task) {
     return 4 * (keys + queries) * width + 3 * queries * keys;
 }
 
-/* A head's rows as float32: where they are if they are that, else copied to `*buffer`, which moves behind them. */
+/* A head's rows as float32, copied to `*buffer`, which moves behind them: where they are, they are often a multiple of 1 KB
+ * apart, and would evict each other from the cache. */
 INLINE const float *read_rows(head_array array, int sentence, int head, int num_rows, int width, int is_bfloat16,
                               float **buffer, size_t *stride) {
     const size_t start = (size_t)(sentence * array.sentence_stride + head * array.head_stride);
-    if (!is_bfloat16) {
-        *stride = (size_t)array.stride;
-        return (const float *)array.numbers + start;
-    }
     float *const rows = *buffer;
     for (int row = 0; row < num_rows; row++) {
         for (int index = 0; index < width; index += LANES)
             store(rows + row * width + index,
-                  load_number(array.numbers, start + (size_t)row * (size_t)array.stride + (size_t)index, 1));
+                  load_number(array.numbers, start + (size_t)row * (size_t)array.stride + (size_t)index, is_bfloat16));
     }
     *buffer += num_rows * width;
     *stride = (size_t)width;
@@ -331,20 +328,36 @@ INLINE void write_rows(head_array array, int sentence, int head, int num_rows, i
     }
 }
 
-/* softmax(scale * scores) over the lanes where `mask` is all ones, and 0 elsewhere; `count` is a multiple of LANES. */
-INLINE void masked_softmax(float *scores, const int32_t *mask, int count, float scale) {
-    floats greatest = broadcast(-INFINITY), sum = {0};
-    for (int index = 0; index < count; index += LANES)
-        greatest = maximum(choose(load_ints(mask + index), load(scores + index), broadcast(-INFINITY)), greatest);
-    const floats most = broadcast(greatest_lane(greatest)), factor = broadcast(scale);
+/* softmax(scale * scores) of `rows` rows together, a constant up to SCORE_ROWS, over the lanes where their masks are all ones,
+ * and 0 elsewhere; `count` is a multiple of LANES. */
+INLINE void masked_softmax(float *scores, int rows, int count, const int32_t *mask, size_t mask_stride, float scale) {
+    const floats factor = broadcast(scale);
+    floats vectors[SCORE_ROWS], sums[SCORE_ROWS] = {{0}};
+    UNROLL for (int row = 0; row < SCORE_ROWS; row++) vectors[row] = broadcast(-INFINITY);
     for (int index = 0; index < count; index += LANES) {
-        const floats power = exponential((load(scores + index) - most) * factor);
-        const floats kept = choose(load_ints(mask + index), power, (floats){0});
-        store(scores + index, kept);
-        sum = sum + kept;
+        UNROLL for (int row = 0; row < rows; row++) {
+            const ints is_seen = load_ints(mask + row * mask_stride + index);
+            vectors[row] = maximum(choose(is_seen, load(scores + row * count + index), broadcast(-INFINITY)), vectors[row]);
+        }
     }
-    const floats reciprocal = broadcast(1.0f / sum_lanes(sum));
-    for (int index = 0; index < count; index += LANES) store(scores + index, load(scores + index) * reciprocal);
+    const quad greatest = reduce_four(vectors, 1);
+    for (int index = 0; index < count; index += LANES) {
+        UNROLL for (int row = 0; row < rows; row++) {
+            float *const own = scores + row * count + index;
+            const floats power = exponential((load(own) - broadcast(greatest[row])) * factor);
+            const floats kept = choose(load_ints(mask + row * mask_stride + index), power, (floats){0});
+            store(own, kept);
+            sums[row] = sums[row] + kept;
+        }
+    }
+    UNROLL for (int row = rows; row < SCORE_ROWS; row++) sums[row] = broadcast(1.0f);
+    const quad reciprocals = (quad){1.0f, 1.0f, 1.0f, 1.0f} / reduce_four(sums, 0);
+    for (int index = 0; index < count; index += LANES) {
+        UNROLL for (int row = 0; row < rows; row++) {
+            float *const own = scores + row * count + index;
+            store(own, load(own) * broadcast(reciprocals[row]));
+        }
+    }
 }
 
 /* The mask of a sentence as lanes, [queries or 1, padded keys]; returns the numbers from one query's to the next. */
@@ -378,14 +391,19 @@ INLINE void attend_any(const attention_task *task, float *workspace, int is_bflo
             pack_keys(keys, key_stride, num_keys, d_k, packed);
             multiply_matrix(queries, query_stride, num_queries, (matrix){packed, PANEL, LANES, (size_t)PANEL * d_k}, d_k,
                             scores, (size_t)padded, round_up(num_keys, LANES));
-            const size_t start = ((size_t)sentence * task->num_heads + head) * (size_t)num_queries * padded;
             for (int query = 0; query < num_queries; query++) {
-                float *const row = scores + (size_t)query * padded;
-                for (int key = round_up(num_keys, LANES); key < padded; key++) row[key] = 0.0f;
-                masked_softmax(row, mask + query * mask_stride, padded, task->scale);
-                for (int key = 0; key < padded; key += LANES)
-                    store_number(task->weights, start + (size_t)query * padded + key, load(row + key), is_bfloat16);
+                for (int key = round_up(num_keys, LANES); key < padded; key++) scores[query * padded + key] = 0.0f;
             }
+            const size_t start = ((size_t)sentence * task->num_heads + head) * (size_t)num_queries * padded;
+            int query = 0;
+            for (; query + SCORE_ROWS <= num_queries; query += SCORE_ROWS)
+                masked_softmax(scores + (size_t)query * padded, SCORE_ROWS, padded, mask + query * mask_stride, mask_stride,
+                               task->scale);
+            for (; query < num_queries; query++)
+                masked_softmax(scores + (size_t)query * padded, 1, padded, mask + query * mask_stride, mask_stride,
+                               task->scale);
+            for (int index = 0; index < num_queries * padded; index += LANES)
+                store_number(task->weights, start + (size_t)index, load(scores + index), is_bfloat16);
             multiply_matrix(scores, (size_t)padded, num_queries, (matrix){values, value_stride, value_stride, PANEL},
                             num_keys, attended, (size_t)d_v, d_v);
             write_rows(task->attended, sentence, head, num_queries, d_v, is_bfloat16, attended);
