@@ -107,6 +107,16 @@ def test_outputs_and_gradients_are_those_of_float64(
         assert (one.double() - other).norm() <= 4 * precision * other.norm()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [6, 300])
+def test_a_weight_that_is_no_number_is_not_hidden_by_relu(width: int, dtype: torch.dtype) -> None:
+    linear = Linear(width, width)
+    with torch.no_grad():
+        linear.weight[1, 2] = torch.nan
+    outputs = linear(torch.ones(3, width, dtype=dtype), has_relu=True)
+    assert outputs.isnan().any(dim=0).nonzero().flatten().tolist() == [1]
+
+
 def test_without_gradients_relu_is_the_same(linear: Linear) -> None:
     inputs = torch.randn(3, 6)
     with torch.no_grad():

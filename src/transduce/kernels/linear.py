@@ -97,10 +97,9 @@ def multiply_by_onednn(
     inputs: Float[Tensor, "rows width"],
     weight: Float[Tensor, "outputs width"],
     bias: Float[Tensor, " outputs"] | None = None,
-    activation: str = "none",
 ) -> Float[Tensor, "rows outputs"]:
-    """The product x W^T + b by oneDNN; with `activation = "relu"`, the greater of 0 and it."""
-    outputs: Tensor = torch.ops.mkldnn._linear_pointwise.default(inputs, weight, bias, activation, [], "")  # noqa: SLF001 - see above
+    """The product x W^T + b by oneDNN."""
+    outputs: Tensor = torch.ops.mkldnn._linear_pointwise.default(inputs, weight, bias, "none", [], "")  # noqa: SLF001 - see above
     return outputs
 
 
@@ -131,10 +130,10 @@ def _has_onednn_for(inputs: Tensor) -> bool:
 class _TrainedLinear(torch.autograd.Function):
     """x W^T + b, or max(0, x W^T + b), and its gradients on a CPU; W and b in float32, all others as the inputs.
 
-    oneDNN adds the bias and applies relu within the product, and is faster than the products of float32 that PyTorch
-    chooses. For each new number of rows in bfloat16 it builds three kernels a layer, of 1 to 4 ms each on a processor
-    with AMX. Where W is so small that the product itself takes less, the rows are computed in two parts, so that
-    products have few different shapes: as many whole blocks as there are, and the last block, which overlaps them.
+    oneDNN adds the bias within the product, and is faster than the products of float32 that PyTorch chooses. For each
+    new number of rows in bfloat16 it builds three kernels a layer, of 1 to 4 ms each on a processor with AMX. Where W
+    is so small that the product itself takes less, the rows are computed in two parts, so that products have few
+    different shapes: as many whole blocks as there are, and the last block, which overlaps them.
     """
 
     @staticmethod
@@ -145,10 +144,10 @@ class _TrainedLinear(torch.autograd.Function):
             outputs = rows.new_empty(len(rows), len(weight))
             for part in _parts(len(rows)):
                 torch.addmm(addend, rows[part], weight.T, out=outputs[part])
-            if has_relu:
-                outputs.relu_()
         else:
-            outputs = multiply_by_onednn(rows, weight, addend, "relu" if has_relu else "none")
+            outputs = multiply_by_onednn(rows, weight, addend)
+        if has_relu:  # not by oneDNN, which makes 0 of what is not a number: training would go on with a broken weight
+            outputs.relu_()
         ctx.save_for_backward(rows, weight, outputs if has_relu else None)
         return outputs.view(*inputs.shape[:-1], len(weight))
 
@@ -194,9 +193,10 @@ def _differentiate_blocks(
 
 
 def add_to_floats(sums: Float[Tensor, "*shape"], numbers: Float[Tensor, "*shape"]) -> None:
-    """Add `numbers`, which may be in bfloat16, to contiguous sums in float32."""
+    """Add `numbers`, which may be in bfloat16, to sums in float32."""
     library = find_library_for(numbers) if has_one_thread() else None
-    if library is not None and numbers.is_contiguous() and sums.numel() % WIDTH_MULTIPLE == 0:
+    is_flat = sums.is_contiguous() and numbers.is_contiguous() and sums.numel() % WIDTH_MULTIPLE == 0
+    if library is not None and is_flat:
         add_native_numbers(sums, numbers, library)
     else:
         sums += numbers
