@@ -291,6 +291,7 @@ def _estimate_bytes(updater: Updater, shape: Shape) -> int:
     few = shape.rows // 8
     if not few or updater.device.type != "cpu":
         return 0
+    _run_shape(updater, shape._replace(rows=few))  # the memory that the first batch takes once is not that of its rows
     grown = []
     for rows in (few, 2 * few):
         updater.optimizer.zero_grad()
