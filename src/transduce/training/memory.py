@@ -291,7 +291,6 @@ def _estimate_bytes(updater: Updater, shape: Shape) -> int:
     few = shape.rows // 8
     if not few or updater.device.type != "cpu":
         return 0
-    _run_shape(updater, shape._replace(rows=few))  # the memory that the first batch takes once is not that of its rows
     grown = []
     for rows in (few, 2 * few):
         updater.optimizer.zero_grad()
@@ -302,7 +301,8 @@ def _estimate_bytes(updater: Updater, shape: Shape) -> int:
         grown.append((get_used_memory(updater.device) or 0) - before)
     updater.optimizer.zero_grad()
     give_back_freed_memory()
-    return grown[1] + (grown[1] - grown[0]) * (shape.rows - 2 * few) // few
+    # The first batch also takes what is taken once, so that few rows may seem to need less than fewer.
+    return max(grown) + max(0, grown[1] - grown[0]) * (shape.rows - 2 * few) // few
 
 
 def _run_shape(updater: Updater, shape: Shape, *, divided: bool = False) -> None:
