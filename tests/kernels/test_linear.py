@@ -63,7 +63,6 @@ def test_blocks_of_sentences_with_relu(linear: Linear, monkeypatch: pytest.Monke
     torch.testing.assert_close(inputs.grad, same_inputs.grad)
 
 
-@pytest.mark.skipif(not has_packed_bfloat16(), reason="oneDNN does not multiply in bfloat16 here")
 def test_products_for_training_have_few_shapes(linear: Linear) -> None:
     with torch.profiler.profile(record_shapes=True) as profile:
         for num_rows in range(2 * linear_module.BLOCK + 1, 3 * linear_module.BLOCK, 100):
@@ -73,8 +72,15 @@ def test_products_for_training_have_few_shapes(linear: Linear) -> None:
     assert len(shapes) == 3 * 2
 
 
+def test_in_float32_equals_torch_to_the_bit(linear: Linear) -> None:
+    inputs = torch.randn(3, 6)
+    assert torch.equal(linear(inputs), nn.Linear.forward(linear, inputs))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("num_rows", "width", "num_outputs"), [(1, 6, 4), (37, 64, 48), (300, 300, 272)])
+@pytest.mark.parametrize(
+    ("num_rows", "width", "num_outputs"), [(0, 300, 272), (1, 6, 4), (37, 64, 48), (300, 300, 272)]
+)
 @pytest.mark.parametrize("has_relu", [False, True])
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_outputs_and_gradients_are_those_of_float64(

@@ -40,8 +40,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """glibc's numbers of two options: when free memory is returned to the system, and which blocks are mapped singly."""
 
 _CACHE_LINE = 64
-"""Bytes of a cache line, the unit in which a processor reads memory. A vector that lies in two lines takes twice as
-long to load as one that lies in one."""
+"""Bytes of a cache line, the unit in which a processor reads memory: a vector across two lines takes two reads."""
 
 _MIN_REUSED_BYTES = 2**18
 """Minimum size in bytes of a temporary array for which `allocate` looks for free memory."""
@@ -167,7 +166,7 @@ class _FreeMemory(local):
         self.blocks: list[npt.NDArray[np.uint8]] = []
 
     def take(self, num_bytes: int) -> npt.NDArray[np.uint8]:
-        """Remove and return the smallest free block of `num_bytes` to twice as many bytes; without one, a new block."""
+        """A block of at least `num_bytes`: the smallest free one that is at most twice as large, or else a new one."""
         fitting = [block for block in self.blocks if num_bytes <= block.nbytes <= 2 * num_bytes]
         if not fitting:
             return np.empty(num_bytes, dtype=np.uint8)

@@ -46,7 +46,7 @@ class Linear(nn.Linear):
         """
         # A slice of all rows would be the same, but its gradient is copied into a matrix of zeros.
         weight, bias = (self.weight, self.bias) if rows is None else (self.weight[rows], self.bias[rows])
-        if torch.is_grad_enabled() and _has_onednn_for(inputs):
+        if torch.is_grad_enabled() and inputs.device.type == "cpu" and inputs.dtype in {torch.float32, torch.bfloat16}:
             outputs: Tensor = _TrainedLinear.apply(inputs, weight, bias, has_relu)  # type: ignore[no-untyped-call]
             return outputs
         outputs = linear(inputs, weight.to(inputs.dtype), bias.to(inputs.dtype))
@@ -96,22 +96,11 @@ def has_packed_bfloat16() -> bool:
 def multiply_by_onednn(
     inputs: Float[Tensor, "rows width"],
     weight: Float[Tensor, "outputs width"],
-    bias: Float[Tensor, " outputs"] | None = None,
+    bias: Float[Tensor, " outputs"],
 ) -> Float[Tensor, "rows outputs"]:
-    """The product x W^T + b by oneDNN."""
+    """The product x W^T + b by oneDNN, where `has_onednn_operators` finds it."""
     outputs: Tensor = torch.ops.mkldnn._linear_pointwise.default(inputs, weight, bias, "none", [], "")  # noqa: SLF001 - see above
     return outputs
-
-
-def multiply(
-    inputs: Float[Tensor, "rows width"],
-    weight: Float[Tensor, "outputs width"],
-    bias: Float[Tensor, " outputs"] | None = None,
-) -> Float[Tensor, "rows outputs"]:
-    """The product x W^T + b by the fastest operator; rows may depend on their number in the last bits."""
-    if inputs.dtype == torch.float32 and _has_onednn_for(inputs):
-        return multiply_by_onednn(inputs, weight, bias)
-    return F.linear(inputs, weight, bias)
 
 
 def uses_onednn_bfloat16(inputs: Tensor) -> bool:
@@ -119,21 +108,13 @@ def uses_onednn_bfloat16(inputs: Tensor) -> bool:
     return inputs.dtype == torch.bfloat16 and inputs.device.type == "cpu"
 
 
-def _has_onednn_for(inputs: Tensor) -> bool:
-    """Whether oneDNN can multiply such inputs by the operators that PyTorch's compiler calls."""
-    if inputs.device.type != "cpu" or not inputs.numel():
-        return False
-    supported = {torch.float32: has_onednn_operators, torch.bfloat16: has_packed_bfloat16}
-    return inputs.dtype in supported and supported[inputs.dtype]()
-
-
 class _TrainedLinear(torch.autograd.Function):
     """x W^T + b, or max(0, x W^T + b), and its gradients on a CPU; W and b in float32, all others as the inputs.
 
-    oneDNN adds the bias within the product, and is faster than the products of float32 that PyTorch chooses. For each
-    new number of rows in bfloat16 it builds three kernels a layer, of 1 to 4 ms each on a processor with AMX. Where W
-    is so small that the product itself takes less, the rows are computed in two parts, so that products have few
-    different shapes: as many whole blocks as there are, and the last block, which overlaps them.
+    In bfloat16, oneDNN builds three kernels a layer for each new number of rows, of 1 to 4 ms each on a processor with
+    AMX. Where W is so small that the product itself takes less, the rows are computed in two parts, so that products
+    have few different shapes: as many whole blocks as there are, and the last block, which overlaps them. For larger W
+    the product is one that adds the bias before it writes a number; `addmm` writes the bias first.
     """
 
     @staticmethod
@@ -144,8 +125,10 @@ class _TrainedLinear(torch.autograd.Function):
             outputs = rows.new_empty(len(rows), len(weight))
             for part in _parts(len(rows)):
                 torch.addmm(addend, rows[part], weight.T, out=outputs[part])
-        else:
+        elif uses_onednn_bfloat16(inputs) and has_packed_bfloat16():
             outputs = multiply_by_onednn(rows, weight, addend)
+        else:
+            outputs = F.linear(rows, weight, addend)
         if has_relu:  # not by oneDNN, which makes 0 of what is not a number: training would go on with a broken weight
             outputs.relu_()
         ctx.save_for_backward(rows, weight, outputs if has_relu else None)
@@ -160,15 +143,17 @@ class _TrainedLinear(torch.autograd.Function):
         if ctx.has_blocks:
             inputs_gradient, weight_gradient = _differentiate_blocks(rows, weight, outer)
         else:
-            inputs_gradient = multiply(outer, weight.T)
-            weight_gradient = (outer.T @ rows).float()
+            inputs_gradient, weight_gradient = outer @ weight, (outer.T @ rows).float()
         return inputs_gradient.view(*shape, rows.size(-1)), weight_gradient, bias_gradient, None
 
 
 def differentiate_bias(
     outer: Float[Tensor, "rows outputs"], outputs: Float[Tensor, "rows outputs"] | None
 ) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, " outputs"]]:
-    """The gradients of x and b in x + b, or in `outputs` = max(0, x + b); that of the result is `outer`."""
+    """The gradients of a linear layer's product x and of its bias b, from that of its output, `outer`.
+
+    The output is x + b, or max(0, x + b) if `outputs` has it.
+    """
     library = find_library_for(outer) if has_one_thread() else None
     if library is not None and outer.size(1) % WIDTH_MULTIPLE == 0:
         return differentiate_native_bias(outer, outputs, library)
@@ -193,7 +178,7 @@ def _differentiate_blocks(
 
 
 def add_to_floats(sums: Float[Tensor, "*shape"], numbers: Float[Tensor, "*shape"]) -> None:
-    """Add `numbers`, which may be in bfloat16, to sums in float32."""
+    """Add a tensor to a sum in float32, in place; what is added may be in bfloat16."""
     library = find_library_for(numbers) if has_one_thread() else None
     is_flat = sums.is_contiguous() and numbers.is_contiguous() and sums.numel() % WIDTH_MULTIPLE == 0
     if library is not None and is_flat:

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from transduce.data import Batch
 from transduce.kernels.layers import softmax_with_statistics
-from transduce.kernels.linear import add_to_floats, multiply, uses_onednn_bfloat16
+from transduce.kernels.linear import add_to_floats, uses_onednn_bfloat16
 from transduce.model import NEVER, Transformer
 from transduce.training.guided_alignment import AlignmentModel, compute_alignment_loss, decode_with_guided_head
 
@@ -24,10 +24,12 @@ few large matrix products are faster there than many small ones."""
 
 
 MAX_BFLOAT16_ROWS = 512
-"""Maximum number of rows of logits that the loss holds at a time in bfloat16 on a CPU, unless d_model is more."""
+"""In bfloat16 on a CPU, the loss computes the logits of at most this many tokens at a time, or of d_model tokens if
+that is more."""
 
 CHUNK_ROW_MULTIPLE = 32
-"""The number of rows of a chunk in bfloat16 on a CPU is a multiple of this, so that there are few different ones."""
+"""In bfloat16 on a CPU, the number of tokens whose logits are computed together is a multiple of this, so that matrix
+products have few different shapes."""
 
 
 class TokenLosses(NamedTuple):
@@ -107,9 +109,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         bias_gradient = None if bias is None else torch.zeros_like(bias)
         sums = torch.zeros(2, device=hidden.device)
         num_correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
+        # A buffer that every chunk reuses, as it is still in the cache.
+        buffer = hidden.new_empty(_chunk_rows(hidden, weight), weight.size(0))
         for part, num_twice in _chunks(hidden, weight):
             states, right = hidden[part], targets[part]
-            logits = multiply(states, matrix, addend)
+            logits = buffer[: len(right)]
+            if addend is None:
+                torch.mm(states, matrix.T, out=logits)
+            else:
+                torch.addmm(addend, states, matrix.T, out=logits)
             logits[:, -1] = -torch.inf
             log_totals, right_logits, largest = softmax_with_statistics(logits, right)
             probabilities = logits  # written over them
@@ -120,15 +128,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             num_correct += (right_logits == largest)[num_twice:].sum()
             if needs_gradient:
                 wanted = torch.add(smoothing * mean_row, weight[right].float(), alpha=1 - smoothing)
-                hidden_gradient[part] = multiply(probabilities, matrix.T).float().sub_(wanted)
+                hidden_gradient[part] = (probabilities @ matrix).float().sub_(wanted)
                 probabilities[:num_twice] = 0
-                if states.dtype == weight_gradient.dtype:
-                    weight_gradient.addmm_(probabilities.T, states)
-                else:
-                    add_to_floats(weight_gradient, probabilities.T @ states)
+                add_to_floats(weight_gradient, probabilities.T @ states)
                 if bias_gradient is not None:
                     bias_gradient += probabilities.sum(dim=0, dtype=torch.float32)
-            del logits, probabilities  # the next chunk takes the same memory, which is still in the cache
         if needs_gradient:
             wide_hidden = hidden.float()
             weight_gradient[predicted] -= wide_hidden.sum(dim=0).mul_(smoothing / len(real))

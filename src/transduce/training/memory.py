@@ -301,7 +301,7 @@ def _estimate_bytes(updater: Updater, shape: Shape) -> int:
         grown.append((get_used_memory(updater.device) or 0) - before)
     updater.optimizer.zero_grad()
     give_back_freed_memory()
-    # The first batch also takes what is taken once, so that few rows may seem to need less than fewer.
+    # The first may need more than the second, as a first batch also allocates memory that is kept: no sign of its rows.
     return max(grown) + max(0, grown[1] - grown[0]) * (shape.rows - 2 * few) // few
 
 

@@ -35,23 +35,31 @@ static void normalize_rows(const normalization *norm, const float *from, size_t 
 /* Rows of scores whose weights are computed together, so that none waits for the sum or the maximum of another. */
 #define SCORE_ROWS 4
 
-/* The weights softmax(scale * scores) of `rows` rows, a constant, of `count` scores, in place. */
-INLINE void softmax_together(float *scores, size_t stride, int rows, int count, float scale) {
+/* The weights softmax(scale * scores) of `rows` rows, a constant, of `count` scores, in place. With a mask, `count` is a multiple
+ * of LANES, and a score has the weight 0 unless its number in the mask, in rows of `mask_stride` numbers, is all ones. */
+INLINE void softmax_together(float *scores, size_t stride, int rows, int count, const int32_t *mask, size_t mask_stride,
+                             float scale) {
     const int last = (count - 1) / LANES * LANES;
     const ints is_inside = lanes_below(count - last);
     const floats factor = broadcast(scale);
     floats vectors[SCORE_ROWS], sums[SCORE_ROWS] = {{0}};
     UNROLL for (int row = 0; row < rows; row++) {
         float *own = scores + row * stride;
-        store(own + last, vectors[row] = choose(is_inside, load(own + last), broadcast(-INFINITY)));
-        for (int index = 0; index < last; index += LANES) vectors[row] = maximum(load(own + index), vectors[row]);
+        vectors[row] = broadcast(-INFINITY);
+        if (!mask) store(own + last, choose(is_inside, load(own + last), broadcast(-INFINITY)));
+        for (int index = 0; index <= last; index += LANES) {
+            floats seen = load(own + index);
+            if (mask) seen = choose(load_ints(mask + row * mask_stride + index), seen, broadcast(-INFINITY));
+            vectors[row] = maximum(seen, vectors[row]);
+        }
     }
     UNROLL for (int row = rows; row < SCORE_ROWS; row++) vectors[row] = vectors[0];
     const quad greatest = reduce_four(vectors, 1);
     for (int index = 0; index <= last; index += LANES) {
         UNROLL for (int row = 0; row < rows; row++) {
             float *own = scores + row * stride + index;
-            const floats power = exponential((load(own) - broadcast(greatest[row])) * factor);
+            floats power = exponential((load(own) - broadcast(greatest[row])) * factor);
+            if (mask) power = choose(load_ints(mask + row * mask_stride + index), power, (floats){0});
             store(own, power);
             sums[row] = sums[row] + power;
         }
@@ -66,11 +74,20 @@ INLINE void softmax_together(float *scores, size_t stride, int rows, int count, 
     }
 }
 
+/* The same for any number of rows. */
+INLINE void masked_softmax(float *scores, size_t stride, int num_rows, int count, const int32_t *mask, size_t mask_stride,
+                           float scale) {
+    int row = 0;
+    for (; row + SCORE_ROWS <= num_rows; row += SCORE_ROWS)
+        softmax_together(scores + row * stride, stride, SCORE_ROWS, count, mask ? mask + row * mask_stride : NULL, mask_stride,
+                         scale);
+    for (; row < num_rows; row++)
+        softmax_together(scores + row * stride, stride, 1, count, mask ? mask + row * mask_stride : NULL, mask_stride, scale);
+}
+
 /* The weights softmax(scale * scores) of rows of `count` scores, in place. There is room up to a multiple of LANES. */
 static void softmax(float *scores, size_t stride, int num_rows, int count, float scale) {
-    for (; num_rows >= SCORE_ROWS; num_rows -= SCORE_ROWS, scores += SCORE_ROWS * stride)
-        softmax_together(scores, stride, SCORE_ROWS, count, scale);
-    for (; num_rows > 0; num_rows--, scores += stride) softmax_together(scores, stride, 1, count, scale);
+    masked_softmax(scores, stride, num_rows, count, NULL, 0, scale);
 }
 
 /* A matrix that a tile can read: for each of its rows, PANEL numbers of a panel, `stride` behind those of the row before.

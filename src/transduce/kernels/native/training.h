@@ -328,38 +328,6 @@ INLINE void write_rows(head_array array, int sentence, int head, int num_rows, i
     }
 }
 
-/* softmax(scale * scores) of `rows` rows together, a constant up to SCORE_ROWS, over the lanes where their masks are all ones,
- * and 0 elsewhere; `count` is a multiple of LANES. */
-INLINE void masked_softmax(float *scores, int rows, int count, const int32_t *mask, size_t mask_stride, float scale) {
-    const floats factor = broadcast(scale);
-    floats vectors[SCORE_ROWS], sums[SCORE_ROWS] = {{0}};
-    UNROLL for (int row = 0; row < SCORE_ROWS; row++) vectors[row] = broadcast(-INFINITY);
-    for (int index = 0; index < count; index += LANES) {
-        UNROLL for (int row = 0; row < rows; row++) {
-            const ints is_seen = load_ints(mask + row * mask_stride + index);
-            vectors[row] = maximum(choose(is_seen, load(scores + row * count + index), broadcast(-INFINITY)), vectors[row]);
-        }
-    }
-    const quad greatest = reduce_four(vectors, 1);
-    for (int index = 0; index < count; index += LANES) {
-        UNROLL for (int row = 0; row < rows; row++) {
-            float *const own = scores + row * count + index;
-            const floats power = exponential((load(own) - broadcast(greatest[row])) * factor);
-            const floats kept = choose(load_ints(mask + row * mask_stride + index), power, (floats){0});
-            store(own, kept);
-            sums[row] = sums[row] + kept;
-        }
-    }
-    UNROLL for (int row = rows; row < SCORE_ROWS; row++) sums[row] = broadcast(1.0f);
-    const quad reciprocals = (quad){1.0f, 1.0f, 1.0f, 1.0f} / reduce_four(sums, 0);
-    for (int index = 0; index < count; index += LANES) {
-        UNROLL for (int row = 0; row < rows; row++) {
-            float *const own = scores + row * count + index;
-            store(own, load(own) * broadcast(reciprocals[row]));
-        }
-    }
-}
-
 /* The mask of a sentence as lanes, [queries or 1, padded keys]; returns the numbers from one query's to the next. */
 INLINE size_t expand_mask(const attention_task *task, int sentence, int padded, int32_t *lanes) {
     const int num_rows = task->mask_query_stride == 0 ? 1 : task->num_queries;
@@ -395,13 +363,7 @@ INLINE void attend_any(const attention_task *task, float *workspace, int is_bflo
                 for (int key = round_up(num_keys, LANES); key < padded; key++) scores[query * padded + key] = 0.0f;
             }
             const size_t start = ((size_t)sentence * task->num_heads + head) * (size_t)num_queries * padded;
-            int query = 0;
-            for (; query + SCORE_ROWS <= num_queries; query += SCORE_ROWS)
-                masked_softmax(scores + (size_t)query * padded, SCORE_ROWS, padded, mask + query * mask_stride, mask_stride,
-                               task->scale);
-            for (; query < num_queries; query++)
-                masked_softmax(scores + (size_t)query * padded, 1, padded, mask + query * mask_stride, mask_stride,
-                               task->scale);
+            masked_softmax(scores, (size_t)padded, num_queries, padded, mask, mask_stride, task->scale);
             for (int index = 0; index < num_queries * padded; index += LANES)
                 store_number(task->weights, start + (size_t)index, load(scores + index), is_bfloat16);
             multiply_matrix(scores, (size_t)padded, num_queries, (matrix){values, value_stride, value_stride, PANEL},

@@ -1,4 +1,4 @@
-"""Compiled operations in training, for torch's autograd: dropout, bias, layer normalisation, short attention, softmax.
+"""Compiled kernels for training on a CPU: dropout, bias and relu, layer normalisation, attention, softmax of the loss.
 
 The plain references are in `transduce.kernels.layers` and `transduce.kernels.linear`, which choose between the two and
 check what is given. One thread computes an operation: processes compute the micro-batches of a batch at the same time.
@@ -36,9 +36,10 @@ def find_library_for(*tensors: Tensor) -> Library | None:
 
 
 def has_one_thread() -> bool:
-    """Whether PyTorch uses one thread, as in each process that computes a micro-batch.
+    """Whether PyTorch computes with one thread in this process.
 
-    The kernels use one thread. With more, PyTorch's operations are faster, but for dropout.
+    It does in each process that computes a micro-batch. The kernels use one thread: where PyTorch has more, its own
+    operations are faster, but for dropout.
     """
     return torch.get_num_threads() == 1
 
@@ -77,9 +78,10 @@ def _make_floats(*shape: int) -> Tensor:
 def differentiate_native_bias(
     outer: Float[Tensor, "rows width"], outputs: Float[Tensor, "rows width"] | None, library: Library
 ) -> tuple[Float[Tensor, "rows width"], Float[Tensor, " width"]]:
-    """The gradients of x and of the bias in x + bias, whose gradient is `outer`, or in `outputs` = relu(x + bias).
+    """The gradients of a linear layer's product x and of its bias, from that of its output.
 
-    Both are contiguous, and `width` is a multiple of `WIDTH_MULTIPLE`. The sum over the rows is in float32.
+    The output is x + bias, or relu(x + bias) if `outputs` has it; its gradient is `outer`. Both are contiguous, and
+    `width` is a multiple of `WIDTH_MULTIPLE`. The sum over the rows is in float32.
     """
     task = BiasTaskStructure(num_rows=len(outer), width=outer.size(1), is_bfloat16=outer.dtype == torch.bfloat16)
     bias_gradient = _make_floats(outer.size(1))
