@@ -19,6 +19,7 @@ from transduce.model.embeddings import (
     TokenEmbedding,
     sinusoids,
 )
+from transduce.model.encoder_decoder import EncoderDecoder
 from transduce.model.stacks import Decoder, DecoderLayer, DecoderState, Encoder, EncoderLayer
 from transduce.model.sublayers import BatchNormalization, Dropout, FeedForward, LayerNormalization, ResidualConnection
 from transduce.model.transformer import Transformer, cross_attention_weights
@@ -34,6 +35,7 @@ __all__ = [
     "DotScore",
     "Dropout",
     "Encoder",
+    "EncoderDecoder",
     "EncoderLayer",
     "FeedForward",
     "KeysAndValues",

@@ -10,56 +10,26 @@ from transduce.config import TransformerConfig
 from transduce.kernels.layers import pad_keys
 from transduce.model.attention import Attend, KeysAndValues, MultiHeadAttention, attention_weights
 from transduce.model.embeddings import LearnedPositions, OutputProjection, TokenEmbedding, make_positions
+from transduce.model.encoder_decoder import EncoderDecoder
 from transduce.model.stacks import Decoder, DecoderState, Encoder
-from transduce.model.sublayers import Dropout, FeedForward
+from transduce.model.sublayers import FeedForward
 
 
-class Transformer(nn.Module):
-    """Encoder and decoder, their embeddings, and the projection to logits (paper 3).
-
-    Token ids are from 0 to vocabulary - 1; the last is `<pad>`. Masks are True at real tokens; padding is at the end.
-    Targets include `</s>`, and the model itself shifts them right: the logits at position t are those of `target_ids[:,
-    t]`, computed from the tokens before it.
-    """
+class Transformer(EncoderDecoder):
+    """Encoder and decoder of attention and feed-forward networks, with positions added to the embeddings (paper 3)."""
 
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.source_embedding = TokenEmbedding(config)
-        shared = config.tied_embeddings == "three_way"
-        self.target_embedding = self.source_embedding if shared else TokenEmbedding(config)
+        super().__init__(config)
         self.positions = make_positions(config)
-        self.dropout = Dropout(config.dropout)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.projection = OutputProjection(config, self.target_embedding)
-        self.compute_dtype: torch.dtype | None = None  # the type of the weights, unless training sets another
         initialize(self)
-
-    @property
-    def pad_id(self) -> int:
-        """Id of `<pad>`, which fills short sentences; its embedding, the zero vector, starts every target."""
-        return self.config.vocabulary - 1
 
     @property
     def max_length(self) -> int:
         """Maximum number of tokens of a source or a target, `</s>` included; unlimited unless positions are learned."""
         return self.positions.limit
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of trainable parameters. Shared matrices count once."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
-    def forward(
-        self,
-        source_ids: Int[Tensor, "batch source"],
-        source_mask: Bool[Tensor, "batch source"],
-        target_ids: Int[Tensor, "batch target"],
-        target_mask: Bool[Tensor, "batch target"],
-    ) -> Float[Tensor, "batch target vocabulary"]:
-        """Logits of every target token, given the source and the target tokens before it."""
-        return self.decode(target_ids, target_mask, self.encode(source_ids, source_mask), source_mask)
 
     def encode(
         self,
@@ -70,17 +40,6 @@ class Transformer(nn.Module):
         """The encoder output (the memory), one vector per source token; `attend` computes self-attention."""
         memory: Tensor = self.encoder(self._embed(self.source_embedding, source_ids), source_mask, attend)
         return memory
-
-    def decode(
-        self,
-        target_ids: Int[Tensor, "batch target"],
-        target_mask: Bool[Tensor, "batch target"],
-        memory: Float[Tensor, "batch source d_model"],
-        source_mask: Bool[Tensor, "batch source"],
-    ) -> Float[Tensor, "batch target vocabulary"]:
-        """Logits of every target token, given the memory and the target tokens before it."""
-        logits: Tensor = self.projection(self.decode_hidden(target_ids, target_mask, memory, source_mask))
-        return logits
 
     def decode_hidden(
         self,
@@ -126,10 +85,6 @@ class Transformer(nn.Module):
         inputs = self._embed(self.target_embedding, last_ids[:, None], start=state.length)
         hidden, state = self.decoder.step(inputs, state)
         return self.projection(hidden.squeeze(1)), state
-
-    def shift_right(self, target_ids: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
-        """The decoder's input: `<pad>`, the zero vector, then all target tokens but the last (paper 3.1)."""
-        return target_ids.roll(1, dims=1).index_fill(1, target_ids.new_zeros(1), self.pad_id)
 
     def _embed(self, embedding: TokenEmbedding, ids: Tensor, start: int = 0) -> Tensor:
         embedded = embedding(ids) + self.positions(ids.size(1), start)
