@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from transduce.config import RunConfig
-    from transduce.model import Transformer
+    from transduce.model import EncoderDecoder
 
 DESCRIPTION = "bundle.json"
 WEIGHTS = "weights.safetensors"
@@ -125,7 +125,7 @@ class Bundle:
         check_files(self.folder, self.description, DESCRIPTION)
         return read_arrays(self.folder / WEIGHTS) if self._has_usual_weights else None
 
-    def load_model(self) -> "Transformer":
+    def load_model(self) -> "EncoderDecoder":
         """The network with its trained weights: on the CPU, in float32, ready to translate (evaluation mode).
 
         Raises:
@@ -153,7 +153,7 @@ class Bundle:
 
 def save_bundle(
     folder: Path,
-    model: "Transformer",
+    model: "EncoderDecoder",
     tokenizer: Tokenizer,
     description: BundleDescription,
     verify: Callable[[Path], None] = lambda _: None,
@@ -186,7 +186,7 @@ def save_bundle(
 
 def write_bundle(
     folder: Path,
-    model: "Transformer",
+    model: "EncoderDecoder",
     tokenizer: Tokenizer,
     description: BundleDescription,
     *,

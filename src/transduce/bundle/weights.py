@@ -12,10 +12,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from transduce.baselines import make_encoder_decoder
 from transduce.bundle.arrays import SCALE_SUFFIX
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError, UserError
-from transduce.model import Transformer
+from transduce.model import EncoderDecoder
 
 _FORMER_CROSS_ATTENTION = ".memory_attention"
 """Part of tensor names in folders of format version 1."""
@@ -35,16 +36,16 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def make_empty_model(config: TransformerConfig) -> Transformer:
+def make_empty_model(config: TransformerConfig) -> EncoderDecoder:
     """A network on the CPU with uninitialised parameters, for loading."""
     with torch.device("cpu"), _NoRandomValues():
-        return Transformer(config)
+        return make_encoder_decoder(config)
 
 
 def make_empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
     """Tensors with the names, shapes and types of a network, without values: they take no memory."""
     with torch.device("meta"):
-        return model_tensors(Transformer(config))
+        return model_tensors(make_encoder_decoder(config))
 
 
 def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], origin: str) -> None:
@@ -84,7 +85,7 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -
 
 def make_model(
     config: TransformerConfig, weights: Mapping[str, Tensor | npt.NDArray[np.float32]], origin: str
-) -> Transformer:
+) -> EncoderDecoder:
     """The network with copies of these weights, ready to translate (evaluation mode).
 
     Raises:

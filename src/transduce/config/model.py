@@ -15,6 +15,12 @@ class TransformerConfig(Section):
     The defaults are the base model of "Attention Is All You Need" (Table 3, first row).
     """
 
+    architecture: Literal["transformer", "recurrent", "convs2s", "bytenet"] = "transformer"
+    """The kind of network: the paper's, or one of those that it is compared with: recurrent layers with attention
+    (Bahdanau et al. 2015), ConvS2S (Gehring et al. 2017), ByteNet (Kalchbrenner et al. 2016). These read the numbers of
+    layers, d_model, dropout, vocabulary, tied_embeddings and output_bias, and, if they convolve, kernel_width; all
+    other settings are the Transformer's."""
+
     vocabulary: int = Field(default=37_000, ge=4)
     """Number of token ids, shared by source and target; the last one is `<pad>` (paper 5.1)."""
 
@@ -29,6 +35,9 @@ class TransformerConfig(Section):
 
     d_ff: int = Field(default=2048, ge=1)
     """Inner width of the position-wise feed-forward networks (paper 3.3)."""
+
+    kernel_width: int = Field(default=3, ge=1)
+    """Number of positions that a convolution of `convs2s` or `bytenet` reads; odd."""
 
     num_heads: int = Field(default=8, ge=1)
     """h, parallel attention heads (paper 3.2.2)."""
@@ -61,7 +70,8 @@ class TransformerConfig(Section):
     """Positional encoding, added to the embeddings (paper 3.5; `learned` is Table 3, row E)."""
 
     max_positions: int = Field(default=1024, ge=1)
-    """Number of `learned` positions, the maximum length of a sentence; sinusoids have no limit."""
+    """Number of `learned` positions, which ConvS2S always has, and the maximum length of a sentence; sinusoids have no
+    limit."""
 
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
     """P_drop, the dropout probability for the output of every sub-layer and for the sums of embeddings and positions
@@ -75,6 +85,10 @@ class TransformerConfig(Section):
                 f"d_model = {self.d_model} cannot be divided by num_heads = {self.num_heads}: "
                 f"choose a multiple, or give d_k and d_v"
             )
+        if self.kernel_width % 2 == 0:
+            raise ValueError(f"kernel_width = {self.kernel_width} must be odd: as many positions on either side")
+        if self.architecture == "bytenet" and self.d_model % 2:
+            raise ValueError(f"d_model = {self.d_model} must be even: the blocks of ByteNet have half of it inside")
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"d_model = {self.d_model} must be even: sinusoidal positions come in pairs")
         return self
@@ -87,8 +101,15 @@ class TransformerConfig(Section):
         return self.attention_score in {"scaled_dot", "dot"}
 
     @property
+    def has_position_limit(self) -> bool:
+        """Whether `max_positions` limits the length of a sentence, as the network has learned positions."""
+        if self.architecture == "transformer":
+            return self.positions == "learned"
+        return self.architecture == "convs2s"
+
+    @property
     def num_parameters(self) -> int:
-        """Number of trainable parameters, computed without building the network. Shared matrices count once."""
+        """Number of trainable parameters of a Transformer, computed without building it. Shared matrices count once."""
         heads, d_model = self.num_heads, self.d_model
         projected = heads * (2 * self.d_k + self.d_v)
         attention = (d_model + 1) * projected + (heads * self.d_v + 1) * d_model

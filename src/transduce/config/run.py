@@ -50,6 +50,11 @@ class RunConfig(Section):
     def _check_preset(self) -> "RunConfig":
         if self.preset not in PRESETS:
             raise ValueError(f'preset = "{self.preset}" must be one of: {", ".join(PRESETS)}')
+        if self.training.guided_alignment and self.model.architecture != "transformer":
+            raise ValueError(
+                f"training.guided_alignment = {self.training.guided_alignment} guides a head of a Transformer, and "
+                f'model.architecture = "{self.model.architecture}" has none: set it to 0'
+            )
         return self
 
     def with_vocabulary(self, vocabulary: int) -> "RunConfig":
@@ -369,6 +374,8 @@ def _resolve(given: dict[str, Any], origins: dict[str, str]) -> tuple[RunConfig,
     if given.get("training.schedule") == "paper":
         # The paper's schedule computes its own peak, and TOML cannot unset the preset's.
         below.pop("training.learning_rate", None)
+    if given.get("model.architecture", "transformer") != "transformer":
+        below.pop("training.guided_alignment", None)
     for key in given:
         for other in _find_exclusive_settings(key):
             below.pop(other, None)

@@ -55,6 +55,7 @@ from transduce.model import (
     ResidualConnection,
     TokenEmbedding,
     Transformer,
+    as_transformer,
     attention_weights,
     causal_attention_mask,
     sinusoids,
@@ -289,14 +290,16 @@ def inspect_text(
 
     Raises:
         ConfigError: the engine is not the native one, or has several models.
-        UserError: the text is blank, a side has more than 128 tokens, or a token or head does not exist.
+        UserError: the model is no Transformer, the text is blank, a side has more than 128 tokens, or a token or head
+            does not exist.
     """
     engine = find_pytorch_engine(translator.engine)
     if engine is None:
         raise ConfigError(f"{type(translator.engine).__name__} does not support inspection: use the engine native")
     if len(engine.models) > 1:
         raise ConfigError(f"an ensemble of {len(engine.models)} models: inspect one model at a time")
-    model, config = engine.model, engine.model.config
+    model = as_transformer(engine.model, "inspecting")
+    config = model.config
     known = set(list_heads(config))
     for head in (*request.arithmetic, *request.heads_off, *request.without_each):
         if head not in known:

@@ -282,6 +282,9 @@ def network_obstacles(config: TransformerConfig, program: str, *, has_head_width
     """Features of a network that other programs do not support; `has_head_width`: heads may have any one width in
     `program`.
     """
+    if config.architecture != "transformer":
+        yield f'architecture = "{config.architecture}": {program} has no such network'
+        return
     if not config.has_dot_product_attention:
         yield f'attention_score = "{config.attention_score}": {program} supports dot-product scores only'
     if config.normalization == "batch":

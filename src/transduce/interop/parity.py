@@ -21,7 +21,7 @@ from transduce.config import SearchConfig, Settings
 from transduce.errors import ParityError
 from transduce.interop.formats import Runtime
 from transduce.interop.probe_sentences import Probe
-from transduce.model import Transformer
+from transduce.model import EncoderDecoder
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, PyTorchEngine, score_ids
 
@@ -459,7 +459,7 @@ def _compare_texts(measured: Measurement, runtime: Runtime, tokenizer: Tokenizer
     return [(one, other) for one, other in pairs if other not in {one, one.strip()}]
 
 
-def _find_changed_tensors(model: Transformer, claim: Claim) -> list[str]:
+def _find_changed_tensors(model: EncoderDecoder, claim: Claim) -> list[str]:
     """Names of tensors that differ from the model's; the logit of `<pad>`, which is never used, may differ."""
     expected, found = dict(model_tensors(model)), claim.weights or {}
     for name in {"projection.weight", "projection.bias"} & expected.keys():

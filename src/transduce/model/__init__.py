@@ -22,7 +22,7 @@ from transduce.model.embeddings import (
 from transduce.model.encoder_decoder import EncoderDecoder
 from transduce.model.stacks import Decoder, DecoderLayer, DecoderState, Encoder, EncoderLayer
 from transduce.model.sublayers import BatchNormalization, Dropout, FeedForward, LayerNormalization, ResidualConnection
-from transduce.model.transformer import Transformer, cross_attention_weights
+from transduce.model.transformer import Transformer, as_transformer, cross_attention_weights
 
 __all__ = [
     "ATTENTION_SCORES",
@@ -48,6 +48,7 @@ __all__ = [
     "SinusoidalPositions",
     "TokenEmbedding",
     "Transformer",
+    "as_transformer",
     "attention_weights",
     "causal_attention_mask",
     "cross_attention_weights",

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
+from transduce.errors import UserError
 from transduce.kernels.layers import pad_keys
 from transduce.model.attention import Attend, KeysAndValues, MultiHeadAttention, attention_weights
 from transduce.model.embeddings import LearnedPositions, OutputProjection, TokenEmbedding, make_positions
@@ -90,6 +91,24 @@ class Transformer(EncoderDecoder):
         embedded = embedding(ids) + self.positions(ids.size(1), start)
         inputs: Tensor = self.dropout(embedded.to(self.compute_dtype or embedded.dtype))
         return inputs
+
+
+def as_transformer(model: EncoderDecoder, purpose: str) -> Transformer:
+    """The model itself if it is a Transformer, for functions that read its layers and heads.
+
+    Args:
+        model: a network of any architecture.
+        purpose: what needs a Transformer, for the message, as in "inspecting".
+
+    Raises:
+        UserError: the model has another architecture.
+    """
+    if isinstance(model, Transformer):
+        return model
+    raise UserError(
+        f'model.architecture = "{model.config.architecture}": {purpose} needs a Transformer, as other networks have '
+        'neither its layers nor its heads: use a model trained with model.architecture = "transformer"'
+    )
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from transduce.data import TokenStore, sample_pairs
 from transduce.kernels.hardware import give_back_freed_memory
-from transduce.model import OutputProjection, TokenEmbedding, Transformer
+from transduce.model import EncoderDecoder, OutputProjection, TokenEmbedding
 from transduce.training.distributed import ALONE, Ranks
 from transduce.training.distributed.batches import use_one_thread
 
@@ -42,7 +42,7 @@ co-occurs with no other more often than by chance, and its vector would be round
 
 
 @torch.no_grad()
-def initialize_embeddings(model: Transformer, store: TokenStore, seed: int, ranks: Ranks = ALONE) -> None:
+def initialize_embeddings(model: EncoderDecoder, store: TokenStore, seed: int, ranks: Ranks = ALONE) -> None:
     """Replace the random initial embeddings of `model` by those of co-occurrence in the training text `store`.
 
     The result depends on the model's embeddings, the text and the seed, and not on the number of threads; on another

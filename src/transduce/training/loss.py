@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from transduce.data import Batch
 from transduce.kernels.layers import softmax_with_statistics
 from transduce.kernels.linear import add_to_floats, uses_onednn_bfloat16
-from transduce.model import NEVER, Transformer
+from transduce.model import NEVER, EncoderDecoder, as_transformer
 from transduce.training.guided_alignment import AlignmentModel, compute_alignment_loss, decode_with_guided_head
 
 CHUNK_LOGITS = 2**22
@@ -62,7 +62,7 @@ def label_smoothed_cross_entropy(
 
 
 def compute_losses(
-    model: Transformer, batch: Batch, smoothing: float, alignment: AlignmentModel | None = None
+    model: EncoderDecoder, batch: Batch, smoothing: float, alignment: AlignmentModel | None = None
 ) -> TokenLosses:
     """The losses of a model over the real target tokens of a batch.
 
@@ -73,7 +73,7 @@ def compute_losses(
     if alignment is None:
         hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
     else:
-        hidden, weights = decode_with_guided_head(model, batch, memory)
+        hidden, weights = decode_with_guided_head(as_transformer(model, "guided alignment"), batch, memory)
     states, targets = hidden[batch.target_mask], batch.target_ids[batch.target_mask]
     losses = label_smoothed_cross_entropy(states, model.projection.weight, targets, smoothing, model.projection.bias)
     if alignment is None or weights is None:

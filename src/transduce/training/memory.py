@@ -3,6 +3,7 @@ update.
 """
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from transduce.bundle.weights import make_empty_tensors
 from transduce.config import RunConfig, TransformerConfig
 from transduce.data import Batch, measure_longest_sides
 from transduce.errors import ConfigError, TrainingError, is_out_of_memory
@@ -42,7 +44,8 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
     """
     free = [there for there in (get_available_memory(device), get_available_addresses(device)) if there is not None]
     training = config.training
-    needed = config.model.num_parameters * (BYTES_A_PARAMETER + (4 if training.ema_decay else 0))
+    num_parameters = _count_parameters(config.model)
+    needed = num_parameters * (BYTES_A_PARAMETER + (4 if training.ema_decay else 0))
     if training.sharding == "fsdp":
         needed //= ranks.size
     if device.type == "cpu":
@@ -53,10 +56,20 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
     section = "text" if name == "vocabulary" else "model"
     value = "" if name is None else f"{section}.{name} = {getattr(config.model, name):,}: "
     raise ConfigError(
-        f"{value}a model of {config.model.num_parameters:,} parameters needs at least {needed / 1e9:,.1f} GB to train "
+        f"{value}a model of {num_parameters:,} parameters needs at least {needed / 1e9:,.1f} GB to train "
         f"(weights, gradients and Adam's two means, without any text), and {min(free) / 1e9:,.1f} GB are free; "
         f"{'choose a smaller preset' if name is None else 'lower it'}"
     )
+
+
+def _count_parameters(model: TransformerConfig) -> int:
+    """Number of parameters of the network, which is not allocated; `sys.maxsize` if PyTorch cannot count so many."""
+    if model.architecture == "transformer":
+        return model.num_parameters
+    try:
+        return sum(tensor.numel() for tensor in make_empty_tensors(model).values())
+    except RuntimeError:  # the size of a tensor in bytes is beyond 64 bits
+        return sys.maxsize
 
 
 def _largest_setting(model: TransformerConfig) -> str | None:
@@ -66,7 +79,7 @@ def _largest_setting(model: TransformerConfig) -> str | None:
     for name in (*_SIZES, "max_positions"):
         widths = {"d_k", "d_v"} if name == "d_model" else set[str]()  # which follow from it unless they are given
         changes = {one: min(getattr(model, one), getattr(base, one)) for one in {name} | widths}
-        saved[name] = model.num_parameters - model.model_copy(update=changes).num_parameters
+        saved[name] = _count_parameters(model) - _count_parameters(model.model_copy(update=changes))
     largest = max(saved, key=lambda name: saved[name])
     return largest if saved[largest] > 0 else None
 

@@ -293,7 +293,7 @@ def _set_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | N
 
 
 def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
-    if config.model.positions != "learned":
+    if not config.model.has_position_limit:
         return
     tokenizer, (sources, targets) = prepared.tokenizer, zip(*prepared.validation, strict=True)
     validation = [*tokenizer.encode_all(sources), *tokenizer.encode_targets(targets)]

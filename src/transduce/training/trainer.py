@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
+from transduce.baselines import make_encoder_decoder
 from transduce.bundle import Bundle, latest_checkpoint, list_checkpoints, load_tensors, model_tensors
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, count_max_repetitions, remove_epochs
 from transduce.errors import RunError, TrainingError, TrainingInterruptedError
 from transduce.kernels.device import find_device
-from transduce.model import Transformer
 from transduce.training.checkpoints import RunState, batches_digest, weights_digest
 from transduce.training.distributed import ALONE, Ranks, gather_model
 from transduce.training.distributed.batches import (
@@ -89,7 +89,7 @@ class Trainer:
         self.ranks = ranks
         self.device = ranks.select_device(find_device(config.training.device))
         torch.manual_seed(config.training.seed)
-        self.model = Transformer(config.model).to(self.device)
+        self.model = make_encoder_decoder(config.model).to(self.device)
         if start is not None:
             load_tensors(self.model, model_tensors(start.load_model()), str(start.folder))
         elif config.training.initial_embeddings == "cooccurrence" and not is_resumed:

@@ -20,7 +20,7 @@ from transduce.bundle import model_tensors
 from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.kernels.device import resolve_precision
-from transduce.model import Dropout, Transformer
+from transduce.model import Dropout, EncoderDecoder
 from transduce.training.distributed import ALONE, Ranks, full_tensor, no_sync, wrap_for_distributed
 from transduce.training.distributed.batches import MicroBatchProcesses, can_fork, use_one_thread
 from transduce.training.guided_alignment import AlignmentModel
@@ -117,7 +117,7 @@ def plan_decay(
 
 
 @contextmanager
-def autocast(model: Transformer, dtype: torch.dtype) -> Iterator[None]:
+def autocast(model: EncoderDecoder, dtype: torch.dtype) -> Iterator[None]:
     """Let `model` compute activations in float32 or bfloat16; its weights and their gradients keep their type.
 
     Mixed precision after Micikevicius et al. 2018; bfloat16 has the range of float32, so the loss needs no scaling.
@@ -166,11 +166,11 @@ class ExponentialMovingAverage:
     weights of `model`; `decay` is at least 0 and below 1.
     """
 
-    def __init__(self, model: Transformer, decay: float) -> None:
+    def __init__(self, model: EncoderDecoder, decay: float) -> None:
         self.model = copy.deepcopy(model).eval().requires_grad_(requires_grad=False)
         self.decay = decay
 
-    def update(self, model: Transformer, number: int) -> None:
+    def update(self, model: EncoderDecoder, number: int) -> None:
         """Move the average to the weights of `model` after update `number`, counted from 1."""
         move = get_ema_multi_avg_fn(min(self.decay, (1 + number) / (10 + number)))  # type: ignore[no-untyped-call]
         averages, weights = ([*model_tensors(one).values()] for one in (self.model, model))
@@ -216,7 +216,7 @@ class UpdateStoppedError(Exception):
 class BatchLoss(nn.Module):
     """The model and its loss as one module, so that it can be wrapped for several ranks."""
 
-    def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device) -> None:
+    def __init__(self, model: EncoderDecoder, config: TrainingConfig, device: torch.device) -> None:
         super().__init__()
         self.model = model
         self.smoothing = config.label_smoothing
@@ -236,7 +236,9 @@ class Updater:
     by worker processes. It has no effect on a GPU or with several ranks.
     """
 
-    def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, model: EncoderDecoder, config: TrainingConfig, device: torch.device, ranks: Ranks = ALONE
+    ) -> None:
         self.model = model
         self.config = config
         self.device = device

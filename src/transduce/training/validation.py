@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from transduce.baselines import make_encoder_decoder
 from transduce.bundle import (
     Bundle,
     BundleDescription,
@@ -27,7 +28,7 @@ from transduce.data import Batch, PreparedData
 from transduce.errors import BundleError, RunError, TrainingError, UserError
 from transduce.evaluation import Score, corpus_scores
 from transduce.kernels.device import map_on_cores
-from transduce.model import Transformer
+from transduce.model import EncoderDecoder
 from transduce.text import Tokenizer
 from transduce.training.checkpoints import RunState
 from transduce.training.diagnosis import Diagnosis
@@ -56,7 +57,7 @@ class Validator:
         self.tokenizer = tokenizer
         self.config = config
 
-    def validate(self, model: Transformer) -> Validation:
+    def validate(self, model: EncoderDecoder) -> Validation:
         """Compute all metrics of the model; its mode and weights are unchanged.
 
         Raises:
@@ -76,7 +77,7 @@ class Validator:
         shares = commonest_share(sources, translations), repetition_share(sources, translations)
         return Validation(loss, accuracy, tuple(scores), tuple(chosen), f1, *shares)
 
-    def fit_length_penalty(self, model: Transformer, scores: Sequence[Score]) -> tuple[float, list[Score]]:
+    def fit_length_penalty(self, model: EncoderDecoder, scores: Sequence[Score]) -> tuple[float, list[Score]]:
         """The length penalty with the best translations of the validation text, and their scores.
 
         The search goes up from that of the settings in steps of `PENALTY_STEP` while each improves on the one before,
@@ -109,12 +110,12 @@ class Validator:
         sources, references = zip(*self.pairs[: self.config.training.max_validation_pairs or None], strict=True)
         return sources, references
 
-    def _translate(self, model: Transformer, search: SearchConfig) -> list[str]:
+    def _translate(self, model: EncoderDecoder, search: SearchConfig) -> list[str]:
         engine = PyTorchEngine(model, self.tokenizer.end_id)
         translator = Translator(engine, self.tokenizer, search, self.config.data.source_language)
         return translator.translate(self._scored_texts()[0])
 
-    def _compute_teacher_forced_metrics(self, model: Transformer) -> tuple[float, float]:
+    def _compute_teacher_forced_metrics(self, model: EncoderDecoder) -> tuple[float, float]:
         device = next(model.parameters()).device
         tokenizer, (source_texts, target_texts) = self.tokenizer, zip(*self.pairs, strict=True)
         sides = (
@@ -188,7 +189,7 @@ class ModelSelection:
         self._validator = Validator(self.prepared.validation, self.prepared.tokenizer, self.config)
         self.diagnosis = Diagnosis(self.config, self.prepared, self.folder.metrics, self.log, self.reporter.report)
 
-    def validate(self, model: Transformer, state: RunState, average: Mapping[str, int | float] = NO_AVERAGE) -> None:
+    def validate(self, model: EncoderDecoder, state: RunState, average: Mapping[str, int | float] = NO_AVERAGE) -> None:
         """Validate the model and save it as `last/`, and as `best/` if it is better than all before it."""
         validation = self._validator.validate(model)
         rank = validation.rank(self.config.training.best_by)
@@ -245,7 +246,7 @@ class ModelSelection:
             return True
         return False
 
-    def _iterate_averages(self, updater: Updater) -> Iterator[tuple[str, Mapping[str, int | float], Transformer]]:
+    def _iterate_averages(self, updater: Updater) -> Iterator[tuple[str, Mapping[str, int | float], EncoderDecoder]]:
         """The mean of the kept checkpoints, if there are several; and if validations measure a moving average, the
         weights themselves. Damaged checkpoints are reported and left out.
         """
@@ -269,7 +270,7 @@ class ModelSelection:
             yield "weights of the last update, not averaged", NO_AVERAGE, updater.model
 
     def _save_if_best(
-        self, model: Transformer, state: RunState, validation: Validation, average: Mapping[str, int | float]
+        self, model: EncoderDecoder, state: RunState, validation: Validation, average: Mapping[str, int | float]
     ) -> bool:
         """Whether the validation is better than all before it in this run; then the model becomes `best/`."""
         rank = validation.rank(self.config.training.best_by)
@@ -293,7 +294,7 @@ class ModelSelection:
     def _save(
         self,
         folder: Path,
-        model: Transformer,
+        model: EncoderDecoder,
         state: RunState,
         validation: Validation,
         average: Mapping[str, int | float],
@@ -343,11 +344,11 @@ def read_recorded_rank(folder: Path, config: RunConfig) -> list[float] | None:
     return None if any(map(math.isnan, rank)) else rank
 
 
-def average_checkpoints(folder: RunFolder, updates: Sequence[int], config: TransformerConfig) -> Transformer:
+def average_checkpoints(folder: RunFolder, updates: Sequence[int], config: TransformerConfig) -> EncoderDecoder:
     """The mean of the weights in the checkpoints of `updates` (paper 6.1), on the CPU."""
     tensors = (load_checkpoint(folder.checkpoints, update, ["weights"])[0] for update in updates)
     weights = average_weights(parts["weights"] for parts in tensors)
-    model = Transformer(config)
+    model = make_encoder_decoder(config)
     load_tensors(model, weights, f"the average of {len(updates)} checkpoints")
     return model.eval()
 

@@ -61,7 +61,7 @@ from transduce.interop.formats import (
     refuse_import,
     render_card,
 )
-from transduce.model import NEVER, Transformer
+from transduce.model import NEVER, Transformer, as_transformer
 from transduce.model.sublayers import EPSILON
 from transduce.text import SOURCE_MODEL, Tokenizer
 
@@ -81,7 +81,8 @@ class CTranslate2Format:
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         tokenizer = bundle.load_tokenizer()
-        spec = _make_specification(bundle.load_model(), num_positions(bundle.model_config, bundle.description.search))
+        model = as_transformer(bundle.load_model(), "CTranslate2")
+        spec = _make_specification(model, num_positions(bundle.model_config, bundle.description.search))
         tokens = tokenizer.pieces(range(spec.get_target_vocabulary_size()))
         spec.register_source_vocabulary(tokens)
         spec.register_target_vocabulary(tokens)
@@ -199,7 +200,7 @@ def measure_product() -> float:
     config = TransformerConfig(
         vocabulary=num_ids, num_encoder_layers=1, num_decoder_layers=1, d_model=4, num_heads=1, tied_embeddings="none"
     )
-    model = make_empty_model(config)
+    model = as_transformer(make_empty_model(config), "CTranslate2")
     with torch.no_grad():
         for name, tensor in model_tensors(model).items():
             tensor.fill_(name.endswith("normalization.bias"))

@@ -74,6 +74,7 @@ from transduce.interop.marian.layout import (
     to_new_arrays,
     token_matrices,
 )
+from transduce.model import as_transformer
 from transduce.text import VOCABULARY, Tokenizer
 
 
@@ -226,7 +227,8 @@ class MarianFormat:
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         """Numbers of 16 bits Marian and CTranslate2 compute with in float32, on a processor."""
-        description, tokenizer, model = bundle.description, bundle.load_tokenizer(), bundle.load_model()
+        description, tokenizer = bundle.description, bundle.load_tokenizer()
+        model = as_transformer(bundle.load_model(), "Marian")
         config, length = description.model, num_positions(description.model, description.search)
         with torch.no_grad():
             arrays = to_arrays(config, model_tensors(model), model.positions(length))

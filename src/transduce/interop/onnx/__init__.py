@@ -34,6 +34,7 @@ from transduce.interop.onnx.network import (
     decoder_step_graph,
     encoder_graph,
 )
+from transduce.model import as_transformer
 from transduce.text import Tokenizer
 from transduce.translation import NetworkEngine
 
@@ -275,9 +276,11 @@ class OnnxFormat:
     packages = ("onnx", "onnxruntime")
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        """Every network of a known attention score can be expressed, up to some size."""
+        """Every Transformer with a known attention score can be expressed, up to some size."""
         found, size = source_obstacles(bundle.load_tokenizer(), "translate.py"), bundle.description.files[WEIGHTS].bytes
-        score = bundle.description.model.attention_score
+        architecture, score = bundle.description.model.architecture, bundle.description.model.attention_score
+        if architecture != "transformer":
+            return [*found, f'architecture = "{architecture}": there are graphs for a Transformer only']
         if score not in ATTENTION_SCORES_OF_GRAPHS:
             found = [
                 *found,
@@ -288,7 +291,7 @@ class OnnxFormat:
         return [*found, f"{size / 2**30:.1f} GB of weights: an ONNX file is limited to 2 GB"]
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
-        model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
+        model, tokenizer = as_transformer(bundle.load_model(), "an ONNX graph"), bundle.load_tokenizer()
         settings = OnnxSettings.of(bundle.description, precision)
         files: dict[str, str | bytes] = {
             ENCODER_FILE: encoder_graph(model, precision),

@@ -13,7 +13,7 @@ from itertools import pairwise
 from transduce.config import RunConfig
 from transduce.data import PreparedData
 from transduce.kernels.device import find_device, resolve_precision
-from transduce.model import Transformer
+from transduce.model import EncoderDecoder
 from transduce.training.diagnosis.measurements import SourceProbe
 from transduce.training.distributed import Ranks, gather_model
 from transduce.training.reporting import Line, MetricsLog, select_lines
@@ -254,11 +254,14 @@ def find_ignored_source(run: RunHistory) -> str | None:
     if not has_no_influence and not is_no_help:
         return None
     look = recent[-1]
+    attention = ""
+    if look["attention_entropy"] is not None:
+        share = f"{look['attention_entropy']:.0%}"
+        attention = f", and its attention to the source has {share} of the entropy of uniform attention"
     return (
         f"the model ignores the source: after {look['update']:,} updates its loss is {look['loss']:.3f} with the right "
-        f"source and {look['shuffled_loss']:.3f} with that of another pair, and its attention to the source has "
-        f"{look['attention_entropy']:.0%} of the entropy of uniform attention. It learns to write the target language, "
-        f"but not to translate. {_cause_of_ignorance(run)}"
+        f"source and {look['shuffled_loss']:.3f} with that of another pair{attention}. It learns to write the target "
+        f"language, but not to translate. {_cause_of_ignorance(run)}"
     )
 
 
@@ -274,7 +277,7 @@ def find_end_of_ignored_source(run: RunHistory) -> str | None:
 
 def find_uniform_attention(run: RunHistory) -> str | None:
     """Find attention to the source that is uniform in all heads, though the model has begun to learn."""
-    if not _should_use_source(run):
+    if not _should_use_source(run) or run.source_uses[-1]["sharpest_entropy"] is None:
         return None
     sharpest = min(look["sharpest_entropy"] for look in run.source_uses[-NUM_MEASUREMENTS:])
     if sharpest < UNIFORM or find_ignored_source(run) is not None:
@@ -578,7 +581,7 @@ class Diagnosis:
         precision = resolve_precision(training.precision, find_device(training.device), self.config.model.d_model)
         return SourceProbe(self.prepared.validation, tokenizer, precision.compute_dtype)
 
-    def measure(self, model: Transformer, update: int, ranks: Ranks) -> None:
+    def measure(self, model: EncoderDecoder, update: int, ranks: Ranks) -> None:
         """Measure whether the model uses the source, if that is due after this update, and report new findings.
 
         The model is unchanged. All ranks call this together; the first one measures.

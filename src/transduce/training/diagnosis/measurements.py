@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.data import Batch, PreparedData
-from transduce.model import Transformer, cross_attention_weights
+from transduce.model import EncoderDecoder, Transformer, cross_attention_weights
 from transduce.text import Tokenizer
 from transduce.training.updater import autocast
 
@@ -206,10 +206,10 @@ class SourceUse:
     """Cross-entropy with the source of another pair, of about the same length."""
     gain_error: float
     """Standard error of the difference of the two, from its variation between pairs."""
-    attention_entropy: float
+    attention_entropy: float | None
     """Entropy of the attention to the source over that of uniform attention, from 0 to 1; the mean of all positions,
-    heads and layers."""
-    sharpest_entropy: float
+    heads and layers. None unless the model is a Transformer."""
+    sharpest_entropy: float | None
     """`attention_entropy` of the head where it is lowest."""
     num_pairs: int
     """Number of pairs in the sample."""
@@ -233,7 +233,7 @@ class SourceProbe:
         self.dtype = dtype
 
     @torch.inference_mode()
-    def measure(self, model: Transformer) -> SourceUse:
+    def measure(self, model: EncoderDecoder) -> SourceUse:
         """Measure the model; its mode and weights are unchanged."""
         batch = self.batch.to(next(model.parameters()).device)
         was_training = model.training
@@ -242,8 +242,10 @@ class SourceProbe:
             memory = model.encode(batch.source_ids, batch.source_mask)
             right = _compute_pair_losses(model, batch, memory, batch.source_mask)
             shuffled = _compute_pair_losses(model, batch, memory.roll(1, dims=0), batch.source_mask.roll(1, dims=0))
-        few = slice(None, None, -(-len(batch.source_ids) // ATTENTION_PAIRS))
-        heads = attention_entropies(model, Batch(*(side[few] for side in astuple(batch))))
+        heads = None
+        if isinstance(model, Transformer):
+            few = slice(None, None, -(-len(batch.source_ids) // ATTENTION_PAIRS))
+            heads = attention_entropies(model, Batch(*(side[few] for side in astuple(batch))))
         model.train(was_training)
         lengths = batch.target_mask.sum(dim=1).cpu().double()
         gains, num_tokens = shuffled - right, lengths.sum()
@@ -255,13 +257,13 @@ class SourceProbe:
             loss=float(loss),
             shuffled_loss=float(shuffled_loss),
             gain_error=float(error),
-            attention_entropy=float(heads.mean()),
-            sharpest_entropy=float(heads.min()),
+            attention_entropy=None if heads is None else float(heads.mean()),
+            sharpest_entropy=None if heads is None else float(heads.min()),
             num_pairs=len(lengths),
         )
 
 
-def _compute_pair_losses(model: Transformer, batch: Batch, memory: Tensor, source_mask: Tensor) -> Tensor:
+def _compute_pair_losses(model: EncoderDecoder, batch: Batch, memory: Tensor, source_mask: Tensor) -> Tensor:
     """Cross-entropy of each pair's target, in nats."""
     hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, source_mask)
     states, right_ids = (torch.split(side[batch.target_mask], TOKENS_AT_A_TIME) for side in (hidden, batch.target_ids))

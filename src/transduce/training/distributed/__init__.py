@@ -20,10 +20,11 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from transduce.baselines import make_encoder_decoder
 from transduce.bundle import load_tensors, model_tensors
 from transduce.data import Batch
 from transduce.errors import ConfigError, OtherRankEndedError, TrainingError, TrainingInterruptedError
-from transduce.model import Transformer
+from transduce.model import EncoderDecoder
 
 MAX_WAIT = timedelta(days=1)
 """Timeout for another rank, which may have a corpus to prepare or a long text to translate."""
@@ -212,7 +213,7 @@ def _is_lost_connection(error: BaseException) -> bool:
 
 
 def wrap_for_distributed(
-    module: nn.Module, model: Transformer, sharding: str, ranks: Ranks, device: torch.device
+    module: nn.Module, model: EncoderDecoder, sharding: str, ranks: Ranks, device: torch.device
 ) -> nn.Module:
     """Wrap `module` so that every backward pass ends in the mean gradient of all ranks; a single rank needs no wrapper.
 
@@ -233,8 +234,9 @@ def wrap_for_distributed(
     from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - see above
 
     mesh = init_device_mesh(device.type, (ranks.size,))
-    for layer in (*model.encoder.layers, *model.decoder.layers):
-        fully_shard(layer, mesh=mesh)
+    for layers in model.modules():
+        for layer in layers if isinstance(layers, nn.ModuleList) else ():
+            fully_shard(layer, mesh=mesh)
     fully_shard(module, mesh=mesh)
     return module
 
@@ -278,13 +280,13 @@ def gather_full_tensors(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str
     return found
 
 
-def gather_model(model: Transformer, ranks: Ranks) -> Transformer:
+def gather_model(model: EncoderDecoder, ranks: Ranks) -> EncoderDecoder:
     """The model itself, or if it is sharded, on the first rank an unsharded copy; all ranks call this together."""
     if not is_sharded(model):
         return model
     weights = gather_full_tensors(model_tensors(model), ranks)
     if not ranks.is_first:
         return model
-    copy = Transformer(model.config)
+    copy = make_encoder_decoder(model.config)
     load_tensors(copy, weights, "the sharded model")
     return copy.to(next(model.parameters()).device)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from transduce.bundle import Bundle, read_calibration
 from transduce.data import Batch
 from transduce.errors import ConfigError, CorpusError
-from transduce.model import Transformer, cross_attention_weights
+from transduce.model import Transformer, as_transformer, cross_attention_weights
 from transduce.text import Tokenizer, read_lines
 from transduce.translation.confidence.scoring import ForcedDecoder, Pair, number_blocks
 
@@ -198,12 +198,13 @@ def align_fitting_pairs(
 def _align_words(
     decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words], head: AlignmentHead, first_line: int = 1
 ) -> list[Alignment]:
-    check_head(decoder.model, head)
+    model = as_transformer(decoder.model, "aligning words")
+    check_head(model, head)
     links: list[tuple[Link, ...]] = [()] * len(sources)
     with _make_batches(decoder, sources, targets, first_line) as batches:
         for indices, batch in batches:
             sides = [sources[index] for index in indices], [targets[index] for index in indices]
-            by_piece = next(islice(_layer_weights(decoder.model, batch), head.layer, None))
+            by_piece = next(islice(_layer_weights(model, batch), head.layer, None))
             by_piece = by_piece.mean(dim=1, keepdim=True) if head.head is None else by_piece[:, head.head, None]
             weights, best = sum_by_words(by_piece, *sides, head.offset)[:, 0].max(dim=-1)
             for index, row_weights, row_best in zip(indices, weights.tolist(), best.tolist(), strict=True):
@@ -390,12 +391,13 @@ def _sum_gains(
     decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words], gains: Sequence[Gain]
 ) -> Float[np.ndarray, "layers 2 candidates"]:
     """The sum of the gains of all links, for each layer, offset, and head or mean of heads."""
-    config = decoder.model.config
+    model = as_transformer(decoder.model, "aligning words")
+    config = model.config
     sums = np.zeros((config.num_decoder_layers, 2, config.num_heads + 1))
     with _make_batches(decoder, sources, targets) as batches:
         for indices, batch in batches:
             sides = [sources[index] for index in indices], [targets[index] for index in indices]
-            for layer, weights in enumerate(_layer_weights(decoder.model, batch)):
+            for layer, weights in enumerate(_layer_weights(model, batch)):
                 candidates = torch.cat([weights, weights.mean(dim=1, keepdim=True)], dim=1)
                 for offset in (0, 1):
                     linked = sum_by_words(candidates, *sides, offset).argmax(dim=-1).cpu().numpy()

@@ -18,7 +18,7 @@ from transduce.data import Batch
 from transduce.errors import UserError
 from transduce.kernels.device import find_device
 from transduce.kernels.linear import pad_to_whole_rows
-from transduce.model import Transformer
+from transduce.model import EncoderDecoder
 from transduce.search import Hypothesis
 from transduce.text import Tokenizer
 from transduce.translation.engines.engine import batch_by_length
@@ -37,7 +37,7 @@ _PAIRS_AT_A_TIME = 2048
 class ForcedDecoder:
     """A model that reads given translations instead of searching for its own, with its tokenizer and settings."""
 
-    model: Transformer
+    model: EncoderDecoder
     tokenizer: Tokenizer
     search: SearchConfig
 
@@ -208,7 +208,7 @@ def score_ids(
     return [Hypothesis.from_tokens(ids, scores, alpha) for ids, scores in zip(targets, token_scores, strict=True)]
 
 
-def _compute_log_probabilities(model: Transformer, batch: Batch) -> Float[Tensor, "batch target"]:
+def _compute_log_probabilities(model: EncoderDecoder, batch: Batch) -> Float[Tensor, "batch target"]:
     """The log-probability of every target token after those before it; undefined for padding."""
     logits = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
     log_probabilities: Tensor = logits.float().log_softmax(dim=-1)

@@ -229,8 +229,10 @@ def make_logits_processor(config: SearchConfig) -> LogitsProcessor | None:
 
 
 def has_inference_model(config: TransformerConfig) -> bool:
-    """Whether `CompiledModel` and `InferenceModel` can compute such a network: dot products, layer normalisation."""
-    return config.has_dot_product_attention and config.normalization == "layer"
+    """Whether `CompiledModel` and `InferenceModel` can compute such a network: a Transformer with dot products and
+    layer normalisation.
+    """
+    return config.architecture == "transformer" and config.has_dot_product_attention and config.normalization == "layer"
 
 
 def count_token_bytes(config: TransformerConfig, width: int) -> int:
@@ -238,7 +240,9 @@ def count_token_bytes(config: TransformerConfig, width: int) -> int:
 
     It counts a key and a value in every layer, with at least two bytes per number. If hypotheses share a cache, it also
     counts, for each of the `width` hypotheses, the mask of the token, once and for each head, and its attention score
-    in each head.
+    in each head. 0 for a network that is not a Transformer, whose state is not known here.
     """
+    if config.architecture != "transformer":
+        return 0
     keys_and_values = config.num_decoder_layers * config.num_heads * (config.d_k + config.d_v)
     return 2 * (keys_and_values + (width * (1 + 2 * config.num_heads) if has_inference_model(config) else 0))

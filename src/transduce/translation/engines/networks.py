@@ -26,8 +26,8 @@ from transduce.kernels.native.decoding import DecoderCache
 from transduce.kernels.native.library import Library, find_library
 from transduce.model import (
     DecoderLayer,
-    DecoderState,
     DotScore,
+    EncoderDecoder,
     EncoderLayer,
     FeedForward,
     LayerNormalization,
@@ -35,6 +35,7 @@ from transduce.model import (
     ResidualConnection,
     Transformer,
 )
+from transduce.model.encoder_decoder import State
 from transduce.model.sublayers import ACTIVATIONS, EPSILON
 from transduce.search.beam import LastIds, LogProbs, StateT
 from transduce.translation.engines.compiled_engine import CompiledModel
@@ -57,16 +58,17 @@ class Network(Protocol[StateT]):
         ...
 
 
-def make_network(model: Transformer, precision: ComputePrecision) -> Network[Any]:
+def make_network(model: EncoderDecoder, precision: ComputePrecision) -> Network[Any]:
     """The network of `model` with its weights as they are now, computed in this precision.
 
     In float32 and int8 on a processor it is `CompiledNetwork`, where the library of compiled kernels is there; else
-    `InferenceModel`. Additive attention and batch normalisation, which are rare, are computed by the model in float32.
+    `InferenceModel`. Additive attention, batch normalisation and other architectures, which are rare, are computed by
+    the model in float32.
 
     Raises:
         ConfigError: `TRANSDUCE_KERNELS` names no level of instruction sets, or one that is not there.
     """
-    if not has_inference_model(model.config):
+    if not has_inference_model(model.config) or not isinstance(model, Transformer):
         return ModelNetwork(model)
     weight = model.source_embedding.weight
     is_float32 = weight.dtype == precision.compute_dtype == torch.float32 and not precision.is_mixed
@@ -110,9 +112,9 @@ class Ensemble:
 
 @dataclass(frozen=True)
 class _RowsState:
-    """A `DecoderState` whose rows are the hypotheses of one sentence after the other, `width` for each."""
+    """The state of a model, whose rows are the hypotheses of one sentence after the other, `width` for each."""
 
-    state: DecoderState
+    state: State
     width: int
 
     def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "_RowsState":
@@ -126,7 +128,7 @@ class _RowsState:
 class ModelNetwork:
     """The model itself, in evaluation mode, with a row for each hypothesis: the plain reference of `InferenceModel`."""
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: EncoderDecoder) -> None:
         self.model = model
 
     def start(self, source_ids: SourceIds, source_mask: SourceMask) -> _RowsState:
@@ -142,7 +144,7 @@ class ModelNetwork:
 
 
 @contextmanager
-def evaluation_mode(models: Sequence[Transformer]) -> Iterator[None]:
+def evaluation_mode(models: Sequence[EncoderDecoder]) -> Iterator[None]:
     """A context in which the models are in evaluation mode; after it, each is in its former mode."""
     training = [model for model in models if model.training]
     for model in training:

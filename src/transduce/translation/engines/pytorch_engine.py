@@ -13,7 +13,7 @@ from torch import Tensor
 from transduce.config import SearchConfig
 from transduce.kernels.device import map_on_cores, resolve_precision
 from transduce.kernels.hardware import Precision
-from transduce.model import Transformer
+from transduce.model import EncoderDecoder
 from transduce.search import Constraints, Hypothesis, Sampling, SearchState, SearchTask, beam_search, sample_search
 from transduce.translation.engines.compiled_engine import CompiledEngine
 from transduce.translation.engines.engine import (
@@ -164,10 +164,10 @@ class PyTorchEngine(NetworkEngine):
 
     def __init__(
         self,
-        model: Transformer,
+        model: EncoderDecoder,
         end_id: int,
         precision: Precision = "float32",
-        ensemble: Sequence[Transformer] = (),
+        ensemble: Sequence[EncoderDecoder] = (),
         *,
         network: Network[Any] | None = None,
     ) -> None:
