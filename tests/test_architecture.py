@@ -32,9 +32,10 @@ LAYERS = {
     "training": 7,
     "demo": 8,
     "serving": 8,
-    "cli": 9,
-    "__main__": 10,
-    "transduce": 10,  # the package itself, which offers the public names; of it only __version__ may be imported
+    "lab": 9,
+    "cli": 10,
+    "__main__": 11,
+    "transduce": 11,  # the package itself, which offers the public names; of it only __version__ may be imported
 }
 PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 MODULES = {

@@ -17,6 +17,7 @@ A message names the value that was found, the rule it breaks and what to do abou
     ├── ParityError              another program does not compute the same as a model
     ├── WriteError               a file or folder that could not be written, as on a full disk
     ├── TrainingError            training that cannot continue
+    │   └── DivergedError        a loss, a gradient or weights that are not finite
     ├── NotANumberError          a probability of a model that is NaN
     ├── OtherRankEndedError      another rank of the run has ended and reports the cause
     ├── TemporaryRefusalError    the server refuses a valid request for now
@@ -82,6 +83,10 @@ class WriteError(TransduceError):
 
 class TrainingError(TransduceError):
     """Training cannot continue: non-finite values, out of memory or disk space, or a lost rank."""
+
+
+class DivergedError(TrainingError):
+    """Training has diverged: a loss, a gradient or weights are not finite."""
 
 
 class NotANumberError(TransduceError):

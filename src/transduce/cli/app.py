@@ -54,6 +54,9 @@ COMMANDS = {
     "inspect": "Write a page that shows how a sentence is translated.\n\n"
     "Attention, the arithmetic of each head, the search as a tree, and what each layer predicts: a single HTML file "
     "that opens in any browser, without a network.",
+    "lab": "Run experiments that test the claims of the paper.\n\n"
+    "An experiment trains variants of the model, measures them, and writes a report with a verdict for each claim. "
+    "Ctrl-C stops it; the same command goes on.",
     "demo": "Make data, train a small model on it in under three minutes, and test it.\n\n"
     "The data are numbers, years and dates in English and German. It needs two processor cores and no network. The "
     "bundle works with every other command.",
@@ -118,9 +121,14 @@ _MODULES = {
 _config = App(name="config", help=COMMANDS["config"])
 _config.command("transduce.cli.overview:show", name="show", help="Print the resolved settings of a recipe as TOML.")
 _config.command("transduce.cli.overview:schema", name="schema", help="Print the JSON Schema of all settings.")
+_lab = App(name="lab", help=COMMANDS["lab"])
+_lab.command("transduce.cli.lab:list_experiments", name="list", help="Print the experiments.")
+_lab.command("transduce.cli.lab:run", name="run", help="Run an experiment, or go on with a stopped one.")
+_lab.command("transduce.cli.lab:report", name="report", help="Write reports again, and print all verdicts.")
+_groups = {"config": _config, "lab": _lab}
 for _name, _help in COMMANDS.items():
-    if _name == "config":
-        app.command(_config)
+    if _name in _groups:
+        app.command(_groups[_name])
         continue
     _function = "import_bundle" if _name == "import" else _name  # a reserved word of Python
     app.command(f"transduce.cli.{_MODULES.get(_name, _name)}:{_function}", name=_name, help=_help)

@@ -12,7 +12,7 @@ from torch import nn
 from transduce.bundle import model_tensors
 from transduce.config import TrainingConfig
 from transduce.data import Batch
-from transduce.errors import TrainingError
+from transduce.errors import DivergedError
 from transduce.text import Tokenizer
 from transduce.training.distributed import full_tensor
 from transduce.training.distributed.batches import BatchPosition
@@ -60,7 +60,7 @@ def is_finite(model: nn.Module) -> bool:
 
 def make_divergence_error(
     update: int, skipped: int, finding: str, taken: Sequence[tuple[BatchPosition, Batch]], tokenizer: Tokenizer
-) -> TrainingError:
+) -> DivergedError:
     """The error that ends a run after `skipped` updates in a row; it shows the batches of the last one, `taken`.
 
     Of each batch it has the position, and the first three pairs, one per line, cut to 60 characters per side. Of
@@ -73,7 +73,7 @@ def make_divergence_error(
             texts = [tokenizer.decode(ids.tolist()) for ids in pair]
             lines.append("  " + " -> ".join(repr(text if len(text) <= 60 else f"{text[:60]}…") for text in texts))
     text = "\n".join(lines)
-    return TrainingError(
+    return DivergedError(
         f"training has diverged: update {update} is the last of {skipped} consecutive skipped updates; {finding}; "
         f"{DIVERGENCE_ADVICE}, or look at its text: {text}"
     )

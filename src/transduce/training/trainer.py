@@ -14,7 +14,7 @@ from transduce.baselines import make_encoder_decoder
 from transduce.bundle import Bundle, latest_checkpoint, list_checkpoints, load_tensors, model_tensors
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, count_max_repetitions, remove_epochs
-from transduce.errors import RunError, TrainingError, TrainingInterruptedError
+from transduce.errors import DivergedError, RunError, TrainingInterruptedError
 from transduce.kernels.device import find_device
 from transduce.training.checkpoints import RunState, batches_digest, weights_digest
 from transduce.training.distributed import ALONE, Ranks, gather_model
@@ -389,7 +389,7 @@ class Trainer:
 
     def _checkpoint(self) -> None:
         if not is_finite(self.model):
-            raise TrainingError(
+            raise DivergedError(
                 f"training has diverged: weights are not finite after update {self.state.update}, and the "
                 f"checkpoints before it are kept; {DIVERGENCE_ADVICE}"
             )

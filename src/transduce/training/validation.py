@@ -25,7 +25,7 @@ from transduce.bundle import (
 )
 from transduce.config import RunConfig, SearchConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
-from transduce.errors import BundleError, RunError, TrainingError, UserError
+from transduce.errors import BundleError, DivergedError, RunError, UserError
 from transduce.evaluation import Score, corpus_scores
 from transduce.kernels.device import map_on_cores
 from transduce.model import EncoderDecoder
@@ -61,11 +61,11 @@ class Validator:
         """Compute all metrics of the model; its mode and weights are unchanged.
 
         Raises:
-            TrainingError: the model's logits are not finite.
+            DivergedError: the model's logits are not finite.
         """
         loss, accuracy = self._compute_teacher_forced_metrics(model)
         if not math.isfinite(loss):
-            raise TrainingError(
+            raise DivergedError(
                 f"training has diverged: the loss on the validation text is {loss}; {DIVERGENCE_ADVICE}"
             )
         sources, references = self._scored_texts()

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,11 +14,12 @@ Item = TypeVar("Item")
 
 WIDTH, HEIGHT = 480, 260
 LEFT, RIGHT, TOP, BOTTOM = 54, 16, 54, 40
+LEGEND_TOP, LEGEND_LINE = 36, 16
 MAX_MARKERS = 60
 MAX_POINTS = 120
 """Maximum number of points of a curve; of a longer one, means and ranges are shown."""
 
-CLASSES = ("one", "two", "three")
+CLASSES = ("one", "two", "three", "four", "five", "six")
 """CSS classes of the series of a chart, which differ in colour and line style."""
 
 FOLDER = Path(__file__).parent
@@ -55,10 +55,19 @@ class _Axis:
         return self.start + (here - low) / (high - low) * (self.end - self.start)
 
 
-def draw_line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str, *, log: bool = False) -> str:
-    """An `<svg>` element with at most three series; those without points are left out.
+def draw_line_chart(
+    title: str,
+    series: Sequence[Series],
+    x_label: str,
+    y_label: str,
+    *,
+    log: bool = False,
+    log_x: bool = False,
+) -> str:
+    """An `<svg>` element with at most six series; those without points are left out.
 
-    With `log`, the vertical axis is logarithmic, and values that are not above zero are left out.
+    With `log`, the vertical axis is logarithmic, and values that are not above zero are left out. With `log_x`, the
+    horizontal axis is, and all its values are above zero.
     """
     shown = [one for one in (_positive(one) if log else one for one in series) if one.points]
     if not shown:
@@ -66,8 +75,11 @@ def draw_line_chart(title: str, series: Sequence[Series], x_label: str, y_label:
     values = [y for one in shown for _, y in one.points] + [end for one in shown for ends in one.band for end in ends]
     places = [x for one in shown for x, _ in one.points]
     scale = choose_log_ticks if log else choose_ticks
-    across = _Axis(choose_ticks(min(places), max(places)), LEFT, WIDTH - RIGHT)
-    up = _Axis(scale(min(values), max(values)), HEIGHT - BOTTOM, TOP, log)
+    ticks = (choose_log_ticks if log_x else choose_ticks)(min(places), max(places))
+    across = _Axis(ticks, LEFT, WIDTH - RIGHT, log_x)
+    names = [one.name for one in shown if one.name]
+    top = max([TOP] + [y + TOP - LEGEND_TOP for _, y in _place_legend(names)])
+    up = _Axis(scale(min(values), max(values)), HEIGHT - BOTTOM, top, log)
 
     def path(points: Iterable[tuple[float, float]]) -> str:
         return " ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in points)
@@ -81,7 +93,7 @@ def draw_line_chart(title: str, series: Sequence[Series], x_label: str, y_label:
         markers = [(across.place(x), up.place(y), text) for (x, y), text in zip(marked, texts, strict=True)]
         lines.append((style, band, path(one.points), markers))
     axes = {"up": up, "across": across, "numbered": across.marks, "x_label": x_label, "y_label": y_label}
-    return _render(title, [one.name for one in shown if one.name], "line", lines=lines, **axes)
+    return _render(title, names, "line", lines=lines, **axes)
 
 
 def draw_histogram(title: str, width: int, counts: Mapping[str, Sequence[int]], x_label: str, y_label: str) -> str:
@@ -155,11 +167,22 @@ def _positive(series: Series) -> Series:
     return Series(series.name, points, cut)
 
 
+def _place_legend(names: Sequence[str]) -> list[tuple[int, int]]:
+    """Where each name of a legend begins, from left to right and, where they do not fit, in another line."""
+    places, x, y = [], LEFT, LEGEND_TOP
+    for name in names:
+        width = 40 + round(6.6 * len(name))
+        if x > LEFT and x + width > WIDTH:
+            x, y = LEFT, y + LEGEND_LINE
+        places.append((x, y))
+        x += width
+    return places
+
+
 def _render(title: str, names: Sequence[str] = (), key: str = "line", **parts: object) -> str:
     """Render the chart with a legend of `names`; without `parts`, it shows a note that there are no data."""
-    starts = accumulate((40 + round(6.6 * len(name)) for name in names), initial=LEFT)
     sizes = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "bottom": HEIGHT - BOTTOM}
-    legend = list(zip(CLASSES, starts, names, strict=False))
+    legend = [(style, *place, name) for style, place, name in zip(CLASSES, _place_legend(names), names, strict=False)]
     nothing = {"up": None, "lines": (), "histogram": ()}
     return TEMPLATES.get_template("chart.svg.j2").render(
         title=title, legend=legend, key=key, **sizes, **nothing | parts

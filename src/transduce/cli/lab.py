@@ -1,0 +1,90 @@
+"""`transduce lab`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from transduce.cli.console import ConsoleReporter, print_message
+from transduce.config import parse_duration
+from transduce.errors import UserError
+from transduce.lab import (
+    EXPERIMENTS,
+    Laboratory,
+    Report,
+    TextFiles,
+    compare_verdicts,
+    render_html,
+    run_experiment,
+    write_reports,
+)
+from transduce.lab.report import format_table
+
+
+def list_experiments() -> None:
+    """Print the experiments: name, and what is compared."""
+    width = max(map(len, EXPERIMENTS))
+    for name, title in EXPERIMENTS.items():
+        print(f"{name:<{width}}  {title}")
+
+
+def run(
+    name: str,
+    /,
+    *,
+    budget: Annotated[str, Parameter(metavar="DURATION")] = "10m",
+    seeds: int = 3,
+    first_seed: int = 1,
+    output: Path | None = None,
+    source: Path | None = None,
+    target: Path | None = None,
+    restart: bool = False,
+) -> None:
+    """Run an experiment, or go on with a stopped one, and write its reports.
+
+    Args:
+        name: the experiment, as in `transduce lab list`.
+        budget: how long it may take, as in 10m or 1h, on the machine it runs on.
+        seeds: how often every trial is repeated, each time with another seed.
+        first_seed: the first seed; the others follow.
+        output: folder of the experiment. Default: lab/ and its name.
+        source: text to train on, source side, one sentence per line; generated text unless given.
+        target: text to train on, target side.
+        restart: delete what was measured in the folder, and start over.
+    """
+    try:
+        seconds = parse_duration(budget)
+    except ValueError as error:
+        raise UserError(f"--budget: {error}") from None
+    if seeds < 1 or first_seed < 0:
+        raise UserError(f"--seeds {seeds} --first-seed {first_seed}: at least one seed, and none below 0")
+    if (source is None) != (target is None):
+        raise UserError("--source and --target: give both, or none of them")
+    files = None if source is None or target is None else TextFiles(source, target)
+    folder = output or Path("lab") / name
+    with ConsoleReporter() as reporter:
+        laboratory = Laboratory(
+            folder,
+            range(first_seed, first_seed + seeds),
+            seconds,
+            reporter.report,
+            reporter.report_progress,
+            files,
+        )
+        result = run_experiment(name, laboratory, restart=restart)
+    for finding in result.conclusion.findings:
+        print(f"{finding.verdict:<13}  {finding.claim.section}: {finding.claim.text}\n{'':15}{finding.measured}")
+    print_message(f"the report is in {folder / 'report.html'} and {folder / 'report.md'}")
+
+
+def report(folders: list[Path], /, *, output: Path | None = None) -> None:
+    """Write the reports of experiments again, and print the verdicts of all of them as a table.
+
+    Args:
+        folders: folders of experiments; of an experiment that was run more than once, verdicts are shown side by side.
+        output: a page (HTML) with the reports of all folders.
+    """
+    reports: list[Report] = [write_reports(folder) for folder in folders]
+    if output is not None:
+        output.write_text(render_html(reports), encoding="utf-8")
+    print(format_table(compare_verdicts(reports)))

@@ -1,0 +1,57 @@
+"""What follows from the measurements of an experiment: findings with verdicts, charts and tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["supported", "not supported", "not decided"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, or of a later one."""
+
+    section: str
+    """Where it is made, as in "3.2.1"; of another paper, its authors and year."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was measured about a claim, and what follows from it."""
+
+    claim: Claim
+    measured: str
+    """The figures in one sentence, with their uncertainty."""
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a report."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    num_texts: int = 1
+    """Number of the first columns that hold text; the others hold numbers."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of a report."""
+
+    title: str
+    svg: str
+    """An `<svg>` element, see `training.reporting.charts`."""
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """All that a report shows of an experiment's measurements."""
+
+    findings: Sequence[Finding]
+    charts: Sequence[Chart] = ()
+    tables: Sequence[Table] = ()
+    remarks: Sequence[str] = ()
+    """What a reader needs to know to judge the verdicts, in sentences; for instance what differs from the paper."""

@@ -1,0 +1,25 @@
+"""The experiments, one module each, imported on demand."""
+
+import importlib
+
+from transduce.errors import UserError
+from transduce.lab.experiment import Experiment
+
+EXPERIMENTS = {
+    "scaling": "scores divided by sqrt(d_k), undivided, and additive ones (3.2.1)",
+}
+"""What each experiment compares, by name, in the paper's order. The experiment is `EXPERIMENT` in the module of this
+name, with underscores.
+"""
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment of this name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in EXPERIMENTS:
+        raise UserError(f"{name!r} is not an experiment; these exist: {', '.join(EXPERIMENTS)}")
+    experiment: Experiment = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").EXPERIMENT
+    return experiment

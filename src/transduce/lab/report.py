@@ -1,0 +1,130 @@
+"""Reports of experiments, for a browser (HTML, opens from disk) and as Markdown with charts beside it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from transduce.bundle import replace_file
+from transduce.errors import UserError
+from transduce.lab.conclusion import Chart, Conclusion, Table
+from transduce.lab.experiments import find_experiment
+from transduce.lab.measurements import MeasurementLog
+from transduce.training.reporting.charts import FOLDER as REPORT_FOLDER
+from transduce.training.reporting.charts import make_standalone
+
+MEASUREMENTS = "measurements.jsonl"
+"""The file of an experiment's folder that its measurements are in."""
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=StrictUndefined,
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is known of an experiment that was run in a folder."""
+
+    name: str
+    title: str
+    method: str
+    conclusion: Conclusion
+    facts: Sequence[tuple[str, str]]
+    """Command, machine and versions."""
+
+    @classmethod
+    def read(cls, folder: Path) -> "Report":
+        """The report of the measurements in `folder`, however many of them there are.
+
+        Raises:
+            UserError: there are none, or they are damaged, or of an unknown experiment.
+        """
+        log = MeasurementLog(folder / MEASUREMENTS)
+        header = log.header()
+        if not header:
+            raise UserError(f"{folder}: has no {MEASUREMENTS}: give the --output of `transduce lab run`")
+        experiment, results = find_experiment(str(header["name"])), log.read()
+        conclusion = experiment.conclude(results) if results.measurements else Conclusion(findings=())
+        seconds = sum(one.seconds for one in results.measurements)
+        measured = f"{len(results.measurements)} in {seconds:.0f} seconds, with seeds " + ", ".join(
+            map(str, results.seeds())
+        )
+        facts = [*((key, str(value)) for key, value in header.items() if key != "name"), ("measurements", measured)]
+        return cls(str(header["name"]), experiment.title, experiment.method, conclusion, facts)
+
+
+def write_reports(folder: Path) -> Report:
+    """Write report.html, report.md and the charts of the experiment in `folder`; returns the report.
+
+    Raises:
+        UserError: see `Report.read`.
+    """
+    report = Report.read(folder)
+    files = {"report.html": render_html([report]), "report.md": render_markdown(report)}
+    files |= {_name_chart(report, number): make_standalone(chart.svg) for number, chart in _number_charts(report)}
+    for name, content in files.items():
+        with replace_file(folder / name) as beside:
+            beside.write_text(content, encoding="utf-8", newline="\n")
+    return report
+
+
+def render_html(reports: Sequence[Report]) -> str:
+    """One page for all the reports, without scripts or external resources."""
+    style = "".join((REPORT_FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "chart.css"))
+    return _TEMPLATES.get_template("report.html.j2").render(reports=reports, style=style)
+
+
+def render_markdown(report: Report) -> str:
+    """The report as Markdown, which shows the charts from files beside it."""
+    conclusion = report.conclusion
+    parts = [f"# {report.title}", report.method, "## Claims and verdicts"]
+    parts += [
+        f"**{finding.claim.section}**: {finding.claim.text}\n\nMeasured: {finding.measured}.\n\n"
+        f"Verdict: **{finding.verdict}**"
+        for finding in conclusion.findings
+    ]
+    if conclusion.charts:
+        parts.append("## Charts")
+        parts += [f"![{chart.title}]({_name_chart(report, number)})" for number, chart in _number_charts(report)]
+    if conclusion.tables:
+        parts.append("## Figures")
+        parts += [format_table(table) for table in conclusion.tables]
+    if conclusion.remarks:
+        parts += ["## Remarks", *conclusion.remarks]
+    parts += ["## How it was measured", format_table(Table("", ["what", "which"], report.facts, num_texts=2))]
+    return "\n\n".join(parts) + "\n"
+
+
+def format_table(table: Table) -> str:
+    """A table as Markdown, with its caption above."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+    rule = "|---" * table.num_texts + "|---:" * (len(table.heads) - table.num_texts) + "|"
+    lines = "\n".join([line(table.heads), rule, *map(line, table.rows)])
+    return f"{table.caption}:\n\n{lines}" if table.caption else lines
+
+
+def compare_verdicts(reports: Sequence[Report]) -> Table:
+    """A table of all claims of the reports; of an experiment that was run more than once, its verdicts side by side."""
+    verdicts: dict[tuple[str, str, str], list[str]] = {}
+    for report in reports:
+        for finding in report.conclusion.findings:
+            key = (report.name, finding.claim.section, finding.claim.text)
+            verdicts.setdefault(key, []).append(finding.verdict)
+    rows = [[*key, "; ".join(found)] for key, found in verdicts.items()]
+    return Table("", ["experiment", "section", "claim", "verdict"], rows, num_texts=4)
+
+
+def _number_charts(report: Report) -> Sequence[tuple[int, Chart]]:
+    return list(enumerate(report.conclusion.charts, start=1))
+
+
+def _name_chart(report: Report, number: int) -> str:
+    return f"{report.name}-{number}.svg"

@@ -1,0 +1,117 @@
+"""The run of an experiment: every trial with every seed, measured once, also when the run was stopped in between."""
+
+import math
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transduce.bundle import check_writable, lock_folder, remove_folder
+from transduce.errors import OutputError, UserError
+from transduce.lab.experiment import Trial
+from transduce.lab.experiments import find_experiment
+from transduce.lab.laboratory import Laboratory
+from transduce.lab.measurements import Measurement, MeasurementLog
+from transduce.lab.report import MEASUREMENTS, Report, write_reports
+from transduce.training.reporting import describe_environment
+
+
+def run_experiment(name: str, laboratory: Laboratory, *, restart: bool = False) -> Report:
+    """Measure what is missing of an experiment, and write its reports into the folder of the laboratory.
+
+    After every measurement the reports are written again, so that they show the state of a run that goes on.
+
+    Args:
+        name: the experiment.
+        laboratory: folder, seeds, budget and text.
+        restart: delete what was measured in the folder before.
+
+    Raises:
+        UserError: there is no such experiment, or the folder is that of another one, of another text or budget.
+        OutputError: the folder holds something else, or cannot be written.
+        BusyError: another process is measuring in the folder.
+        CorpusError: the text cannot be read, or is too short.
+        MissingExtraError: a package that only experiments need is not installed.
+        TrainingInterruptedError: by Ctrl-C or SIGTERM; the same call goes on.
+    """
+    experiment = find_experiment(name)
+    folder = laboratory.folder
+    _check_folder(folder)
+    check_writable(folder / MEASUREMENTS)
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder, folder / ".lock"):
+        if restart:
+            for one in (folder / MEASUREMENTS, folder / "plan.json"):
+                one.unlink(missing_ok=True)
+            for part in ("runs", "data", "cache"):
+                if (folder / part).exists():
+                    remove_folder(folder / part)
+        log = MeasurementLog(folder / MEASUREMENTS)
+        _check_same(log, {"name": name, **_describe_task(laboratory)})
+        log.begin({"name": name, **_describe_task(laboratory), **_describe_machine()})
+        trials = experiment.plan(laboratory)
+        missing = [
+            (trial, seed)
+            for seed in laboratory.seeds
+            for trial in trials
+            if log.read().find(trial.settings, seed) is None
+        ]
+        _measure(missing, log, laboratory)
+        return write_reports(folder)
+
+
+def _measure(missing: Sequence[tuple[Trial, int]], log: MeasurementLog, laboratory: Laboratory) -> None:
+    """Measure the trials, and say before each how far the experiment is, and how long the rest will take."""
+    started, done = time.perf_counter(), 0.0
+    costs = [trial.cost for trial, _ in missing]
+    for number, (trial, seed) in enumerate(missing):
+        elapsed = time.perf_counter() - started
+        left = elapsed / done * math.fsum(costs[number:]) if done >= 1 else max(0.0, laboratory.budget - elapsed)
+        settings = ", ".join(f"{name} = {value}" for name, value in trial.settings.items()) or "the only trial"
+        laboratory.report(
+            f"{number + 1} of {len(missing)}: {settings}, seed {seed}; about {timedelta(seconds=round(left))} left"
+        )
+        begun = time.perf_counter()
+        torch.manual_seed(seed)
+        values = trial.measure(seed)
+        log.append(Measurement(trial.settings, seed, values, time.perf_counter() - begun))
+        done += trial.cost
+        write_reports(laboratory.folder)
+
+
+def _check_folder(folder: Path) -> None:
+    """Check that the folder is missing, empty, or that of an experiment."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MEASUREMENTS).exists():
+        raise OutputError(f"{folder}: holds something other than an experiment: choose another --output")
+
+
+def _check_same(log: MeasurementLog, task: dict[str, Any]) -> None:
+    header = log.header()
+    for key, value in task.items():
+        if header and header.get(key) != value:
+            raise UserError(
+                f"{log.path.parent}: was begun with {key} = {header.get(key)!r}, and this is {value!r}: give the same, "
+                "choose another --output, or delete the measurements with --restart"
+            )
+
+
+def _describe_task(laboratory: Laboratory) -> dict[str, str]:
+    files = laboratory.text_files
+    text = "generated" if files is None else f"{files.source} and {files.target}"
+    return {"budget": str(timedelta(seconds=round(laboratory.budget))), "text": text}
+
+
+def _describe_machine() -> dict[str, str]:
+    try:
+        scipy = {"scipy": version("scipy")}
+    except PackageNotFoundError:  # some experiments need none
+        scipy = {}
+    return {
+        "date": datetime.now().astimezone().date().isoformat(),
+        **describe_environment(torch.device("cpu"), "float32"),
+        **scipy,
+    }

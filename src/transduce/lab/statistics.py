@@ -1,0 +1,118 @@
+"""Confidence intervals over seeds, paired comparisons, and the verdicts that follow from them."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from transduce.errors import MissingExtraError
+from transduce.lab.conclusion import Claim, Finding, Verdict
+from transduce.lab.measurements import BySeed
+
+CONFIDENCE = 0.95
+
+
+class Interval(NamedTuple):
+    """A mean over seeds with its 95 % confidence interval (Student's t); infinite if there is only one seed."""
+
+    mean: float
+    low: float
+    high: float
+    num_seeds: int
+
+    def format(self, form: str = ".3g") -> str:
+        """The interval as text, as in "0.31 (0.27 to 0.35)"; the mean alone where there is only one seed."""
+        if not self.num_seeds:
+            return "not measured"
+        if self.num_seeds == 1:
+            return f"{self.mean:{form}} (one seed)"
+        return f"{self.mean:{form}} ({self.low:{form}} to {self.high:{form}})"
+
+
+def confidence_interval(values: Iterable[float] | BySeed) -> Interval:
+    """The interval of the mean of `values`, one for each seed.
+
+    Raises:
+        MissingExtraError: SciPy is not installed.
+    """
+    numbers = list(values.values() if isinstance(values, Mapping) else values)
+    count = len(numbers)
+    if not count:
+        return Interval(math.nan, -math.inf, math.inf, 0)
+    mean = math.fsum(numbers) / count
+    if count == 1:
+        return Interval(mean, -math.inf, math.inf, 1)
+    variance = math.fsum((number - mean) ** 2 for number in numbers) / (count - 1)
+    width = float(_import_stats().t.ppf((1 + CONFIDENCE) / 2, count - 1)) * math.sqrt(variance / count)
+    return Interval(mean, mean - width, mean + width, count)
+
+
+def compare(first: BySeed, second: BySeed) -> Interval:
+    """The mean difference `first` - `second` over the seeds that both have: a paired comparison (Student's t)."""
+    return confidence_interval([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])
+
+
+def compute_p_value(first: BySeed, second: BySeed) -> float:
+    """The two-sided p-value of the paired t-test; NaN with fewer than two seeds, or if all differences are equal."""
+    seeds = sorted(first.keys() & second.keys())
+    if len(seeds) < 2 or len({first[seed] - second[seed] for seed in seeds}) == 1:
+        return math.nan
+    return float(_import_stats().ttest_rel([first[seed] for seed in seeds], [second[seed] for seed in seeds]).pvalue)
+
+
+def judge_larger(
+    claim: Claim, larger: BySeed, smaller: BySeed, what: str, *, margin: float = 0.0, form: str = ".3g"
+) -> Finding:
+    """The finding about a claim that one quantity is larger than another, by more than `margin`.
+
+    Supported if the whole confidence interval of the paired difference lies above `margin`, not supported if all of it
+    lies below, and else not decided.
+
+    Args:
+        claim: what the paper says.
+        larger: the quantity that is larger if the claim holds.
+        smaller: the other.
+        what: names the difference, as in "BLEU with eight heads minus BLEU with one".
+        margin: the least difference that counts.
+        form: how numbers are printed.
+    """
+    difference = compare(larger, smaller)
+    p_value = compute_p_value(larger, smaller)
+    tested = "" if math.isnan(p_value) else f"; paired t-test p = {p_value:.2g}"
+    return Finding(claim, f"{what}: {difference.format(form)}{tested}", _place(difference, margin))
+
+
+def judge_equal(
+    claim: Claim, first: BySeed, second: BySeed, what: str, *, tolerance: float, form: str = ".3g"
+) -> Finding:
+    """The finding about a claim that two quantities are nearly the same: that they differ by less than `tolerance`.
+
+    Supported if the whole confidence interval of the paired difference lies within ± `tolerance`, not supported if all
+    of it lies outside on one side, and else not decided.
+    """
+    difference = compare(first, second)
+    verdict: Verdict = "not decided"
+    if -tolerance < difference.low and difference.high < tolerance:
+        verdict = "supported"
+    elif difference.low > tolerance or difference.high < -tolerance:
+        verdict = "not supported"
+    measured = f"{what}: {difference.format(form)}, where up to ±{tolerance:{form}} counts as the same"
+    return Finding(claim, measured, verdict)
+
+
+def judge_exactly(claim: Claim, measured: str, *, holds: bool) -> Finding:
+    """The finding about a claim that was checked without uncertainty: by counting, or against a formula."""
+    return Finding(claim, measured, "supported" if holds else "not supported")
+
+
+def _place(difference: Interval, margin: float) -> Verdict:
+    if difference.low > margin:
+        return "supported"
+    return "not supported" if difference.high < margin else "not decided"
+
+
+def _import_stats() -> Any:  # noqa: ANN401 - a module without types
+    try:
+        from scipy import stats  # noqa: PLC0415 - an optional package
+    except ImportError as error:
+        raise MissingExtraError("scipy", "lab", "confidence intervals and tests") from error
+    return stats

@@ -1,0 +1,53 @@
+"""Variants of the model that are trained with the same text and number of updates, and a table of what they reach."""
+
+from collections.abc import Mapping, Sequence
+
+from transduce.lab.conclusion import Table
+from transduce.lab.experiment import Trial
+from transduce.lab.laboratory import Laboratory
+from transduce.lab.measurements import Results, Value
+from transduce.lab.statistics import confidence_interval
+
+QUANTITIES = {
+    "loss": ("loss, nats per token", ".3f"),
+    "bleu": ("BLEU", ".1f"),
+    "chrf": ("chrF", ".1f"),
+    "exact": ("exact matches", ".1%"),
+    "parameters": ("parameters", ",.0f"),
+    "tokens_per_second": ("tokens a second", ",.0f"),
+}
+"""What `Laboratory.train` measures: name, heading in a table, and format."""
+
+
+def plan_training(
+    laboratory: Laboratory, variants: Mapping[str, Mapping[str, Value]], *, reserve: float = 0.0, beam: int = 1
+) -> list[Trial]:
+    """A trial for each variant, with the setting "variant"; all of them have as many updates as the budget allows.
+
+    Args:
+        laboratory: where they are trained.
+        variants: settings that differ from `laboratory.SETTINGS`, by the name of the variant.
+        reserve: seconds of the budget that other trials of the experiment need.
+        beam: hypotheses kept when the test pairs are translated.
+    """
+    updates = laboratory.plan_updates(list(variants.values()), reserve=reserve)
+
+    def make_trial(name: str, settings: Mapping[str, Value]) -> Trial:
+        return Trial({"variant": name}, lambda seed: laboratory.train(settings, updates, seed, beam=beam))
+
+    return [make_trial(name, settings) for name, settings in variants.items()]
+
+
+def tabulate_variants(
+    results: Results, quantities: Sequence[str] = ("loss", "bleu", "exact"), caption: str = ""
+) -> Table:
+    """A table with a row for each trained variant: means over the seeds with their 95 % confidence intervals."""
+    rows = []
+    for name in results.choices("variant"):
+        cells = [
+            confidence_interval(results.by_seed(one, variant=name)).format(QUANTITIES[one][1]) for one in quantities
+        ]
+        num_diverged = len(results.by_seed("diverged", variant=name))
+        rows.append([str(name), *cells, str(num_diverged)])
+    heads = ["variant", *(QUANTITIES[one][0] for one in quantities), "runs that diverged"]
+    return Table(caption or "Models after training: mean over the seeds (95 % confidence interval)", heads, rows)
