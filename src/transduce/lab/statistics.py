@@ -53,10 +53,13 @@ def compare(first: BySeed, second: BySeed) -> Interval:
 
 def compute_p_value(first: BySeed, second: BySeed) -> float:
     """The two-sided p-value of the paired t-test; NaN with fewer than two seeds, or if all differences are equal."""
-    seeds = sorted(first.keys() & second.keys())
-    if len(seeds) < 2 or len({first[seed] - second[seed] for seed in seeds}) == 1:
+    difference = compare(first, second)
+    if difference.num_seeds < 2 or difference.low == difference.high:
         return math.nan
-    return float(_import_stats().ttest_rel([first[seed] for seed in seeds], [second[seed] for seed in seeds]).pvalue)
+    # The interval is `quantile` standard errors wide on either side.
+    quantile = float(_import_stats().t.ppf((1 + CONFIDENCE) / 2, difference.num_seeds - 1))
+    t = quantile * difference.mean / (difference.high - difference.mean)
+    return float(2 * _import_stats().t.sf(abs(t), difference.num_seeds - 1))
 
 
 def judge_larger(

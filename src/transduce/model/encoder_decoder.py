@@ -2,7 +2,7 @@
 
 import sys
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +16,7 @@ from transduce.model.sublayers import Dropout
 class State(Protocol):
     """What a decoder keeps between steps. Immutable: a step returns a new one."""
 
-    def reorder(self, index: Int[Tensor, " chosen"]) -> Self:
+    def reorder(self, index: Int[Tensor, " chosen"]) -> "State":
         """The state whose row i is row `index[i]` of this one: rows may be dropped, repeated and exchanged."""
         ...
 

@@ -1,0 +1,102 @@
+"""Text, plans and training of a laboratory."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from transduce.bundle import Bundle
+from transduce.errors import CorpusError, RunError
+from transduce.lab import Laboratory, TextFiles
+from transduce.lab.laboratory import NUM_TEST_PAIRS
+from transduce.lab.measurements import Measurement, Results
+from transduce.lab.variants import plan_training, tabulate_variants
+
+TINY = {
+    "model.num_encoder_layers": 1,
+    "model.num_decoder_layers": 1,
+    "model.d_model": 16,
+    "model.d_ff": 16,
+    "model.num_heads": 2,
+    "search.max_extra_length": 2,
+}
+
+
+def test_text_of_a_user_is_divided_without_overlap(text_files: TextFiles, tmp_path: Path) -> None:
+    laboratory = Laboratory(tmp_path / "lab", text_files=text_files)
+    lines = laboratory.training_file.read_text(encoding="utf-8").splitlines()
+    training = {tuple(line.split("\t")) for line in lines}
+    assert len(laboratory.test_pairs) == NUM_TEST_PAIRS
+    assert len(lines) == len(training) == 4400 - NUM_TEST_PAIRS
+    assert not training & set(laboratory.test_pairs)
+    assert ("number 8", "zahl 8") in training | set(laboratory.test_pairs)
+
+
+def test_generated_text_has_no_test_pair(tmp_path: Path) -> None:
+    laboratory = Laboratory(tmp_path)
+    training = {tuple(line.split("\t")) for line in laboratory.training_file.read_text(encoding="utf-8").splitlines()}
+    assert len(laboratory.test_pairs) == NUM_TEST_PAIRS
+    assert not training & set(laboratory.test_pairs)
+
+
+def test_too_little_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\ntwo\n", encoding="utf-8")
+    (tmp_path / "b").write_text("eins\nzwei\n", encoding="utf-8")
+    laboratory = Laboratory(tmp_path / "lab", text_files=TextFiles(tmp_path / "a", tmp_path / "b"))
+    with pytest.raises(CorpusError, match=r"2 different pairs that are not blank: an experiment needs at least 4,000"):
+        _ = laboratory.test_pairs
+
+
+def test_a_decision_is_taken_once(tmp_path: Path) -> None:
+    assert Laboratory(tmp_path).remember("updates", lambda: 300) == 300
+    assert Laboratory(tmp_path).remember("updates", lambda: 400) == 300
+    assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8")) == {"updates": 300}
+
+
+def test_updates_fit_the_budget_and_are_the_same_for_all(text_files: TextFiles, tmp_path: Path) -> None:
+    short = Laboratory(tmp_path / "short", budget=1.0, text_files=text_files)
+    long = Laboratory(tmp_path / "long", budget=100_000.0, text_files=text_files)
+    assert short.plan_updates([TINY]) == 60
+    updates = long.plan_updates([TINY, {**TINY, "model.d_model": 32}])
+    assert updates > 600
+    assert updates % 10 ** (int(math.log10(updates)) - 1) == 0
+    assert Laboratory(tmp_path / "long", budget=1.0).plan_updates([TINY]) == updates
+
+
+def test_variants_are_trained_translated_and_resumed(text_files: TextFiles, tmp_path: Path) -> None:
+    laboratory = Laboratory(tmp_path / "lab", (1,), text_files=text_files)
+    found = laboratory.train(TINY, 60, 1)
+    assert set(found) == {"loss", "parameters", "tokens_per_second", "seconds", "bleu", "chrf", "exact"}
+    run = laboratory.find_run(TINY, 60, 1)
+    assert Bundle.open(run / "best").load_model().num_parameters == found["parameters"]
+    again = laboratory.train(TINY, 60, 1)  # finished: nothing is trained
+    assert {name: again[name] for name in ("loss", "bleu", "chrf", "exact", "seconds")} == {
+        name: found[name] for name in ("loss", "bleu", "chrf", "exact", "seconds")
+    }
+    with pytest.raises(RunError, match="is not there or not finished"):
+        laboratory.find_run(TINY, 60, 2)
+
+
+def test_divergence_is_a_measurement(text_files: TextFiles, tmp_path: Path) -> None:
+    laboratory = Laboratory(tmp_path / "lab", (1,), text_files=text_files)
+    assert laboratory.train({**TINY, "training.learning_rate": 1e30}, 60, 1) == {"diverged": 1.0}
+
+
+def test_trials_are_named_by_their_variants(tmp_path: Path, text_files: TextFiles) -> None:
+    laboratory = Laboratory(tmp_path, budget=1.0, text_files=text_files)
+    trials = plan_training(laboratory, {"narrow": TINY, "wide": {**TINY, "model.d_ff": 32}})
+    assert [trial.settings for trial in trials] == [{"variant": "narrow"}, {"variant": "wide"}]
+
+
+def test_table_of_variants_counts_what_diverged() -> None:
+    results = Results(
+        [
+            Measurement({"variant": "a"}, 1, {"loss": 1.0, "bleu": 20.0, "exact": 0.5}, 1.0),
+            Measurement({"variant": "b"}, 1, {"diverged": 1.0}, 1.0),
+        ]
+    )
+    assert tabulate_variants(results).rows == [
+        ["a", "1.000 (one seed)", "20.0 (one seed)", "50.0% (one seed)", "0"],
+        ["b", "not measured", "not measured", "not measured", "1"],
+    ]

@@ -1,0 +1,58 @@
+"""Measurements on disk, and what is selected from them."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from transduce.errors import UserError
+from transduce.lab import Measurement, MeasurementLog, Results
+
+RESULTS = Results(
+    Measurement({"width": width, "kind": kind}, seed, {"loss": width + seed / 10}, 1.0)
+    for width in (16, 4)
+    for kind in ("a", "b")
+    for seed in (1, 2)
+)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    log = MeasurementLog(tmp_path / "measurements.jsonl")
+    log.begin({"name": "scaling", "budget": "0:10:00"})
+    log.begin({"name": "another"})  # only the first counts
+    log.append(Measurement({"d_k": 4, "kind": "dot"}, 1, {"loss": 0.5, "norm": math.nan}, 1.23456))
+    assert log.header() == {"name": "scaling", "budget": "0:10:00"}
+    assert log.read().measurements == [Measurement({"d_k": 4, "kind": "dot"}, 1, {"loss": 0.5}, 1.235)]
+
+
+def test_an_unfinished_line_is_dropped_and_overwritten(tmp_path: Path) -> None:
+    log = MeasurementLog(tmp_path / "measurements.jsonl")
+    log.begin({"name": "scaling"})
+    log.append(Measurement({"d_k": 4}, 1, {"loss": 0.5}, 1.0))
+    with log.path.open("ab") as file:
+        file.write(b'{"settings": {"d_k": 8}, "se')
+    assert len(log.read().measurements) == 1
+    log.append(Measurement({"d_k": 8}, 1, {"loss": 0.25}, 1.0))
+    assert [one.settings["d_k"] for one in log.read().measurements] == [4, 8]
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "measurements.jsonl"
+    path.write_text("no json\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"measurements\.jsonl: is not a file of measurements"):
+        MeasurementLog(path).read()
+
+
+def test_results_are_selected_by_settings() -> None:
+    assert RESULTS.choices("width") == [16, 4]
+    assert RESULTS.by_seed("loss", width=4, kind="b") == {1: 4.1, 2: 4.2}
+    assert RESULTS.mean("loss", width=4) == pytest.approx(4.15)
+    assert math.isnan(RESULTS.mean("loss", width=5))
+    assert RESULTS.curve("width", "loss", kind="a") == [(4.0, pytest.approx(4.15)), (16.0, pytest.approx(16.15))]
+    assert RESULTS.seeds() == [1, 2]
+
+
+def test_a_trial_is_found_by_all_of_its_settings() -> None:
+    assert RESULTS.find({"kind": "a", "width": 16}, 2) is not None
+    assert RESULTS.find({"width": 16}, 2) is None
+    assert RESULTS.find({"kind": "a", "width": 16}, 3) is None

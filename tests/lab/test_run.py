@@ -1,0 +1,88 @@
+"""An experiment is measured once, whatever happens in between."""
+
+from pathlib import Path
+
+import pytest
+
+from transduce.bundle import lock_folder
+from transduce.errors import BusyError, OutputError, UserError
+from transduce.lab import Laboratory, MeasurementLog, run_experiment
+from transduce.lab import experiments as package
+
+
+def read_measured(folder: Path) -> list[tuple[object, int]]:
+    found = MeasurementLog(folder / "measurements.jsonl").read().measurements
+    return [(one.settings["width"], one.seed) for one in found]
+
+
+def test_every_trial_is_measured_with_every_seed(experiment: str, tmp_path: Path) -> None:
+    messages: list[str] = []
+    report = run_experiment(experiment, Laboratory(tmp_path / "new", (1, 2), report=messages.append))
+    assert read_measured(tmp_path / "new") == [(1, 1), (2, 1), (1, 2), (2, 2)]
+    assert [finding.verdict for finding in report.conclusion.findings] == ["supported"]
+    assert messages[0].startswith("1 of 4: width = 1, seed 1; about 0:10:00 left")
+    assert {path.name for path in (tmp_path / "new").iterdir()} >= {"report.html", "report.md", "measurements.jsonl"}
+
+
+def test_a_stopped_experiment_goes_on(experiment: str, tmp_path: Path) -> None:
+    run_experiment(experiment, Laboratory(tmp_path, (1,)))
+    path = tmp_path / "measurements.jsonl"
+    before = path.read_bytes()
+    path.write_bytes(before[:-10])  # killed while the last line was written
+    messages: list[str] = []
+    run_experiment(experiment, Laboratory(tmp_path, (1, 2), report=messages.append))
+    assert read_measured(tmp_path) == [(1, 1), (2, 1), (1, 2), (2, 2)]
+    assert messages[0].startswith("1 of 3: width = 2, seed 1")
+
+
+def test_a_finished_experiment_measures_nothing(experiment: str, tmp_path: Path) -> None:
+    first = run_experiment(experiment, Laboratory(tmp_path, (1, 2)))
+    messages: list[str] = []
+    again = run_experiment(experiment, Laboratory(tmp_path, (1, 2), report=messages.append))
+    assert messages == []
+    assert again.conclusion == first.conclusion
+
+
+def test_restart_begins_anew(experiment: str, tmp_path: Path) -> None:
+    run_experiment(experiment, Laboratory(tmp_path, (1, 2)))
+    (tmp_path / "runs").mkdir()
+    run_experiment(experiment, Laboratory(tmp_path, (3,)), restart=True)
+    assert read_measured(tmp_path) == [(1, 3), (2, 3)]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_another_budget_is_refused(experiment: str, tmp_path: Path) -> None:
+    run_experiment(experiment, Laboratory(tmp_path, (1,), budget=600))
+    before = (tmp_path / "measurements.jsonl").read_bytes()
+    with pytest.raises(UserError, match="was begun with budget = '0:10:00', and this is '0:05:00'"):
+        run_experiment(experiment, Laboratory(tmp_path, (1,), budget=300))
+    assert (tmp_path / "measurements.jsonl").read_bytes() == before
+
+
+def test_another_experiment_in_the_folder_is_refused(
+    experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_experiment(experiment, Laboratory(tmp_path, (1,)))
+    monkeypatch.setitem(package.EXPERIMENTS, "others", "others")
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="was begun with name = 'widths'"):
+        run_experiment("scaling", Laboratory(tmp_path, (1,)))
+
+
+def test_foreign_files_are_left_alone(experiment: str, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(OutputError, match="holds something other than an experiment"):
+        run_experiment(experiment, Laboratory(tmp_path, (1,)))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_two_processes_do_not_share_a_folder(experiment: str, tmp_path: Path) -> None:
+    run_experiment(experiment, Laboratory(tmp_path, (1,)))
+    with lock_folder(tmp_path, tmp_path / ".lock"), pytest.raises(BusyError):
+        run_experiment(experiment, Laboratory(tmp_path, (1, 2)))
+
+
+def test_an_unknown_experiment_is_named_with_all_that_exist(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'scalling' is not an experiment; these exist: scaling"):
+        run_experiment("scalling", Laboratory(tmp_path / "new", (1,)))
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,84 @@
+"""Intervals against SciPy and by their definition; each verdict where it is due."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from transduce.lab import Claim
+from transduce.lab.statistics import (
+    compare,
+    compute_p_value,
+    confidence_interval,
+    judge_equal,
+    judge_exactly,
+    judge_larger,
+)
+
+CLAIM = Claim("1", "One is larger.")
+VALUES = [0.31, 0.27, 0.4, 0.22]
+
+
+def test_interval_is_that_of_scipy() -> None:
+    found = confidence_interval(VALUES)
+    expected = stats.t.interval(0.95, len(VALUES) - 1, loc=np.mean(VALUES), scale=stats.sem(VALUES))
+    assert (found.low, found.high) == pytest.approx(expected)
+    assert found.mean == pytest.approx(np.mean(VALUES))
+
+
+def test_interval_holds_the_mean_as_often_as_it_says() -> None:
+    random = np.random.default_rng(1)
+    found = [confidence_interval(random.normal(5.0, 2.0, size=3).tolist()) for _ in range(2000)]
+    share = np.mean([one.low <= 5.0 <= one.high for one in found])
+    assert 0.935 < share < 0.965
+
+
+def test_one_seed_says_nothing_of_uncertainty() -> None:
+    found = confidence_interval({1: 0.5})
+    assert (found.low, found.high) == (-math.inf, math.inf)
+    assert found.format(".2f") == "0.50 (one seed)"
+    assert confidence_interval([]).format() == "not measured"
+
+
+def test_comparison_is_paired_by_seed() -> None:
+    first, second = {1: 10.1, 2: 20.2, 3: 30.0, 4: 5.0}, {3: 29.0, 1: 9.0, 2: 19.0}
+    assert compare(first, second).mean == pytest.approx((1.1 + 1.2 + 1.0) / 3)
+    assert compare(first, second).low > 0.7  # though the seeds differ by 10
+    expected = stats.ttest_rel([10.1, 20.2, 30.0], [9.0, 19.0, 29.0]).pvalue
+    assert compute_p_value(first, second) == pytest.approx(expected)
+    assert math.isnan(compute_p_value({1: 1.0}, {1: 2.0}))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        ([3.0, 3.1, 3.2], [1.0, 1.2, 1.1], "supported"),
+        ([1.0, 1.2, 1.1], [3.0, 3.1, 3.2], "not supported"),
+        ([1.0, 3.2, 1.1], [3.0, 1.1, 1.3], "not decided"),
+        ([3.0], [1.0], "not decided"),
+        ([], [], "not decided"),
+    ],
+)
+def test_larger(first: list[float], second: list[float], verdict: str) -> None:
+    assert judge_larger(CLAIM, dict(enumerate(first)), dict(enumerate(second)), "difference").verdict == verdict
+
+
+def test_larger_by_less_than_the_margin_is_not_supported() -> None:
+    first, second = {1: 1.1, 2: 1.1001, 3: 1.1}, {1: 1.0, 2: 1.0, 3: 1.0001}
+    assert judge_larger(CLAIM, first, second, "difference").verdict == "supported"
+    assert judge_larger(CLAIM, first, second, "difference", margin=0.5).verdict == "not supported"
+
+
+@pytest.mark.parametrize(
+    ("first", "verdict"),
+    [([1.001, 0.999, 1.0], "supported"), ([1.5, 1.51, 1.49], "not supported"), ([1.5, 0.6, 1.0], "not decided")],
+)
+def test_equal(first: list[float], verdict: str) -> None:
+    second = {0: 1.0, 1: 1.0, 2: 1.0}
+    assert judge_equal(CLAIM, dict(enumerate(first)), second, "difference", tolerance=0.1).verdict == verdict
+
+
+def test_exactly() -> None:
+    assert judge_exactly(CLAIM, "counted", holds=True).verdict == "supported"
+    assert judge_exactly(CLAIM, "counted", holds=False).verdict == "not supported"
