@@ -29,6 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "dot": {"attention_score": "dot"},
     "additive": {"attention_score": "additive"},
     "batch": {"normalization": "batch"},
+    "rms": {"normalization": "rms", "norm_order": "pre"},
     "widths": {"d_k": 5, "d_v": 3, "num_encoder_layers": 1},
 }
 

@@ -25,6 +25,8 @@ VARIANTS: list[dict[str, Any]] = [
     {"norm_order": "pre"},
     {"normalization": "batch"},
     {"normalization": "batch", "norm_order": "pre"},
+    {"normalization": "rms"},
+    {"normalization": "rms", "norm_order": "pre"},
     {"positions": "learned"},
     {"positions": "none"},
     {"tied_embeddings": "two_way"},

@@ -13,7 +13,7 @@ from transduce.model import DecoderState, Transformer
 CHOICES: dict[str, Sequence[str]] = {
     "attention_score": ("scaled_dot", "dot", "additive"),
     "norm_order": ("post", "pre"),
-    "normalization": ("layer", "batch"),
+    "normalization": ("layer", "batch", "rms"),
     "positions": ("sinusoidal", "learned", "none"),
     "tied_embeddings": ("three_way", "two_way", "none"),
 }

@@ -57,7 +57,7 @@ def test_padding_changes_nothing(variant: dict[str, Any], make_model: Models, ma
 
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-@pytest.mark.parametrize("normalization", ["layer", "batch"])
+@pytest.mark.parametrize("normalization", ["layer", "batch", "rms"])
 def test_padding_changes_nothing_in_training(
     normalization: str, norm_order: str, make_model: Models, make_example: Examples
 ) -> None:

@@ -45,8 +45,9 @@ class TransformerConfig(Section):
     activation: Literal["relu", "gelu", "swish"] = "relu"
     """The non-linearity of the feed-forward networks (paper eq. 2: relu)."""
 
-    normalization: Literal["layer", "batch"] = "layer"
-    """Normalisation of each sub-layer (paper 3.1: layer); statistics of `batch` exclude padding."""
+    normalization: Literal["layer", "batch", "rms"] = "layer"
+    """Normalisation of each sub-layer (paper 3.1: layer); statistics of `batch` exclude padding; `rms` divides by the
+    root mean square and has no bias (Zhang & Sennrich 2019)."""
 
     norm_order: Literal["post", "pre"] = "post"
     """Normalise after the residual sum (paper 3.1), or before the sub-layer with a final norm on each stack."""
@@ -95,7 +96,7 @@ class TransformerConfig(Section):
         if self.attention_score == "additive":
             attention += 2 * self.d_k**2 + self.d_k
         feed_forward = (d_model + 1) * self.d_ff + (self.d_ff + 1) * d_model
-        normalization = 2 * d_model
+        normalization = d_model if self.normalization == "rms" else 2 * d_model
         encoder_layer = attention + feed_forward + 2 * normalization
         decoder_layer = 2 * attention + feed_forward + 3 * normalization
         num_matrices = {"three_way": 1, "two_way": 2, "none": 3}[self.tied_embeddings]

@@ -21,7 +21,14 @@ from transduce.model.embeddings import (
 )
 from transduce.model.encoder_decoder import EncoderDecoder
 from transduce.model.stacks import Decoder, DecoderLayer, DecoderState, Encoder, EncoderLayer
-from transduce.model.sublayers import BatchNormalization, Dropout, FeedForward, LayerNormalization, ResidualConnection
+from transduce.model.sublayers import (
+    BatchNormalization,
+    Dropout,
+    FeedForward,
+    LayerNormalization,
+    ResidualConnection,
+    RMSNormalization,
+)
 from transduce.model.transformer import Transformer, cross_attention_weights
 
 __all__ = [
@@ -44,6 +51,7 @@ __all__ = [
     "MultiHeadAttention",
     "NoPositions",
     "OutputProjection",
+    "RMSNormalization",
     "ResidualConnection",
     "SinusoidalPositions",
     "TokenEmbedding",

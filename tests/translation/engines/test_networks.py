@@ -25,6 +25,7 @@ VARIANTS = [
     {"output_bias": True, "tied_embeddings": "none"},
     {"attention_score": "additive"},
     {"normalization": "batch"},
+    {"normalization": "rms", "norm_order": "pre"},
 ]
 
 
@@ -73,7 +74,7 @@ def test_equals_the_model_whatever_goes_on_and_leaves(
     make_model: Callable[..., Transformer], settings: dict[str, object]
 ) -> None:
     model = make_model(seed=3, **settings)
-    assert has_inference_model(model.config) == (not {"additive", "batch"} & set(settings.values()))
+    assert has_inference_model(model.config) == (not {"additive", "batch", "rms"} & set(settings.values()))
     if has_inference_model(model.config):
         walk(model, InferenceModel(model, ComputePrecision(torch.float32)), 24, tolerance=1e-5)
     walk(model, ModelNetwork(model), 8 if has_inference_model(model.config) else 24, tolerance=1e-5)

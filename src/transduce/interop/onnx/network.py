@@ -31,6 +31,7 @@ from transduce.model import (
     MultiHeadAttention,
     NoPositions,
     ResidualConnection,
+    RMSNormalization,
     TokenEmbedding,
     Transformer,
 )
@@ -260,9 +261,14 @@ class Layers:
         return graph.cast(self.reshape(graph.operation("Concat", *pairs, axis=-1), -1, d_model), np.float32)
 
     def normalize(self, normalization: Normalization, x: str) -> str:
-        """Layer normalisation, or batch normalisation by the running statistics, as in evaluation."""
+        """Layer or RMS normalisation, or batch normalisation by the running statistics, as in evaluation."""
         graph = self.graph
-        gain, bias = graph.weight(normalization.gain), graph.weight(normalization.bias)
+        gain = graph.weight(normalization.gain)
+        if isinstance(normalization, RMSNormalization):
+            mean_square = graph.operation("ReduceMean", graph.operation("Mul", x, x), axes=[-1])
+            root = graph.operation("Sqrt", graph.operation("Add", mean_square, graph.constant(EPSILON, np.float32)))
+            return graph.operation("Mul", graph.operation("Div", x, root), gain)
+        bias = graph.weight(normalization.bias)
         if isinstance(normalization, LayerNormalization):
             return graph.operation("LayerNormalization", x, gain, bias, epsilon=EPSILON)
         epsilon = graph.constant(EPSILON, np.float32)

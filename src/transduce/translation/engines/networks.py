@@ -61,7 +61,7 @@ def make_network(model: Transformer, precision: ComputePrecision) -> Network[Any
     """The network of `model` with its weights as they are now, computed in this precision.
 
     In float32 and int8 on a processor it is `CompiledNetwork`, where the library of compiled kernels is there; else
-    `InferenceModel`. Additive attention and batch normalisation, which are rare, are computed by the model in float32.
+    `InferenceModel`. What these do not support (see `has_inference_model`) is computed by the model itself in float32.
 
     Raises:
         ConfigError: `TRANSDUCE_KERNELS` names no level of instruction sets, or one that is not there.
