@@ -42,7 +42,9 @@ def test_they_are_those_of_the_network(
 
 
 @pytest.mark.parametrize(
-    "settings", [{"attention_score": "additive"}, {"normalization": "batch"}, {"normalization": "rms"}], ids=str
+    "settings",
+    [{"attention_score": "additive"}, {"normalization": "batch"}, {"normalization": "rms"}, {"feed_forward": "gated"}],
+    ids=str,
 )
 def test_other_networks_have_others(
     make_model: Callable[..., Transformer], tmp_path: Path, settings: dict[str, Any]

@@ -31,6 +31,7 @@ VARIANTS = [
     {"tied_embeddings": "none"},
     {"normalization": "batch"},
     {"normalization": "rms"},
+    {"feed_forward": "gated"},
     {"norm_order": "pre", "positions": "learned", "max_positions": 16},
     {"attention_score": "additive", "positions": "none", "d_k": 3, "d_v": 5},
 ]

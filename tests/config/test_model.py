@@ -81,6 +81,7 @@ SMALL = {"vocabulary": 11, "num_encoder_layers": 2, "num_decoder_layers": 3, "d_
         {**SMALL, "d_k": 3, "d_v": 5, "attention_score": "additive"},
         {**SMALL, "normalization": "batch", "norm_order": "pre"},
         {**SMALL, "normalization": "rms", "norm_order": "pre"},
+        {**SMALL, "feed_forward": "gated"},
         {**SMALL, "tied_embeddings": "two_way", "output_bias": True},
         {**SMALL, "tied_embeddings": "none", "positions": "learned", "max_positions": 7},
     ],

@@ -30,6 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "additive": {"attention_score": "additive"},
     "batch": {"normalization": "batch"},
     "rms": {"normalization": "rms", "norm_order": "pre"},
+    "gated": {"feed_forward": "gated", "activation": "swish"},
     "widths": {"d_k": 5, "d_v": 3, "num_encoder_layers": 1},
 }
 

@@ -35,6 +35,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"output_bias": True, "tied_embeddings": "none"},
     {"activation": "gelu"},
     {"activation": "swish"},
+    {"feed_forward": "gated"},
     {"d_k": 3, "d_v": 5},
     {"num_encoder_layers": 1, "num_decoder_layers": 3},
 ]

@@ -11,6 +11,7 @@ from transduce.model import (
     BatchNormalization,
     Dropout,
     FeedForward,
+    GatedFeedForward,
     LayerNormalization,
     ResidualConnection,
     RMSNormalization,
@@ -207,7 +208,41 @@ def test_two_linear_maps_with_the_activation_between(
     torch.testing.assert_close(network(x), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_it_is_the_same_at_every_position(small_config: Callable[..., TransformerConfig]) -> None:
-    network = FeedForward(small_config())
+@pytest.mark.parametrize("activation", FORMULAS)
+def test_the_second_linear_map_multiplies_the_activation(
+    small_config: Callable[..., TransformerConfig], activation: str
+) -> None:
+    network = GatedFeedForward(small_config(activation=activation, feed_forward="gated"))
+    w_1, v, w_2 = (part.weight.tolist() for part in (network.inner, network.gate, network.outer))
+    b_1, c, b_2 = (part.bias.tolist() for part in (network.inner, network.gate, network.outer))
+    x = torch.randn(2, 3, 16)
+
+    def dot(left: list[float], right: list[float]) -> float:
+        return sum(a * b for a, b in zip(left, right, strict=True))
+
+    def transform(position: list[float]) -> list[float]:
+        f, units = FORMULAS[activation], range(24)
+        hidden = [f(dot(w_1[unit], position) + b_1[unit]) * (dot(v[unit], position) + c[unit]) for unit in units]
+        return [dot(row, hidden) + bias for row, bias in zip(w_2, b_2, strict=True)]
+
+    expected = torch.tensor([[transform(position) for position in sentence] for sentence in x.tolist()])
+    torch.testing.assert_close(network(x), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_two_thirds_of_the_width_have_as_many_numbers_in_matrices(
+    small_config: Callable[..., TransformerConfig],
+) -> None:
+    def count(network: nn.Module) -> int:
+        return sum(parameter.numel() for parameter in network.parameters() if parameter.dim() == 2)
+
+    gated = GatedFeedForward(small_config(feed_forward="gated", d_ff=16))
+    assert count(gated) == count(FeedForward(small_config(d_ff=24)))
+
+
+@pytest.mark.parametrize("kind", [FeedForward, GatedFeedForward])
+def test_it_is_the_same_at_every_position(
+    small_config: Callable[..., TransformerConfig], kind: type[FeedForward | GatedFeedForward]
+) -> None:
+    network = kind(small_config())
     x = torch.randn(1, 5, 16)
     torch.testing.assert_close(network(x.flip(1)), network(x).flip(1))

@@ -9,7 +9,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.config import PRESETS, TransformerConfig
-from transduce.model import AdditiveScore, LearnedPositions, MultiHeadAttention, Transformer, cross_attention_weights
+from transduce.model import (
+    AdditiveScore,
+    GatedFeedForward,
+    LearnedPositions,
+    MultiHeadAttention,
+    Transformer,
+    cross_attention_weights,
+)
 
 Examples = Callable[..., Any]
 Models = Callable[..., Transformer]
@@ -260,6 +267,16 @@ def test_matrices_of_the_feed_forward_networks_and_of_additive_scores(model: Tra
             assert_glorot(part.query_weight)
             assert_glorot(part.key_weight)
             assert part.hidden_weight.abs().max() <= math.sqrt(6 / (1 + 8))
+
+
+def test_gated_networks_draw_three_matrices(small_config: Callable[..., TransformerConfig]) -> None:
+    torch.manual_seed(0)
+    gated = Transformer(small_config(feed_forward="gated", d_model=64, d_ff=128)).encoder.layers[0].feed_forward
+    assert isinstance(gated, GatedFeedForward)
+    for part in (gated.inner, gated.gate, gated.outer):
+        assert_glorot(part.weight)
+        assert part.bias.count_nonzero() == 0
+    assert not torch.equal(gated.inner.weight, gated.gate.weight)
 
 
 def test_embeddings_have_variance_one_at_the_input(model: Transformer) -> None:

@@ -30,6 +30,10 @@ class TransformerConfig(Section):
     d_ff: int = Field(default=2048, ge=1)
     """Inner width of the position-wise feed-forward networks (paper 3.3)."""
 
+    feed_forward: Literal["plain", "gated"] = "plain"
+    """Kind of the feed-forward networks (paper eq. 2: plain); in `gated` ones a second linear map multiplies the
+    activation (Shazeer 2020). They have three matrices: two thirds of d_ff give as many parameters."""
+
     num_heads: int = Field(default=8, ge=1)
     """h, parallel attention heads (paper 3.2.2)."""
 
@@ -95,7 +99,8 @@ class TransformerConfig(Section):
         attention = (d_model + 1) * projected + (heads * self.d_v + 1) * d_model
         if self.attention_score == "additive":
             attention += 2 * self.d_k**2 + self.d_k
-        feed_forward = (d_model + 1) * self.d_ff + (self.d_ff + 1) * d_model
+        num_inner_matrices = 2 if self.feed_forward == "gated" else 1
+        feed_forward = num_inner_matrices * (d_model + 1) * self.d_ff + (self.d_ff + 1) * d_model
         normalization = d_model if self.normalization == "rms" else 2 * d_model
         encoder_layer = attention + feed_forward + 2 * normalization
         decoder_layer = 2 * attention + feed_forward + 3 * normalization

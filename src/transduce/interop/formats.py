@@ -286,6 +286,8 @@ def network_obstacles(config: TransformerConfig, program: str, *, has_head_width
         yield f'attention_score = "{config.attention_score}": {program} supports dot-product scores only'
     if config.normalization != "layer":
         yield f'normalization = "{config.normalization}": {program} supports layer normalisation only'
+    if config.feed_forward == "gated":
+        yield f'feed_forward = "gated": {program} supports feed-forward networks of two matrices only'
     widths = f"d_k = {config.d_k}, d_v = {config.d_v}"
     if has_head_width and config.d_k != config.d_v:
         yield f"{widths}: {program} requires keys as wide as values"

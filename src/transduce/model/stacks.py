@@ -17,7 +17,7 @@ from transduce.model.attention import (
     causal_attention_mask,
     source_attention_mask,
 )
-from transduce.model.sublayers import FeedForward, ResidualConnection, make_normalization
+from transduce.model.sublayers import ResidualConnection, make_feed_forward, make_normalization
 
 
 class EncoderLayer(nn.Module):
@@ -27,7 +27,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.self_attention = MultiHeadAttention(config)
         self.self_attention_residual = ResidualConnection(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = make_feed_forward(config)
         self.feed_forward_residual = ResidualConnection(config)
 
     def forward(
@@ -112,7 +112,7 @@ class DecoderLayer(nn.Module):
         self.self_attention_residual = ResidualConnection(config)
         self.cross_attention = MultiHeadAttention(config)
         self.cross_attention_residual = ResidualConnection(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = make_feed_forward(config)
         self.feed_forward_residual = ResidualConnection(config)
 
     def forward(

@@ -172,3 +172,28 @@ class FeedForward(nn.Module):
             hidden = self.activation(self.inner(inputs))
         outputs: Tensor = self.outer(hidden)
         return outputs
+
+
+class GatedFeedForward(nn.Module):
+    """FFN(x) = (f(x W_1 + b_1) * (x V + c)) W_2 + b_2, the same at every position (Shazeer 2020, there without biases).
+
+    The activation f makes it the paper's ReGLU (relu), GEGLU (gelu) or SwiGLU (swish). It has three matrices where
+    `FeedForward` has two: with two thirds of the d_ff it has as many parameters.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.inner = Linear(config.d_model, config.d_ff)
+        self.gate = Linear(config.d_model, config.d_ff)
+        self.activation = ACTIVATIONS[config.activation]
+        self.outer = Linear(config.d_ff, config.d_model)
+
+    def forward(self, inputs: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
+        """Transform each position: from width d_model to d_ff, twice, and back."""
+        outputs: Tensor = self.outer(self.activation(self.inner(inputs)) * self.gate(inputs))
+        return outputs
+
+
+def make_feed_forward(config: TransformerConfig) -> FeedForward | GatedFeedForward:
+    """Make the feed-forward network that the configuration names."""
+    return GatedFeedForward(config) if config.feed_forward == "gated" else FeedForward(config)

@@ -35,6 +35,8 @@ STRUCTURES: list[dict[str, Any]] = [
     {"attention_score": "dot", "normalization": "batch", "positions": "none"},
     {"normalization": "batch", "norm_order": "pre", "activation": "gelu", "num_heads": 1},
     {"normalization": "rms", "norm_order": "pre"},
+    {"feed_forward": "gated"},
+    {"feed_forward": "gated", "activation": "swish"},
     {"attention_score": "additive", "d_k": 5, "d_v": 3, "num_heads": 3, "output_bias": True},
 ]
 # Of sentences in a batch.

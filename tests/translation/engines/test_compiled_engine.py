@@ -143,7 +143,9 @@ def test_every_kind_of_network_that_the_kernels_compute(
 
 
 @pytest.mark.parametrize(
-    "settings", [{"attention_score": "additive"}, {"normalization": "batch"}, {"normalization": "rms"}], ids=str
+    "settings",
+    [{"attention_score": "additive"}, {"normalization": "batch"}, {"normalization": "rms"}, {"feed_forward": "gated"}],
+    ids=str,
 )
 def test_other_networks_are_computed_by_pytorch(
     make_model: Callable[..., Transformer],

@@ -68,7 +68,9 @@ def test_a_batch_is_each_alone_whatever_computes_it(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "settings", [{"attention_score": "additive"}, {"normalization": "batch"}, {"normalization": "rms"}], ids=str
+    "settings",
+    [{"attention_score": "additive"}, {"normalization": "batch"}, {"normalization": "rms"}, {"feed_forward": "gated"}],
+    ids=str,
 )
 def test_a_batch_is_each_alone_up_to_rounding_where_the_model_itself_computes(
     make_model: Callable[..., Transformer], sources: list[list[int]], settings: dict[str, object]

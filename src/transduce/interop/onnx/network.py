@@ -26,6 +26,7 @@ from transduce.model import (
     DotScore,
     EncoderLayer,
     FeedForward,
+    GatedFeedForward,
     LayerNormalization,
     LearnedPositions,
     MultiHeadAttention,
@@ -282,10 +283,13 @@ class Layers:
             return self.normalize(connection.normalization, self.graph.operation("Add", x, sublayer(x)))
         return self.graph.operation("Add", x, sublayer(self.normalize(connection.normalization, x)))
 
-    def feed_forward(self, network: FeedForward, x: str) -> str:
-        return self.linear(network.outer, self._activate(network, self.linear(network.inner, x)))
+    def feed_forward(self, network: FeedForward | GatedFeedForward, x: str) -> str:
+        hidden = self._activate(network, self.linear(network.inner, x))
+        if isinstance(network, GatedFeedForward):
+            hidden = self.graph.operation("Mul", hidden, self.linear(network.gate, x))
+        return self.linear(network.outer, hidden)
 
-    def _activate(self, network: FeedForward, x: str) -> str:
+    def _activate(self, network: FeedForward | GatedFeedForward, x: str) -> str:
         graph = self.graph
         if network.activation is ACTIVATIONS["relu"]:
             return graph.operation("Relu", x)

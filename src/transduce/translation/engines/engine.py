@@ -229,8 +229,11 @@ def make_logits_processor(config: SearchConfig) -> LogitsProcessor | None:
 
 
 def has_inference_model(config: TransformerConfig) -> bool:
-    """Whether `CompiledModel` and `InferenceModel` can compute such a network: dot products, layer normalisation."""
-    return config.has_dot_product_attention and config.normalization == "layer"
+    """Whether `CompiledModel` and `InferenceModel` can compute such a network.
+
+    It has dot products as attention scores, layer normalisation, and plain feed-forward networks.
+    """
+    return config.has_dot_product_attention and config.normalization == "layer" and config.feed_forward == "plain"
 
 
 def count_token_bytes(config: TransformerConfig, width: int) -> int:

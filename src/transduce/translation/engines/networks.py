@@ -272,7 +272,7 @@ class _Attention:
 class _EncoderLayer:
     def __init__(self, layer: EncoderLayer, precision: ComputePrecision) -> None:
         self.attention = _Attention(layer.self_attention, precision, is_cross_attention=False)
-        self.feed_forward = _FeedForward(layer.feed_forward, precision)
+        self.feed_forward = _FeedForward(cast("FeedForward", layer.feed_forward), precision)
         self.residuals = [
             _Residual(layer.self_attention_residual, precision.compute_dtype),
             _Residual(layer.feed_forward_residual, precision.compute_dtype),
@@ -293,7 +293,7 @@ class _DecoderLayer:
     def __init__(self, layer: DecoderLayer, precision: ComputePrecision) -> None:
         self.self_attention = _Attention(layer.self_attention, precision, is_cross_attention=False)
         self.cross_attention = _Attention(layer.cross_attention, precision, is_cross_attention=True)
-        self.feed_forward = _FeedForward(layer.feed_forward, precision)
+        self.feed_forward = _FeedForward(cast("FeedForward", layer.feed_forward), precision)
         self.residuals = [
             _Residual(layer.self_attention_residual, precision.compute_dtype),
             _Residual(layer.cross_attention_residual, precision.compute_dtype),
@@ -328,7 +328,7 @@ class _DecoderLayer:
 
 
 class InferenceModel:
-    """A Transformer for inference, see `Network`: with dot products as attention scores, and layer normalisation.
+    """A Transformer for inference, see `Network`: one of which `has_inference_model` is true.
 
     In float32 the weights are the model's own, in bfloat16 they are copies.
     """
