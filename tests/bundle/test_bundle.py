@@ -32,6 +32,7 @@ VARIANTS = [
     {"normalization": "batch"},
     {"normalization": "rms"},
     {"feed_forward": "gated"},
+    {"positions": "rotary"},
     {"norm_order": "pre", "positions": "learned", "max_positions": 16},
     {"attention_score": "additive", "positions": "none", "d_k": 3, "d_v": 5},
 ]

@@ -38,6 +38,19 @@ def test_sinusoids_come_in_pairs() -> None:
     assert TransformerConfig(d_model=9, num_heads=3, positions="learned").d_model == 9
 
 
+def test_rotary_positions_turn_pairs() -> None:
+    with pytest.raises(ValidationError, match="d_k = 3 must be even: rotary positions turn pairs"):
+        TransformerConfig(d_model=9, num_heads=3, positions="rotary")
+    assert TransformerConfig(d_model=9, num_heads=3, d_k=4, positions="rotary").d_k == 4
+
+
+def test_rotary_positions_need_dot_products() -> None:
+    message = 'positions = "rotary" needs dot products .*: set attention_score to "scaled_dot" or "dot", not "additive"'
+    with pytest.raises(ValidationError, match=message):
+        TransformerConfig(positions="rotary", attention_score="additive")
+    assert TransformerConfig(positions="rotary", attention_score="dot").positions == "rotary"
+
+
 @pytest.mark.parametrize(
     "setting",
     [
@@ -55,7 +68,7 @@ def test_sinusoids_come_in_pairs() -> None:
         {"dropout": float("nan")},
         {"d_model": "512"},
         {"d_model": 512.0},
-        {"positions": "rotary"},
+        {"positions": "circular"},
         {"heads": 8},
     ],
     ids=str,
@@ -82,6 +95,7 @@ SMALL = {"vocabulary": 11, "num_encoder_layers": 2, "num_decoder_layers": 3, "d_
         {**SMALL, "normalization": "batch", "norm_order": "pre"},
         {**SMALL, "normalization": "rms", "norm_order": "pre"},
         {**SMALL, "feed_forward": "gated"},
+        {**SMALL, "positions": "rotary"},
         {**SMALL, "tied_embeddings": "two_way", "output_bias": True},
         {**SMALL, "tied_embeddings": "none", "positions": "learned", "max_positions": 7},
     ],

@@ -31,6 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "batch": {"normalization": "batch"},
     "rms": {"normalization": "rms", "norm_order": "pre"},
     "gated": {"feed_forward": "gated", "activation": "swish"},
+    "rotary": {"positions": "rotary"},
     "widths": {"d_k": 5, "d_v": 3, "num_encoder_layers": 1},
 }
 

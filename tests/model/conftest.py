@@ -28,6 +28,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"normalization": "rms"},
     {"normalization": "rms", "norm_order": "pre"},
     {"positions": "learned"},
+    {"positions": "rotary"},
     {"positions": "none"},
     {"tied_embeddings": "two_way"},
     {"tied_embeddings": "none"},
@@ -38,6 +39,13 @@ VARIANTS: list[dict[str, Any]] = [
     {"feed_forward": "gated"},
     {"d_k": 3, "d_v": 5},
     {"num_encoder_layers": 1, "num_decoder_layers": 3},
+    {
+        "normalization": "rms",
+        "norm_order": "pre",
+        "feed_forward": "gated",
+        "activation": "swish",
+        "positions": "rotary",
+    },
 ]
 
 

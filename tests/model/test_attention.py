@@ -127,6 +127,23 @@ def test_parts_of_the_projection_are_the_whole(small_config: Callable[..., Trans
     torch.testing.assert_close(attention.project_memory(x), KeysAndValues(keys, values))
 
 
+def test_rotary_positions_turn_queries_and_keys_of_self_attention_alone(
+    small_config: Callable[..., TransformerConfig],
+) -> None:
+    torch.manual_seed(0)
+    config, x = small_config(positions="rotary"), torch.randn(2, 6, 16)
+    turning, plain = MultiHeadAttention(config, is_self_attention=True), MultiHeadAttention(config)
+    plain.load_state_dict(turning.state_dict())
+    queries, (keys, values) = plain.project(x)
+    turned = turning.project(x)
+    assert turning.rotary_positions is not None
+    torch.testing.assert_close(turned[0], turning.rotary_positions(queries))
+    torch.testing.assert_close(turned[1], KeysAndValues(turning.rotary_positions(keys), values))
+    assert not torch.allclose(turned[0], queries)
+    torch.testing.assert_close(plain.project_queries(x), queries)
+    torch.testing.assert_close(plain.project_memory(x), KeysAndValues(keys, values))
+
+
 def test_every_query_sees_all_real_tokens_of_the_source() -> None:
     real = torch.tensor([[True, True, False], [True, False, False]])
     assert source_attention_mask(real).tolist() == [[[[True, True, False]]], [[[True, False, False]]]]

@@ -62,8 +62,9 @@ class TransformerConfig(Section):
     output_bias: bool = False
     """A learned bias on the logit of each token; the paper has none (3.4), some imported models do."""
 
-    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    """Positional encoding, added to the embeddings (paper 3.5; `learned` is Table 3, row E)."""
+    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
+    """Positional encoding, added to the embeddings (paper 3.5; `learned` is Table 3, row E); `rotary` adds nothing, but
+    turns the queries and keys of self-attention (Su et al. 2021)."""
 
     max_positions: int = Field(default=1024, ge=1)
     """Number of `learned` positions, the maximum length of a sentence; sinusoids have no limit."""
@@ -82,6 +83,13 @@ class TransformerConfig(Section):
             )
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"d_model = {self.d_model} must be even: sinusoidal positions come in pairs")
+        if self.positions == "rotary" and self.d_k % 2:
+            raise ValueError(f"d_k = {self.d_k} must be even: rotary positions turn pairs of its components")
+        if self.positions == "rotary" and not self.has_dot_product_attention:
+            raise ValueError(
+                f'positions = "{self.positions}" needs dot products of queries and keys: set attention_score to '
+                f'"scaled_dot" or "dot", not "{self.attention_score}"'
+            )
         return self
 
     @property

@@ -86,11 +86,11 @@ class AllMaps(Settings):
 
 
 class PositionTable(Settings):
-    """The positions that are added to the embeddings (paper 3.5)."""
+    """The positions that are added to the embeddings (paper 3.5); rotary ones are not, but turn queries and keys."""
 
-    kind: Literal["sinusoidal", "learned", "none"]
+    kind: Literal["sinusoidal", "learned", "rotary", "none"]
     table: PackedArray | None
-    """[length, d_model], as long as the longer side; null if there are none."""
+    """[length, d_model], as long as the longer side; null if nothing is added."""
 
 
 class Prediction(Settings):

@@ -53,6 +53,7 @@ from transduce.model import (
     NoPositions,
     OutputProjection,
     ResidualConnection,
+    RotaryPositions,
     TokenEmbedding,
     Transformer,
     attention_weights,
@@ -230,6 +231,7 @@ def locate_code(config: TransformerConfig) -> dict[str, CodePlace]:
     positions: dict[str, Callable[..., Any]] = {
         "sinusoidal": sinusoids,
         "learned": LearnedPositions.forward,
+        "rotary": RotaryPositions.forward,
         "none": NoPositions.forward,
     }
     places: dict[str, Callable[..., Any]] = {

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from transduce.config import TransformerConfig
 from transduce.kernels.layers import MAX_KEYS_OF_PLAIN_ATTENTION, pad_keys, plain_attention
 from transduce.kernels.linear import Linear, linear
+from transduce.model.embeddings import RotaryPositions
 
 Mask = Bool[Tensor, "#batch #heads #query key"]
 Queries = Float[Tensor, "batch heads query d_k"]
@@ -119,21 +120,32 @@ class MultiHeadAttention(nn.Module):
     W^Q, W^K and W^V of all heads are stacked in one matrix, so that self-attention projects all of them by one product.
     The three uses (paper 3.2.3) are `project` and then `attend` in the encoder and, with a causal mask, in the decoder,
     and `project_queries`, `project_memory` and then `attend` for the encoder-decoder attention.
+
+    Args:
+        config: the settings of the network.
+        is_self_attention: whether it has the positions of self-attention, where the configuration names such.
     """
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, *, is_self_attention: bool = False) -> None:
         super().__init__()
         self.num_heads, self.d_k, self.d_v = config.num_heads, config.d_k, config.d_v
         self.query_width = config.num_heads * config.d_k
         self.projection = Linear(config.d_model, 2 * self.query_width + config.num_heads * config.d_v)
         self.score = ATTENTION_SCORES[config.attention_score](config.d_k)
         self.output = Linear(config.num_heads * config.d_v, config.d_model)
+        is_rotary = is_self_attention and config.positions == "rotary"
+        self.rotary_positions = RotaryPositions(config.d_k) if is_rotary else None
 
-    def project(self, inputs: Float[Tensor, "batch query d_model"]) -> tuple[Queries, KeysAndValues]:
-        """Queries, keys and values of every head, from the same positions."""
+    def project(
+        self, inputs: Float[Tensor, "batch query d_model"], position: int | None = None
+    ) -> tuple[Queries, KeysAndValues]:
+        """Queries, keys and values of every head, from the same positions: 0, 1, 2..., or all from `position`."""
         width = self.query_width
-        queries, keys, values = torch.split(self.projection(inputs), [width, width, self.num_heads * self.d_v], dim=-1)
-        return self._heads(queries), KeysAndValues(self._heads(keys), self._heads(values))
+        parts = torch.split(self.projection(inputs), [width, width, self.num_heads * self.d_v], dim=-1)
+        queries, keys, values = map(self._heads, parts)
+        if self.rotary_positions is not None:
+            queries, keys = (self.rotary_positions(part, position) for part in (queries, keys))
+        return queries, KeysAndValues(keys, values)
 
     def project_queries(self, inputs: Float[Tensor, "batch query d_model"]) -> Queries:
         """Queries alone, for the decoder's side of the encoder-decoder attention."""

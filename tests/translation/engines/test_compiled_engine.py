@@ -144,7 +144,13 @@ def test_every_kind_of_network_that_the_kernels_compute(
 
 @pytest.mark.parametrize(
     "settings",
-    [{"attention_score": "additive"}, {"normalization": "batch"}, {"normalization": "rms"}, {"feed_forward": "gated"}],
+    [
+        {"attention_score": "additive"},
+        {"normalization": "batch"},
+        {"normalization": "rms"},
+        {"feed_forward": "gated"},
+        {"positions": "rotary"},
+    ],
     ids=str,
 )
 def test_other_networks_are_computed_by_pytorch(

@@ -69,7 +69,13 @@ def test_a_batch_is_each_alone_whatever_computes_it(
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "settings",
-    [{"attention_score": "additive"}, {"normalization": "batch"}, {"normalization": "rms"}, {"feed_forward": "gated"}],
+    [
+        {"attention_score": "additive"},
+        {"normalization": "batch"},
+        {"normalization": "rms"},
+        {"feed_forward": "gated"},
+        {"positions": "rotary"},
+    ],
     ids=str,
 )
 def test_a_batch_is_each_alone_up_to_rounding_where_the_model_itself_computes(

@@ -231,9 +231,15 @@ def make_logits_processor(config: SearchConfig) -> LogitsProcessor | None:
 def has_inference_model(config: TransformerConfig) -> bool:
     """Whether `CompiledModel` and `InferenceModel` can compute such a network.
 
-    It has dot products as attention scores, layer normalisation, and plain feed-forward networks.
+    It has dot products as attention scores, layer normalisation, plain feed-forward networks, and positions, if any,
+    that are added to embeddings.
     """
-    return config.has_dot_product_attention and config.normalization == "layer" and config.feed_forward == "plain"
+    return (
+        config.has_dot_product_attention
+        and config.normalization == "layer"
+        and config.feed_forward == "plain"
+        and config.positions != "rotary"
+    )
 
 
 def count_token_bytes(config: TransformerConfig, width: int) -> int:
