@@ -43,7 +43,13 @@ def test_they_are_those_of_the_network(
 
 @pytest.mark.parametrize(
     "settings",
-    [{"attention_score": "additive"}, {"normalization": "batch"}, {"normalization": "rms"}, {"feed_forward": "gated"}],
+    [
+        {"attention_score": "additive"},
+        {"normalization": "batch"},
+        {"normalization": "rms"},
+        {"feed_forward": "gated"},
+        {"positions": "relative"},
+    ],
     ids=str,
 )
 def test_other_networks_have_others(

@@ -33,6 +33,7 @@ VARIANTS = [
     {"normalization": "rms"},
     {"feed_forward": "gated"},
     {"positions": "rotary"},
+    {"positions": "relative", "max_relative_distance": 3},
     {"norm_order": "pre", "positions": "learned", "max_positions": 16},
     {"attention_score": "additive", "positions": "none", "d_k": 3, "d_v": 5},
 ]

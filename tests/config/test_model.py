@@ -44,11 +44,12 @@ def test_rotary_positions_turn_pairs() -> None:
     assert TransformerConfig(d_model=9, num_heads=3, d_k=4, positions="rotary").d_k == 4
 
 
-def test_rotary_positions_need_dot_products() -> None:
-    message = 'positions = "rotary" needs dot products .*: set attention_score to "scaled_dot" or "dot", not "additive"'
+@pytest.mark.parametrize("positions", ["relative", "rotary"])
+def test_positions_of_attention_need_dot_products(positions: str) -> None:
+    message = f'positions = "{positions}" needs dot products .*: set attention_score to "scaled_dot" or "dot"'
     with pytest.raises(ValidationError, match=message):
-        TransformerConfig(positions="rotary", attention_score="additive")
-    assert TransformerConfig(positions="rotary", attention_score="dot").positions == "rotary"
+        TransformerConfig.model_validate({"positions": positions, "attention_score": "additive"})
+    assert TransformerConfig.model_validate({"positions": positions, "attention_score": "dot"}).positions == positions
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,7 @@ def test_rotary_positions_need_dot_products() -> None:
         {"d_k": 0},
         {"d_v": 0},
         {"max_positions": 0},
+        {"max_relative_distance": 0},
         {"dropout": 1.0},
         {"dropout": -0.1},
         {"dropout": float("nan")},
@@ -96,6 +98,7 @@ SMALL = {"vocabulary": 11, "num_encoder_layers": 2, "num_decoder_layers": 3, "d_
         {**SMALL, "normalization": "rms", "norm_order": "pre"},
         {**SMALL, "feed_forward": "gated"},
         {**SMALL, "positions": "rotary"},
+        {**SMALL, "positions": "relative", "max_relative_distance": 3, "d_k": 3},
         {**SMALL, "tied_embeddings": "two_way", "output_bias": True},
         {**SMALL, "tied_embeddings": "none", "positions": "learned", "max_positions": 7},
     ],

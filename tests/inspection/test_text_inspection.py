@@ -120,6 +120,12 @@ MakeTranslator = Callable[..., Translator]
 
 
 @pytest.mark.exhaustive
+def test_relative_positions_are_refused_by_name(make_model: MakeModel, make_translator: MakeTranslator) -> None:
+    translator = make_translator(make_model("none", positions="relative"))
+    with pytest.raises(ConfigError, match=r'^model\.positions = "relative": .* inspect a model with other positions$'):
+        inspect_text(translator, InspectionRequest(text=SENTENCE))
+
+
 def test_all_kinds_of_models_are_looked_into(
     model: Transformer, make_translator: MakeTranslator, unpacked: Callable[..., np.ndarray]
 ) -> None:

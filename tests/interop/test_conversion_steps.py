@@ -29,6 +29,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"norm_order": "pre", "normalization": "batch", "tied_embeddings": "none"},
     {"norm_order": "pre", "normalization": "rms", "feed_forward": "gated"},
     {"positions": "rotary"},
+    {"positions": "relative"},
     {"attention_score": "additive", "d_k": 3, "d_v": 5},
 ]
 

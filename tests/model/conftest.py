@@ -29,6 +29,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"normalization": "rms", "norm_order": "pre"},
     {"positions": "learned"},
     {"positions": "rotary"},
+    {"positions": "relative", "max_relative_distance": 2},
     {"positions": "none"},
     {"tied_embeddings": "two_way"},
     {"tied_embeddings": "none"},

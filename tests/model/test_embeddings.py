@@ -175,7 +175,7 @@ def test_none_is_zero(small_config: Callable[..., TransformerConfig]) -> None:
     assert torch.equal(NoPositions(small_config())(5, start=3), torch.zeros(5, 16))
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative", "rotary", "none"])
 def test_the_encoder_knows_the_order_by_positions_alone(
     make_model: Callable[..., Transformer], make_example: Callable[..., tuple[Tensor, ...]], positions: str
 ) -> None:
@@ -187,7 +187,7 @@ def test_the_encoder_knows_the_order_by_positions_alone(
 
 
 def test_tables_that_follow_from_the_configuration_are_not_saved(make_model: Callable[..., Transformer]) -> None:
-    for positions in ("sinusoidal", "rotary"):
+    for positions in ("sinusoidal", "relative", "rotary"):
         assert not [name for name in make_model(positions=positions).state_dict() if "positions" in name]
     assert "positions.table" in make_model(positions="learned").state_dict()
 

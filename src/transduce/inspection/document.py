@@ -86,9 +86,9 @@ class AllMaps(Settings):
 
 
 class PositionTable(Settings):
-    """The positions that are added to the embeddings (paper 3.5); rotary ones are not, but turn queries and keys."""
+    """The positions that are added to the embeddings (paper 3.5); rotary ones turn queries and keys instead."""
 
-    kind: Literal["sinusoidal", "learned", "rotary", "none"]
+    kind: Literal["sinusoidal", "learned", "relative", "rotary", "none"]
     table: PackedArray | None
     """[length, d_model], as long as the longer side; null if nothing is added."""
 

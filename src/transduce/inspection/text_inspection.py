@@ -52,6 +52,7 @@ from transduce.model import (
     MultiHeadAttention,
     NoPositions,
     OutputProjection,
+    RelativeScore,
     ResidualConnection,
     RotaryPositions,
     TokenEmbedding,
@@ -231,6 +232,7 @@ def locate_code(config: TransformerConfig) -> dict[str, CodePlace]:
     positions: dict[str, Callable[..., Any]] = {
         "sinusoidal": sinusoids,
         "learned": LearnedPositions.forward,
+        "relative": RelativeScore.forward,
         "rotary": RotaryPositions.forward,
         "none": NoPositions.forward,
     }
@@ -290,7 +292,7 @@ def inspect_text(
         check_cancelled: is called before every step that takes a while; an exception from it ends the inspection.
 
     Raises:
-        ConfigError: the engine is not the native one, or has several models.
+        ConfigError: the engine is not the native one, or has several models, or its model has relative positions.
         UserError: the text is blank, a side has more than 128 tokens, or a token or head does not exist.
     """
     engine = find_pytorch_engine(translator.engine)
@@ -299,6 +301,11 @@ def inspect_text(
     if len(engine.models) > 1:
         raise ConfigError(f"an ensemble of {len(engine.models)} models: inspect one model at a time")
     model, config = engine.model, engine.model.config
+    if config.positions == "relative":
+        raise ConfigError(
+            'model.positions = "relative": inspection shows attention as products of queries, keys and values, without '
+            "the vectors that relative positions add for each distance; inspect a model with other positions"
+        )
     known = set(list_heads(config))
     for head in (*request.arithmetic, *request.heads_off, *request.without_each):
         if head not in known:

@@ -33,7 +33,10 @@ _ROWS = (
     *("output.weight", "output.bias", "outer.weight", "outer.bias"),
     *("gain", "normalization.bias", "final.bias", "running_mean", "running_variance"),
 )
-_NEITHER = ("projection.bias", "inner.bias", "gate.bias", "query_weight", "key_weight", "hidden_weight")
+_NEITHER = (
+    *("projection.bias", "inner.bias", "gate.bias", "query_weight", "key_weight", "hidden_weight"),
+    *("relative_keys", "relative_values"),
+)
 
 
 def split_channels(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

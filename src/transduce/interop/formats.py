@@ -288,7 +288,7 @@ def network_obstacles(config: TransformerConfig, program: str, *, has_head_width
         yield f'normalization = "{config.normalization}": {program} supports layer normalisation only'
     if config.feed_forward == "gated":
         yield f'feed_forward = "gated": {program} supports feed-forward networks of two matrices only'
-    if config.positions == "rotary":
+    if config.has_positions_in_attention:
         yield f'positions = "{config.positions}": {program} supports only positions that are added to embeddings'
     widths = f"d_k = {config.d_k}, d_v = {config.d_v}"
     if has_head_width and config.d_k != config.d_v:

@@ -135,7 +135,7 @@ Positions = SinusoidalPositions | LearnedPositions | NoPositions
 
 
 def make_positions(config: TransformerConfig) -> Positions:
-    """Make what the configuration adds to embeddings; rotary positions add nothing."""
+    """Make what the configuration adds to embeddings; relative and rotary positions add nothing."""
     if config.positions == "sinusoidal":
         return SinusoidalPositions(config.d_model)
     return LearnedPositions(config) if config.positions == "learned" else NoPositions(config)

@@ -124,6 +124,7 @@ def test_ctranslate2_computes_the_same(
         ({"normalization": "rms"}, 'normalization = "rms"'),
         ({"feed_forward": "gated"}, 'feed_forward = "gated"'),
         ({"positions": "rotary"}, 'positions = "rotary"'),
+        ({"positions": "relative"}, 'positions = "relative"'),
         ({"d_k": 4, "d_v": 8}, "d_k = 4, d_v = 8"),
     ],
 )

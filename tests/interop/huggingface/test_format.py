@@ -174,6 +174,7 @@ def test_pad_is_never_generated(export: Callable[..., tuple[Bundle, Path]], sett
         ({"normalization": "rms"}, 'normalization = "rms": '),
         ({"feed_forward": "gated"}, 'feed_forward = "gated": '),
         ({"positions": "rotary"}, 'positions = "rotary": '),
+        ({"positions": "relative"}, 'positions = "relative": '),
         ({"norm_order": "pre", "tied_embeddings": "two_way"}, 'tied_embeddings = "two_way" and norm_order = "pre": '),
         ({"norm_order": "pre", "tied_embeddings": "none"}, 'tied_embeddings = "none" and norm_order = "pre": '),
         ({"positions": "learned"}, 'positions = "learned" and norm_order = "post": '),

@@ -175,6 +175,7 @@ def test_a_piece_that_a_side_never_has_is_unknown_to_it(separate: Bundle, tmp_pa
         ({"normalization": "rms"}, 'normalization = "rms"'),
         ({"feed_forward": "gated"}, 'feed_forward = "gated"'),
         ({"positions": "rotary"}, 'positions = "rotary"'),
+        ({"positions": "relative"}, 'positions = "relative"'),
         ({"d_k": 4, "d_v": 8}, "d_k = 4, d_v = 8"),
         ({"d_k": 5, "d_v": 5}, "d_k = 5, d_v = 5"),
         ({"activation": "gelu"}, "activation"),

@@ -149,6 +149,7 @@ def test_every_kind_of_network_that_the_kernels_compute(
         {"normalization": "batch"},
         {"normalization": "rms"},
         {"feed_forward": "gated"},
+        {"positions": "relative"},
         {"positions": "rotary"},
     ],
     ids=str,

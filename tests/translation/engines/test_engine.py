@@ -74,6 +74,7 @@ def test_a_batch_is_each_alone_whatever_computes_it(
         {"normalization": "batch"},
         {"normalization": "rms"},
         {"feed_forward": "gated"},
+        {"positions": "relative"},
         {"positions": "rotary"},
     ],
     ids=str,

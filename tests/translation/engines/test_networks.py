@@ -28,11 +28,12 @@ VARIANTS = [
     {"normalization": "rms", "norm_order": "pre"},
     {"feed_forward": "gated", "activation": "swish"},
     {"positions": "rotary"},
+    {"positions": "relative", "max_relative_distance": 3},
     {"normalization": "rms", "norm_order": "pre", "feed_forward": "gated", "positions": "rotary"},
 ]
 
 
-UNSUPPORTED = {"additive", "batch", "rms", "gated", "rotary"}
+UNSUPPORTED = {"additive", "batch", "rms", "gated", "relative", "rotary"}
 """What only the model itself computes."""
 
 

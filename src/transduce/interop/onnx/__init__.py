@@ -275,9 +275,11 @@ class OnnxFormat:
     packages = ("onnx", "onnxruntime")
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        """Every network of a known attention score can be expressed, up to some size."""
+        """Every network of a known attention score can be expressed, unless positions are relative, up to some size."""
         found, size = source_obstacles(bundle.load_tokenizer(), "translate.py"), bundle.description.files[WEIGHTS].bytes
         score = bundle.description.model.attention_score
+        if bundle.description.model.positions == "relative":
+            found = [*found, 'positions = "relative": the graphs have no vectors for the distances of positions']
         if score not in ATTENTION_SCORES_OF_GRAPHS:
             found = [
                 *found,

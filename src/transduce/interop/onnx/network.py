@@ -9,7 +9,7 @@ Every function of `Layers` adds operations to a graph and returns the name of th
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from transduce.config import TransformerConfig
 from transduce.interop.formats import import_optional
 from transduce.kernels.linear import Linear
 from transduce.model import (
+    AdditiveScore,
     DecoderLayer,
     DotScore,
     EncoderLayer,
@@ -374,13 +375,15 @@ class Layers:
             products = graph.operation("MatMul", queries, graph.operation("Transpose", keys, perm=[0, 1, 3, 2]))
             return graph.operation("Mul", products, graph.constant(score.scale, np.float32))
 
+        additive = cast("AdditiveScore", score)  # the only other: relative positions are an obstacle to an export
+
         def multiplied(value: str, weight: Tensor) -> str:
             return graph.operation("MatMul", value, graph.operation("Transpose", graph.weight(weight), perm=[1, 0]))
 
-        for_queries = self.unsqueeze(multiplied(queries, score.query_weight), -2)
-        for_keys = self.unsqueeze(multiplied(keys, score.key_weight), -3)
+        for_queries = self.unsqueeze(multiplied(queries, additive.query_weight), -2)
+        for_keys = self.unsqueeze(multiplied(keys, additive.key_weight), -3)
         hidden = graph.operation("Tanh", graph.operation("Add", for_queries, for_keys))
-        scores = multiplied(hidden, score.hidden_weight)
+        scores = multiplied(hidden, additive.hidden_weight)
         return graph.operation("Squeeze", scores, graph.constant([-1], np.int64))
 
 

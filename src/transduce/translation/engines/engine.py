@@ -238,7 +238,7 @@ def has_inference_model(config: TransformerConfig) -> bool:
         config.has_dot_product_attention
         and config.normalization == "layer"
         and config.feed_forward == "plain"
-        and config.positions != "rotary"
+        and not config.has_positions_in_attention
     )
 
 
