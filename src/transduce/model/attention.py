@@ -157,7 +157,8 @@ ATTENTION_SCORES: dict[str, Callable[[int], AttentionScore]] = {
 def attention_weights(score: AttentionScore, queries: Queries, keys: Keys, mask: Mask) -> Scores:
     """softmax(score(Q, K)), the weights by which attention sums the values (paper 3.2.1, eq. 1).
 
-    A score's `attend` returns these weights times the values, if possible without materialising the weights.
+    A score's `attend` returns these weights times the values, if possible without materialising the weights; with
+    relative positions, times the sums of the values and the vectors of their distances.
     """
     scores: Tensor = score(queries, keys)
     return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)

@@ -221,7 +221,8 @@ class Decoder(nn.Module):
         """The output at the new position, and the state that includes it.
 
         `visible_mask` covers all cached positions, the new ones last. It lets several hypotheses share one cache: each
-        of them has the new position once. Without it there is one hypothesis, which attends to all positions.
+        of them has the new position once. Without it there is one hypothesis, which attends to all positions. Relative
+        positions need that: they are counted along the cache.
         """
         if visible_mask is None:
             visible_mask = state.source_mask.new_ones(1, 1, 1, state.length + 1)
