@@ -41,7 +41,17 @@ def test_they_are_those_of_the_network(
     assert all(torch.equal(tensor, tensors[name]) for name, tensor in model_tensors(made).items())
 
 
-@pytest.mark.parametrize("settings", [{"attention_score": "additive"}, {"normalization": "batch"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"attention_score": "additive"},
+        {"normalization": "batch"},
+        {"normalization": "rms"},
+        {"feed_forward": "gated"},
+        {"positions": "relative"},
+    ],
+    ids=str,
+)
 def test_other_networks_have_others(
     make_model: Callable[..., Transformer], tmp_path: Path, settings: dict[str, Any]
 ) -> None:

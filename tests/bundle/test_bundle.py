@@ -30,6 +30,10 @@ VARIANTS = [
     {"tied_embeddings": "two_way"},
     {"tied_embeddings": "none"},
     {"normalization": "batch"},
+    {"normalization": "rms"},
+    {"feed_forward": "gated"},
+    {"positions": "rotary"},
+    {"positions": "relative", "max_relative_distance": 3},
     {"norm_order": "pre", "positions": "learned", "max_positions": 16},
     {"attention_score": "additive", "positions": "none", "d_k": 3, "d_v": 5},
 ]

@@ -38,6 +38,20 @@ def test_sinusoids_come_in_pairs() -> None:
     assert TransformerConfig(d_model=9, num_heads=3, positions="learned").d_model == 9
 
 
+def test_rotary_positions_turn_pairs() -> None:
+    with pytest.raises(ValidationError, match="d_k = 3 must be even: rotary positions turn pairs"):
+        TransformerConfig(d_model=9, num_heads=3, positions="rotary")
+    assert TransformerConfig(d_model=9, num_heads=3, d_k=4, positions="rotary").d_k == 4
+
+
+@pytest.mark.parametrize("positions", ["relative", "rotary"])
+def test_positions_of_attention_need_dot_products(positions: str) -> None:
+    message = f'positions = "{positions}" needs dot products .*: set attention_score to "scaled_dot" or "dot"'
+    with pytest.raises(ValidationError, match=message):
+        TransformerConfig.model_validate({"positions": positions, "attention_score": "additive"})
+    assert TransformerConfig.model_validate({"positions": positions, "attention_score": "dot"}).positions == positions
+
+
 @pytest.mark.parametrize(
     "setting",
     [
@@ -50,12 +64,13 @@ def test_sinusoids_come_in_pairs() -> None:
         {"d_k": 0},
         {"d_v": 0},
         {"max_positions": 0},
+        {"max_relative_distance": 0},
         {"dropout": 1.0},
         {"dropout": -0.1},
         {"dropout": float("nan")},
         {"d_model": "512"},
         {"d_model": 512.0},
-        {"positions": "rotary"},
+        {"positions": "circular"},
         {"heads": 8},
     ],
     ids=str,
@@ -80,6 +95,10 @@ SMALL = {"vocabulary": 11, "num_encoder_layers": 2, "num_decoder_layers": 3, "d_
         SMALL,
         {**SMALL, "d_k": 3, "d_v": 5, "attention_score": "additive"},
         {**SMALL, "normalization": "batch", "norm_order": "pre"},
+        {**SMALL, "normalization": "rms", "norm_order": "pre"},
+        {**SMALL, "feed_forward": "gated"},
+        {**SMALL, "positions": "rotary"},
+        {**SMALL, "positions": "relative", "max_relative_distance": 3, "d_k": 3},
         {**SMALL, "tied_embeddings": "two_way", "output_bias": True},
         {**SMALL, "tied_embeddings": "none", "positions": "learned", "max_positions": 7},
     ],

@@ -29,6 +29,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "dot": {"attention_score": "dot"},
     "additive": {"attention_score": "additive"},
     "batch": {"normalization": "batch"},
+    "rms": {"normalization": "rms", "norm_order": "pre"},
+    "gated": {"feed_forward": "gated", "activation": "swish"},
+    "rotary": {"positions": "rotary"},
     "widths": {"d_k": 5, "d_v": 3, "num_encoder_layers": 1},
 }
 

@@ -176,9 +176,12 @@ def test_queries_keys_and_values_are_the_models(model: Transformer, watch: Calla
         else:
             (whole,) = projected
             queries, keys, values = whole.split([heads * d_k, heads * d_k, heads * d_v], dim=-1)
-        given = record.queries, *record.keys_and_values
-        for own, found in zip((queries, keys, values), given, strict=True):
-            assert torch.equal(own, found.transpose(1, 2).flatten(2))
+        parts = (torch.unflatten(part, 2, (heads, -1)).transpose(1, 2) for part in (queries, keys, values))
+        queries, keys, values = parts
+        if (rotary := record.attention.rotary_positions) is not None:
+            queries, keys = rotary(queries), rotary(keys)
+        for own, found in zip((queries, keys, values), (record.queries, *record.keys_and_values), strict=True):
+            assert torch.equal(own, found)
 
 
 def test_weights_are_shares_of_what_may_be_seen(model: Transformer) -> None:

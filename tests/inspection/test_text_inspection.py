@@ -100,6 +100,7 @@ def test_every_place_is_there(model: Transformer) -> None:
     [
         ("paper", "positions", "def sinusoids("),
         ("learned", "positions", "max_positions"),
+        ("rotary", "positions", "odd * sines"),
         ("none", "positions", "self.zero"),
         ("paper", "scaled_dot_product", "self.scale"),
         ("additive", "scaled_dot_product", ".tanh()"),
@@ -119,6 +120,12 @@ MakeTranslator = Callable[..., Translator]
 
 
 @pytest.mark.exhaustive
+def test_relative_positions_are_refused_by_name(make_model: MakeModel, make_translator: MakeTranslator) -> None:
+    translator = make_translator(make_model("none", positions="relative"))
+    with pytest.raises(ConfigError, match=r'^model\.positions = "relative": .* inspect a model with other positions$'):
+        inspect_text(translator, InspectionRequest(text=SENTENCE))
+
+
 def test_all_kinds_of_models_are_looked_into(
     model: Transformer, make_translator: MakeTranslator, unpacked: Callable[..., np.ndarray]
 ) -> None:
@@ -158,8 +165,8 @@ def test_all_kinds_of_models_are_looked_into(
         assert weights.sum(axis=-1) == pytest.approx(np.ones((layers, 4, num_queries)), abs=1e-3)
         assert norms.max() > 0
     length = max(queries, keys)
-    if config.positions == "none":
-        assert document["positions"] == {"kind": "none", "table": None}
+    if config.positions in {"none", "rotary"}:
+        assert document["positions"] == {"kind": config.positions, "table": None}
     else:
         assert unpacked(document["positions"]["table"]) == pytest.approx(model.positions(length).numpy())
     assert len(document["heads_off"]) == len(list_heads(config))

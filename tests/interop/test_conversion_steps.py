@@ -27,6 +27,9 @@ SETTINGS: list[dict[str, Any]] = [
     {},
     {"norm_order": "pre", "tied_embeddings": "two_way", "positions": "learned", "max_positions": 9},
     {"norm_order": "pre", "normalization": "batch", "tied_embeddings": "none"},
+    {"norm_order": "pre", "normalization": "rms", "feed_forward": "gated"},
+    {"positions": "rotary"},
+    {"positions": "relative"},
     {"attention_score": "additive", "d_k": 3, "d_v": 5},
 ]
 

@@ -156,6 +156,36 @@ def test_what_is_called_exact_is_exact_and_what_is_not_is_refused(
         assert parity.largest_difference < 2e-5
 
 
+SINCE_THE_PAPER: list[dict[str, Any]] = [
+    {"normalization": "rms"},
+    {"feed_forward": "gated", "activation": "swish"},
+    {"positions": "relative"},
+    {"positions": "rotary"},
+    {"normalization": "rms", "norm_order": "pre", "feed_forward": "gated", "positions": "rotary"},
+]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("settings", SINCE_THE_PAPER, ids=str)
+def test_what_later_models_changed_is_refused_by_name_or_proven(
+    tmp_path: Path, name: str, settings: dict[str, Any]
+) -> None:
+    bundle = bundle_of(tmp_path / "bundle", small(full("base", **settings)))
+    output = tmp_path / f"out{find_format(name).suffix}"
+    is_expressed = name == "transduce" or (name == "onnx" and settings.get("positions") != "relative")
+    if is_expressed:
+        parity = export_bundle(bundle, name, output, num_sentences=3)
+        if name == "onnx":
+            assert parity.identical_greedy == 3
+            assert parity.largest_difference < 2e-5
+        return
+    with pytest.raises(ConfigError, match="cannot be expressed") as error:
+        export_bundle(bundle, name, output)
+    changed = settings.keys() - {"norm_order", "activation"}
+    assert all(f'{key} = "{settings[key]}"' in str(error.value) for key in changed)
+    assert not output.exists()
+
+
 def test_a_format_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"format = 'pdf': must be one of ctranslate2, huggingface"):
         find_format("pdf")

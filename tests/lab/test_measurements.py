@@ -48,7 +48,9 @@ def test_results_are_selected_by_settings() -> None:
     assert RESULTS.by_seed("loss", width=4, kind="b") == {1: 4.1, 2: 4.2}
     assert RESULTS.mean("loss", width=4) == pytest.approx(4.15)
     assert math.isnan(RESULTS.mean("loss", width=5))
-    assert RESULTS.curve("width", "loss", kind="a") == [(4.0, pytest.approx(4.15)), (16.0, pytest.approx(16.15))]
+    places, means = zip(*RESULTS.curve("width", "loss", kind="a"), strict=True)
+    assert places == (4.0, 16.0)
+    assert means == pytest.approx((4.15, 16.15))
     assert RESULTS.seeds() == [1, 2]
 
 

@@ -25,7 +25,11 @@ VARIANTS: list[dict[str, Any]] = [
     {"norm_order": "pre"},
     {"normalization": "batch"},
     {"normalization": "batch", "norm_order": "pre"},
+    {"normalization": "rms"},
+    {"normalization": "rms", "norm_order": "pre"},
     {"positions": "learned"},
+    {"positions": "rotary"},
+    {"positions": "relative", "max_relative_distance": 2},
     {"positions": "none"},
     {"tied_embeddings": "two_way"},
     {"tied_embeddings": "none"},
@@ -33,8 +37,16 @@ VARIANTS: list[dict[str, Any]] = [
     {"output_bias": True, "tied_embeddings": "none"},
     {"activation": "gelu"},
     {"activation": "swish"},
+    {"feed_forward": "gated"},
     {"d_k": 3, "d_v": 5},
     {"num_encoder_layers": 1, "num_decoder_layers": 3},
+    {
+        "normalization": "rms",
+        "norm_order": "pre",
+        "feed_forward": "gated",
+        "activation": "swish",
+        "positions": "rotary",
+    },
 ]
 
 

@@ -12,6 +12,7 @@ from transduce.model import (
     DotScore,
     KeysAndValues,
     MultiHeadAttention,
+    RelativeScore,
     attention_weights,
     causal_attention_mask,
     source_attention_mask,
@@ -125,6 +126,88 @@ def test_parts_of_the_projection_are_the_whole(small_config: Callable[..., Trans
     queries, (keys, values) = attention.project(x)
     torch.testing.assert_close(attention.project_queries(x), queries)
     torch.testing.assert_close(attention.project_memory(x), KeysAndValues(keys, values))
+
+
+@pytest.fixture
+def relative(small_config: Callable[..., TransformerConfig]) -> RelativeScore:
+    torch.manual_seed(0)
+    score = RelativeScore(small_config(positions="relative", max_relative_distance=2, d_k=D_K, d_v=D_V))
+    for parameter in score.parameters():
+        torch.nn.init.normal_(parameter)
+    return score
+
+
+def loop_over_distances(
+    score: RelativeScore, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Scores and attended values of Shaw et al. 2018, eq. 3 and 4, pair by pair; queries are the last positions."""
+    num_queries, num_keys = queries.size(2), keys.size(2)
+    scores = torch.zeros(*queries.shape[:3], num_keys)
+    attended = torch.zeros(*queries.shape[:3], D_V)
+    for b, h, q in itertools.product(*map(range, queries.shape[:3])):
+        position = num_keys - num_queries + q
+        rows = [max(-2, min(2, k - position)) + 2 for k in range(num_keys)]
+        for k, row in enumerate(rows):
+            scores[b, h, q, k] = queries[b, h, q] @ (keys[b, h, k] + score.relative_keys[row]) / math.sqrt(D_K)
+        seen = [k for k in range(num_keys) if mask[b, 0, q, k]]
+        for k, weight in zip(seen, scores[b, h, q, seen].softmax(dim=0), strict=True):
+            attended[b, h, q] += weight * (values[b, h, k] + score.relative_values[rows[k]])
+    return scores, attended
+
+
+@pytest.mark.parametrize(("num_queries", "num_keys"), [(1, 1), (6, 6), (1, 7), (3, 7), (18, 18)])
+@pytest.mark.parametrize("has_gradients", [True, False])
+def test_relative_positions_are_the_loop_over_pairs(
+    relative: RelativeScore, num_queries: int, num_keys: int, *, has_gradients: bool
+) -> None:
+    queries, keys = torch.randn(2, 2, num_queries, D_K), torch.randn(2, 2, num_keys, D_K)
+    values, mask = torch.randn(2, 2, num_keys, D_V), torch.rand(2, 1, num_queries, num_keys) < 0.6
+    mask[..., 0] = True
+    with torch.set_grad_enabled(has_gradients):
+        scores, attended = loop_over_distances(relative, queries, keys, values, mask)
+        torch.testing.assert_close(relative(queries, keys), scores, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(relative.attend(queries, keys, values, mask), attended, atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_of_relative_positions_are_those_of_the_loop(relative: RelativeScore) -> None:
+    inputs = [torch.randn(1, 2, 6, width, requires_grad=True) for width in (D_K, D_K, D_V)]
+    mask, parts = causal_attention_mask(6, torch.device("cpu")), [*inputs, *relative.parameters()]
+    factors = torch.randn(1, 2, 6, D_V)
+    found, expected = (
+        torch.autograd.grad((attended * factors).sum(), parts)
+        for attended in (relative.attend(*inputs, mask), loop_over_distances(relative, *inputs, mask)[1])
+    )
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_only_self_attention_has_relative_positions(small_config: Callable[..., TransformerConfig]) -> None:
+    config = small_config(positions="relative", attention_score="dot", max_relative_distance=5)
+    score = MultiHeadAttention(config, is_self_attention=True).score
+    assert isinstance(score, RelativeScore)
+    assert score.scale == 1
+    assert {name: len(table) for name, table in score.named_parameters()} == {
+        "relative_keys": 11,
+        "relative_values": 11,
+    }
+    assert isinstance(MultiHeadAttention(config).score, DotScore)
+    assert isinstance(MultiHeadAttention(small_config(), is_self_attention=True).score, DotScore)
+
+
+def test_rotary_positions_turn_queries_and_keys_of_self_attention_alone(
+    small_config: Callable[..., TransformerConfig],
+) -> None:
+    torch.manual_seed(0)
+    config, x = small_config(positions="rotary"), torch.randn(2, 6, 16)
+    turning, plain = MultiHeadAttention(config, is_self_attention=True), MultiHeadAttention(config)
+    plain.load_state_dict(turning.state_dict())
+    queries, (keys, values) = plain.project(x)
+    turned = turning.project(x)
+    assert turning.rotary_positions is not None
+    torch.testing.assert_close(turned[0], turning.rotary_positions(queries))
+    torch.testing.assert_close(turned[1], KeysAndValues(turning.rotary_positions(keys), values))
+    assert not torch.allclose(turned[0], queries)
+    torch.testing.assert_close(plain.project_queries(x), queries)
+    torch.testing.assert_close(plain.project_memory(x), KeysAndValues(keys, values))
 
 
 def test_every_query_sees_all_real_tokens_of_the_source() -> None:

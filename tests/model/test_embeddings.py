@@ -12,6 +12,7 @@ from transduce.model import (
     LearnedPositions,
     NoPositions,
     OutputProjection,
+    RotaryPositions,
     SinusoidalPositions,
     TokenEmbedding,
     Transformer,
@@ -146,8 +147,8 @@ def test_a_step_of_k_is_one_linear_map_wherever_it_starts(k: int) -> None:
     torch.testing.assert_close(here.double() @ rotation(k).T, there.double(), atol=1e-6, rtol=0)
 
 
-def test_no_position_is_beyond_the_table(small_config: Callable[..., TransformerConfig]) -> None:
-    positions = SinusoidalPositions(small_config())
+def test_no_position_is_beyond_the_table() -> None:
+    positions = SinusoidalPositions(D_MODEL)
     kept = positions.rows_kept
     assert_formula(positions(5, kept - 5), kept - 5)
     assert_formula(positions(5, kept - 2), kept - 2)
@@ -155,8 +156,8 @@ def test_no_position_is_beyond_the_table(small_config: Callable[..., Transformer
     assert_formula(positions(kept + 3), 0)
 
 
-def test_one_position_at_a_time_is_the_same(small_config: Callable[..., TransformerConfig]) -> None:
-    positions = SinusoidalPositions(small_config())
+def test_one_position_at_a_time_is_the_same() -> None:
+    positions = SinusoidalPositions(D_MODEL)
     torch.testing.assert_close(torch.cat([positions(1, start) for start in range(9)]), positions(9))
 
 
@@ -174,7 +175,7 @@ def test_none_is_zero(small_config: Callable[..., TransformerConfig]) -> None:
     assert torch.equal(NoPositions(small_config())(5, start=3), torch.zeros(5, 16))
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "none"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative", "rotary", "none"])
 def test_the_encoder_knows_the_order_by_positions_alone(
     make_model: Callable[..., Transformer], make_example: Callable[..., tuple[Tensor, ...]], positions: str
 ) -> None:
@@ -186,5 +187,52 @@ def test_the_encoder_knows_the_order_by_positions_alone(
 
 
 def test_tables_that_follow_from_the_configuration_are_not_saved(make_model: Callable[..., Transformer]) -> None:
-    assert not [name for name in make_model().state_dict() if "positions" in name]
+    for positions in ("sinusoidal", "relative", "rotary"):
+        assert not [name for name in make_model(positions=positions).state_dict() if "positions" in name]
     assert "positions.table" in make_model(positions="learned").state_dict()
+
+
+D_K = 6
+
+
+def turn_by_complex_numbers(vectors: Tensor, positions: Tensor) -> Tensor:
+    """Each pair of components as a complex number, times e^(i · pos / 10000^(2j/d_k)) for pair j."""
+    pairs = torch.complex(vectors[..., 0::2].double(), vectors[..., 1::2].double())
+    frequencies = torch.tensor([10_000 ** (-2 * j / D_K) for j in range(D_K // 2)], dtype=torch.float64)
+    angles = positions[:, None] * frequencies
+    turned = pairs * torch.polar(torch.ones_like(angles), angles)
+    return torch.view_as_real(turned).flatten(-2)
+
+
+@pytest.mark.parametrize("length", [1, 7, 1030])
+def test_rotary_positions_multiply_complex_numbers(length: int) -> None:
+    vectors = torch.randn(2, 3, length, D_K)
+    expected = turn_by_complex_numbers(vectors, torch.arange(length))
+    torch.testing.assert_close(RotaryPositions(D_K)(vectors).double(), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("position", [0, 5, 1023, 1024, 70_000])
+def test_new_queries_and_keys_may_all_have_one_position(position: int) -> None:
+    vectors = torch.randn(2, 3, 4, D_K)
+    expected = turn_by_complex_numbers(vectors, torch.full((4,), position))
+    torch.testing.assert_close(RotaryPositions(D_K)(vectors, position).double(), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shift", [1, 30, 1000, 40_000])
+def test_the_product_of_turned_vectors_depends_on_their_distance_only(shift: int) -> None:
+    torch.manual_seed(0)
+    rotary = RotaryPositions(D_K)
+    query, key = torch.randn(2, 1, 1, 1, D_K)
+    for query_position, key_position in ((0, 0), (3, 9), (40, 2)):
+        here, there = ((rotary(query, query_position + by) * rotary(key, key_position + by)).sum() for by in (0, shift))
+        torch.testing.assert_close(there, here, atol=1e-5, rtol=1e-5)
+    nearer, further = ((rotary(query, 3) * rotary(key, position)).sum() for position in (4, 9))
+    assert abs(nearer - further) > 1e-2
+
+
+def test_rotary_positions_turn_bfloat16_in_float32() -> None:
+    vectors = torch.randn(1, 2, 900, D_K).bfloat16()
+    turned = RotaryPositions(D_K)(vectors)
+    assert turned.dtype == torch.bfloat16
+    expected = turn_by_complex_numbers(vectors.float(), torch.arange(900))
+    torch.testing.assert_close(turned.double(), expected, atol=1e-2, rtol=2**-8)

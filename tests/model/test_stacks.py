@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.model import DecoderState, Transformer
+from transduce.model import DecoderState, SinusoidalPositions, Transformer
 
 CHOICES: dict[str, Sequence[str]] = {
     "attention_score": ("scaled_dot", "dot", "additive"),
     "norm_order": ("post", "pre"),
-    "normalization": ("layer", "batch"),
-    "positions": ("sinusoidal", "learned", "none"),
+    "normalization": ("layer", "batch", "rms"),
+    "positions": ("sinusoidal", "learned", "none", "rotary", "relative"),
     "tied_embeddings": ("three_way", "two_way", "none"),
 }
 COMBINATIONS = [
@@ -27,6 +27,7 @@ COMBINATIONS = [
         else [],
     )
     for values in itertools.product(*CHOICES.values())
+    if "additive" not in values or not {"relative", "rotary"} & set(values)
 ]
 
 
@@ -46,7 +47,7 @@ def test_token_by_token_is_the_same_as_all_at_once(
     make_example: Callable[..., tuple[Tensor, ...]],
     combination: dict[str, Any],
 ) -> None:
-    model = make_model(d_k=3, d_v=5, num_encoder_layers=1, **combination).double()
+    model = make_model(d_k=6, d_v=5, num_encoder_layers=1, max_relative_distance=2, **combination).double()
     source_ids, source_mask, target_ids, target_mask = make_example([5, 1, 3], [4, 4, 4])
     memory = model.encode(source_ids, source_mask)
     at_once = model.decode(target_ids, target_mask, memory, source_mask)
@@ -97,11 +98,12 @@ def test_a_state_is_never_changed(
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("positions", ["sinusoidal", "relative", "rotary"])
 def test_decoding_goes_on_beyond_the_kept_positions(
-    make_model: Callable[..., Transformer], make_example: Callable[..., tuple[Tensor, ...]]
+    make_model: Callable[..., Transformer], make_example: Callable[..., tuple[Tensor, ...]], positions: str
 ) -> None:
-    model = make_model(num_decoder_layers=1).double()
-    kept = model.positions.rows_kept
+    model = make_model(num_decoder_layers=1, positions=positions).double()
+    kept = SinusoidalPositions.rows_kept
     source_ids, source_mask, target_ids, target_mask = make_example([3], [kept + 2])
     memory = model.encode(source_ids, source_mask)
     at_once = model.decode(target_ids, target_mask, memory, source_mask)

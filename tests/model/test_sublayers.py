@@ -7,7 +7,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.model import BatchNormalization, Dropout, FeedForward, LayerNormalization, ResidualConnection
+from transduce.model import (
+    BatchNormalization,
+    Dropout,
+    FeedForward,
+    GatedFeedForward,
+    LayerNormalization,
+    ResidualConnection,
+    RMSNormalization,
+)
 
 
 def test_nothing_happens_in_evaluation_or_without_p() -> None:
@@ -107,7 +115,47 @@ def test_evaluation_changes_no_statistics(inputs: Tensor, batch_norm: BatchNorma
     assert (batch_norm.running_variance == 1).all()
 
 
-@pytest.mark.parametrize(("name", "kind"), [("layer", LayerNormalization), ("batch", BatchNormalization)])
+def by_root_mean_square(inputs: Tensor, gain: Tensor) -> Tensor:
+    return inputs / (inputs.square().sum(dim=-1, keepdim=True) / 16 + 1e-5).sqrt() * gain
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-3])
+def test_rms_normalisation_is_the_formula_and_has_its_gradients(inputs: Tensor, size: float) -> None:
+    normalization = RMSNormalization(16).double()
+    nn.init.normal_(normalization.gain)
+    assert [name for name, _ in normalization.named_parameters()] == ["gain"]
+    gain = normalization.gain.detach().clone().requires_grad_()
+    ours_in, theirs_in = ((size * inputs).double().requires_grad_() for _ in range(2))
+    found, expected = normalization(ours_in, RAGGED), by_root_mean_square(theirs_in, gain)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(found, F.rms_norm(theirs_in, (16,), gain, eps=1e-5), atol=1e-12, rtol=1e-12)
+    weights = torch.randn_like(found)
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    torch.testing.assert_close(ours_in.grad, theirs_in.grad, atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(normalization.gain.grad, gain.grad, atol=1e-9, rtol=1e-9)
+
+
+def test_the_gain_of_rms_normalisation_adds_up_its_gradient_in_float32() -> None:
+    """Summed in bfloat16, the gradient of so many positions would stop growing."""
+    normalization = RMSNormalization(16)
+    x = torch.randn(8, 512, 16)
+    normalization(x.bfloat16(), torch.ones(8, 512, dtype=torch.bool)).float().square().sum().backward()
+    assert normalization.gain.grad is not None
+    expected = 2 * by_root_mean_square(x, torch.ones(16)).square().sum(dim=(0, 1))
+    torch.testing.assert_close(normalization.gain.grad, expected, atol=0, rtol=0.01)
+
+
+def test_rms_normalisation_knows_no_size_and_keeps_the_mean(inputs: Tensor) -> None:
+    normalization = RMSNormalization(16)
+    normalized = normalization(inputs, ALL_REAL)
+    torch.testing.assert_close(normalization(100 * inputs, ALL_REAL), normalized, atol=1e-4, rtol=1e-4)
+    assert (normalization(inputs + 5, ALL_REAL) - normalized).abs().max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("layer", LayerNormalization), ("batch", BatchNormalization), ("rms", RMSNormalization)]
+)
 def test_the_configuration_chooses(small_config: Callable[..., TransformerConfig], name: str, kind: type) -> None:
     assert type(ResidualConnection(small_config(normalization=name)).normalization) is kind
 
@@ -160,7 +208,41 @@ def test_two_linear_maps_with_the_activation_between(
     torch.testing.assert_close(network(x), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_it_is_the_same_at_every_position(small_config: Callable[..., TransformerConfig]) -> None:
-    network = FeedForward(small_config())
+@pytest.mark.parametrize("activation", FORMULAS)
+def test_the_second_linear_map_multiplies_the_activation(
+    small_config: Callable[..., TransformerConfig], activation: str
+) -> None:
+    network = GatedFeedForward(small_config(activation=activation, feed_forward="gated"))
+    w_1, v, w_2 = (part.weight.tolist() for part in (network.inner, network.gate, network.outer))
+    b_1, c, b_2 = (part.bias.tolist() for part in (network.inner, network.gate, network.outer))
+    x = torch.randn(2, 3, 16)
+
+    def dot(left: list[float], right: list[float]) -> float:
+        return sum(a * b for a, b in zip(left, right, strict=True))
+
+    def transform(position: list[float]) -> list[float]:
+        f, units = FORMULAS[activation], range(24)
+        hidden = [f(dot(w_1[unit], position) + b_1[unit]) * (dot(v[unit], position) + c[unit]) for unit in units]
+        return [dot(row, hidden) + bias for row, bias in zip(w_2, b_2, strict=True)]
+
+    expected = torch.tensor([[transform(position) for position in sentence] for sentence in x.tolist()])
+    torch.testing.assert_close(network(x), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_two_thirds_of_the_width_have_as_many_numbers_in_matrices(
+    small_config: Callable[..., TransformerConfig],
+) -> None:
+    def count(network: nn.Module) -> int:
+        return sum(parameter.numel() for parameter in network.parameters() if parameter.dim() == 2)
+
+    gated = GatedFeedForward(small_config(feed_forward="gated", d_ff=16))
+    assert count(gated) == count(FeedForward(small_config(d_ff=24)))
+
+
+@pytest.mark.parametrize("kind", [FeedForward, GatedFeedForward])
+def test_it_is_the_same_at_every_position(
+    small_config: Callable[..., TransformerConfig], kind: type[FeedForward | GatedFeedForward]
+) -> None:
+    network = kind(small_config())
     x = torch.randn(1, 5, 16)
     torch.testing.assert_close(network(x.flip(1)), network(x).flip(1))

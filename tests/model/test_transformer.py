@@ -9,7 +9,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.config import PRESETS, TransformerConfig
-from transduce.model import AdditiveScore, LearnedPositions, MultiHeadAttention, Transformer, cross_attention_weights
+from transduce.model import (
+    AdditiveScore,
+    GatedFeedForward,
+    LearnedPositions,
+    MultiHeadAttention,
+    Transformer,
+    cross_attention_weights,
+)
 
 Examples = Callable[..., Any]
 Models = Callable[..., Transformer]
@@ -57,7 +64,7 @@ def test_padding_changes_nothing(variant: dict[str, Any], make_model: Models, ma
 
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-@pytest.mark.parametrize("normalization", ["layer", "batch"])
+@pytest.mark.parametrize("normalization", ["layer", "batch", "rms"])
 def test_padding_changes_nothing_in_training(
     normalization: str, norm_order: str, make_model: Models, make_example: Examples
 ) -> None:
@@ -260,6 +267,42 @@ def test_matrices_of_the_feed_forward_networks_and_of_additive_scores(model: Tra
             assert_glorot(part.query_weight)
             assert_glorot(part.key_weight)
             assert part.hidden_weight.abs().max() <= math.sqrt(6 / (1 + 8))
+
+
+def test_gated_networks_draw_three_matrices(small_config: Callable[..., TransformerConfig]) -> None:
+    torch.manual_seed(0)
+    gated = Transformer(small_config(feed_forward="gated", d_model=64, d_ff=128)).encoder.layers[0].feed_forward
+    assert isinstance(gated, GatedFeedForward)
+    for part in (gated.inner, gated.gate, gated.outer):
+        assert_glorot(part.weight)
+        assert part.bias.count_nonzero() == 0
+    assert not torch.equal(gated.inner.weight, gated.gate.weight)
+
+
+def test_vectors_of_distances_are_drawn(small_config: Callable[..., TransformerConfig]) -> None:
+    torch.manual_seed(0)
+    model = Transformer(small_config(positions="relative", d_k=64, d_v=64))
+    tables = {name: table for name, table in model.named_parameters() if ".score.relative_" in name}
+    assert len(tables) == 2 * 4
+    for name, table in tables.items():
+        assert "self_attention" in name
+        assert table.shape == (33, 64)
+        assert_glorot(table)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("positions", ["relative", "rotary"])
+def test_positions_of_attention_have_no_beginning(make_model: Models, make_example: Examples, positions: str) -> None:
+    """What follows from distances alone is the same in the middle of a sentence whose first tokens are not seen."""
+    model = make_model(positions=positions, max_relative_distance=3).double()
+    source_ids, _, *_ = make_example([9], [1])
+    x, shifted = (model.source_embedding(ids) for ids in (source_ids[:, 4:], source_ids))
+    layer = model.encoder.layers[0]
+    hides_first = (torch.arange(9) >= 4)[None]
+    all_real = torch.ones(1, 5, dtype=torch.bool)
+    expected = layer(x, all_real, all_real[:, None, None])
+    found = layer(shifted, hides_first, hides_first[:, None, None])
+    torch.testing.assert_close(found[:, 4:], expected, atol=1e-6, rtol=1e-6)
 
 
 def test_embeddings_have_variance_one_at_the_input(model: Transformer) -> None:

@@ -31,6 +31,7 @@ AVERAGED = {
     "training__ema_decay": 0.9,
     "model__normalization": "batch",
 }
+LATER = {"model__normalization": "rms", "model__feed_forward": "gated", "model__positions": "relative"}
 # Products of more rows than one block, so that blocks overlap.
 BFLOAT16 = {"training__precision": "bfloat16", "training__batch_tokens": 2 * BLOCK}
 
@@ -60,6 +61,7 @@ def flip_a_byte(path: Path) -> None:
         (AVERAGED, [5, 20]),
         (BFLOAT16, [9]),
         (GUIDED, [1, 9]),
+        (LATER, [9]),
     ],
 )
 def test_interrupted_and_resumed(

@@ -529,3 +529,39 @@ def test_learned_positions_reach_as_far_as_they_are_asked_to(
     with pytest.raises(ConfigError, match=r"max_positions = 16: the text has a sentence of \d+ tokens; raise it"):
         train(too_few)
     assert not Path(too_few.output).exists()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"normalization": "rms"},
+        {"feed_forward": "gated"},
+        {"positions": "relative", "max_relative_distance": 3},
+        {"positions": "rotary"},
+        {
+            "normalization": "rms",
+            "norm_order": "pre",
+            "feed_forward": "gated",
+            "activation": "swish",
+            "positions": "rotary",
+        },
+    ],
+    ids=lambda model: "-".join(map(str, model.values())),
+)
+def test_what_later_models_changed_learns_and_is_loaded_again(
+    make_config: MakeConfig, metrics_of: MetricsOf, model: dict[str, Any]
+) -> None:
+    changes = {f"model__{name}": value for name, value in model.items()}
+    result = train(make_config(**changes, training__updates=30))
+    losses = [line["loss"] for line in metrics_of(result.folder) if line["kind"] == "training"]
+    assert np.mean(losses[-3:]) < 0.8 * losses[0]
+    bundle = Bundle.open(result.folder / "best")
+    assert {name: getattr(bundle.model_config, name) for name in model} == model
+    sentences = ["sun moon", "lamp", "bird tree wind", "door"]
+    translator = Translator.load(bundle.folder, device="cpu")
+    together = [found.alternatives[0] for found in translator.find_translations(sentences, num_best=1)]
+    for sentence, of_batch in zip(sentences, together, strict=True):
+        alone = translator.find_translations([sentence], num_best=1)[0].alternatives[0]
+        assert alone.text == of_batch.text
+        assert alone.token_scores == pytest.approx(of_batch.token_scores, abs=1e-5)
+    assert len({of_batch.score for of_batch in together}) == 4

@@ -25,7 +25,8 @@ Shape = tuple[int, ...]
 def list_shapes(config: TransformerConfig) -> dict[str, Shape]:
     """Names and shapes of the tensors of a network, a shared one under the first of its names.
 
-    The network has dot products as attention scores, and layer normalisation; others have more tensors.
+    The network has dot products as attention scores, layer normalisation and plain feed-forward networks; others have
+    other tensors.
     """
     d_model, width = config.d_model, config.num_heads * config.d_v
     table = (config.vocabulary, d_model)

@@ -39,6 +39,10 @@ class TransformerConfig(Section):
     kernel_width: int = Field(default=3, ge=1)
     """Number of positions that a convolution of `convs2s` or `bytenet` reads; odd."""
 
+    feed_forward: Literal["plain", "gated"] = "plain"
+    """Kind of the feed-forward networks (paper eq. 2: plain); in `gated` ones a second linear map multiplies the
+    activation (Shazeer 2020). They have three matrices: two thirds of d_ff give as many parameters."""
+
     num_heads: int = Field(default=8, ge=1)
     """h, parallel attention heads (paper 3.2.2)."""
 
@@ -54,8 +58,9 @@ class TransformerConfig(Section):
     activation: Literal["relu", "gelu", "swish"] = "relu"
     """The non-linearity of the feed-forward networks (paper eq. 2: relu)."""
 
-    normalization: Literal["layer", "batch"] = "layer"
-    """Normalisation of each sub-layer (paper 3.1: layer); statistics of `batch` exclude padding."""
+    normalization: Literal["layer", "batch", "rms"] = "layer"
+    """Normalisation of each sub-layer (paper 3.1: layer); statistics of `batch` exclude padding; `rms` divides by the
+    root mean square and has no bias (Zhang & Sennrich 2019)."""
 
     norm_order: Literal["post", "pre"] = "post"
     """Normalise after the residual sum (paper 3.1), or before the sub-layer with a final norm on each stack."""
@@ -66,12 +71,17 @@ class TransformerConfig(Section):
     output_bias: bool = False
     """A learned bias on the logit of each token; the paper has none (3.4), some imported models do."""
 
-    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    """Positional encoding, added to the embeddings (paper 3.5; `learned` is Table 3, row E)."""
+    positions: Literal["sinusoidal", "learned", "relative", "rotary", "none"] = "sinusoidal"
+    """Positional encoding, added to the embeddings (paper 3.5; `learned` is Table 3, row E); or, in self-attention,
+    learned vectors for distances (`relative`: Shaw et al. 2018), or turned queries and keys (`rotary`: Su et al. 2021).
+    """
 
     max_positions: int = Field(default=1024, ge=1)
-    """Number of `learned` positions, which ConvS2S always has, and the maximum length of a sentence; sinusoids have no
-    limit."""
+    """Number of `learned` positions, which ConvS2S always has, and the maximum length of a sentence; all other
+    positions have no limit."""
+
+    max_relative_distance: int = Field(default=16, ge=1)
+    """Distance beyond which `relative` positions do not tell distances apart (Shaw et al. 2018)."""
 
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
     """P_drop, the dropout probability for the output of every sub-layer and for the sums of embeddings and positions
@@ -91,6 +101,13 @@ class TransformerConfig(Section):
             raise ValueError(f"d_model = {self.d_model} must be even: the blocks of ByteNet have half of it inside")
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"d_model = {self.d_model} must be even: sinusoidal positions come in pairs")
+        if self.positions == "rotary" and self.d_k % 2:
+            raise ValueError(f"d_k = {self.d_k} must be even: rotary positions turn pairs of its components")
+        if self.has_positions_in_attention and not self.has_dot_product_attention:
+            raise ValueError(
+                f'positions = "{self.positions}" needs dot products of queries and keys: set attention_score to '
+                f'"scaled_dot" or "dot", not "{self.attention_score}"'
+            )
         return self
 
     @property
@@ -108,6 +125,11 @@ class TransformerConfig(Section):
         return self.architecture == "convs2s"
 
     @property
+    def has_positions_in_attention(self) -> bool:
+        """Whether positions are relative or rotary: part of self-attention, instead of added to embeddings."""
+        return self.positions in {"relative", "rotary"}
+
+    @property
     def num_parameters(self) -> int:
         """Number of trainable parameters of a Transformer, computed without building it. Shared matrices count once."""
         heads, d_model = self.num_heads, self.d_model
@@ -115,10 +137,12 @@ class TransformerConfig(Section):
         attention = (d_model + 1) * projected + (heads * self.d_v + 1) * d_model
         if self.attention_score == "additive":
             attention += 2 * self.d_k**2 + self.d_k
-        feed_forward = (d_model + 1) * self.d_ff + (self.d_ff + 1) * d_model
-        normalization = 2 * d_model
-        encoder_layer = attention + feed_forward + 2 * normalization
-        decoder_layer = 2 * attention + feed_forward + 3 * normalization
+        num_inner_matrices = 2 if self.feed_forward == "gated" else 1
+        feed_forward = num_inner_matrices * (d_model + 1) * self.d_ff + (self.d_ff + 1) * d_model
+        normalization = d_model if self.normalization == "rms" else 2 * d_model
+        relative = (2 * self.max_relative_distance + 1) * (self.d_k + self.d_v) if self.positions == "relative" else 0
+        encoder_layer = attention + relative + feed_forward + 2 * normalization
+        decoder_layer = 2 * attention + relative + feed_forward + 3 * normalization
         num_matrices = {"three_way": 1, "two_way": 2, "none": 3}[self.tied_embeddings]
         return (
             num_matrices * self.vocabulary * d_model

@@ -20,7 +20,6 @@ from transduce.inspection.document import (
     pack_shares,
     pack_sizes,
 )
-from transduce.kernels.layers import pad_keys
 from transduce.model import DecoderState, DotScore, KeysAndValues, MultiHeadAttention, Transformer, attention_weights
 from transduce.model.attention import Attend, Attended, Mask, Queries, Scores
 
@@ -89,7 +88,7 @@ class HeadMask:
     def __call__(
         self, attention: MultiHeadAttention, queries: Queries, keys_and_values: KeysAndValues, mask: Mask
     ) -> Float[Tensor, "batch query d_model"]:
-        attended = attention.score.attend(queries, *pad_keys(*keys_and_values, mask))
+        attended = attention.score.attend(queries, *keys_and_values, mask)
         attended = attended * self.kept[attention][:, :, None, None]
         outputs: Tensor = attention.output(attended.transpose(1, 2).flatten(2))
         return outputs

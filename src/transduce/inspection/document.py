@@ -86,11 +86,11 @@ class AllMaps(Settings):
 
 
 class PositionTable(Settings):
-    """The positions that are added to the embeddings (paper 3.5)."""
+    """The positions that are added to the embeddings (paper 3.5); rotary ones turn queries and keys instead."""
 
-    kind: Literal["sinusoidal", "learned", "none"]
+    kind: Literal["sinusoidal", "learned", "relative", "rotary", "none"]
     table: PackedArray | None
-    """[length, d_model], as long as the longer side; null if there are none."""
+    """[length, d_model], as long as the longer side; null if nothing is added."""
 
 
 class Prediction(Settings):

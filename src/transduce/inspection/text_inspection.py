@@ -52,7 +52,9 @@ from transduce.model import (
     MultiHeadAttention,
     NoPositions,
     OutputProjection,
+    RelativeScore,
     ResidualConnection,
+    RotaryPositions,
     TokenEmbedding,
     Transformer,
     as_transformer,
@@ -231,6 +233,8 @@ def locate_code(config: TransformerConfig) -> dict[str, CodePlace]:
     positions: dict[str, Callable[..., Any]] = {
         "sinusoidal": sinusoids,
         "learned": LearnedPositions.forward,
+        "relative": RelativeScore.forward,
+        "rotary": RotaryPositions.forward,
         "none": NoPositions.forward,
     }
     places: dict[str, Callable[..., Any]] = {
@@ -289,7 +293,7 @@ def inspect_text(
         check_cancelled: is called before every step that takes a while; an exception from it ends the inspection.
 
     Raises:
-        ConfigError: the engine is not the native one, or has several models.
+        ConfigError: the engine is not the native one, or has several models, or its model has relative positions.
         UserError: the model is no Transformer, the text is blank, a side has more than 128 tokens, or a token or head
             does not exist.
     """
@@ -300,6 +304,11 @@ def inspect_text(
         raise ConfigError(f"an ensemble of {len(engine.models)} models: inspect one model at a time")
     model = as_transformer(engine.model, "inspecting")
     config = model.config
+    if config.positions == "relative":
+        raise ConfigError(
+            'model.positions = "relative": inspection shows attention as products of queries, keys and values, without '
+            "the vectors that relative positions add for each distance; inspect a model with other positions"
+        )
     known = set(list_heads(config))
     for head in (*request.arithmetic, *request.heads_off, *request.without_each):
         if head not in known:

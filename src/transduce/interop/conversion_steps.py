@@ -28,12 +28,15 @@ from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
 # By the ends of the names of a bundle's tensors: those whose columns are these channels, those whose rows are, and all
 # others.
-_COLUMNS = ("embedding.weight", "positions.table", "projection.weight", "inner.weight")
+_COLUMNS = ("embedding.weight", "positions.table", "projection.weight", "inner.weight", "gate.weight")
 _ROWS = (
     *("output.weight", "output.bias", "outer.weight", "outer.bias"),
     *("gain", "normalization.bias", "final.bias", "running_mean", "running_variance"),
 )
-_NEITHER = ("projection.bias", "inner.bias", "query_weight", "key_weight", "hidden_weight")
+_NEITHER = (
+    *("projection.bias", "inner.bias", "gate.bias", "query_weight", "key_weight", "hidden_weight"),
+    *("relative_keys", "relative_values"),
+)
 
 
 def split_channels(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -287,8 +287,12 @@ def network_obstacles(config: TransformerConfig, program: str, *, has_head_width
         return
     if not config.has_dot_product_attention:
         yield f'attention_score = "{config.attention_score}": {program} supports dot-product scores only'
-    if config.normalization == "batch":
-        yield f'normalization = "batch": {program} supports layer normalisation only'
+    if config.normalization != "layer":
+        yield f'normalization = "{config.normalization}": {program} supports layer normalisation only'
+    if config.feed_forward == "gated":
+        yield f'feed_forward = "gated": {program} supports feed-forward networks of two matrices only'
+    if config.has_positions_in_attention:
+        yield f'positions = "{config.positions}": {program} supports only positions that are added to embeddings'
     widths = f"d_k = {config.d_k}, d_v = {config.d_v}"
     if has_head_width and config.d_k != config.d_v:
         yield f"{widths}: {program} requires keys as wide as values"

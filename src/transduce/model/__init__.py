@@ -6,6 +6,7 @@ from transduce.model.attention import (
     DotScore,
     KeysAndValues,
     MultiHeadAttention,
+    RelativeScore,
     attention_weights,
     causal_attention_mask,
     source_attention_mask,
@@ -15,13 +16,22 @@ from transduce.model.embeddings import (
     LearnedPositions,
     NoPositions,
     OutputProjection,
+    RotaryPositions,
     SinusoidalPositions,
     TokenEmbedding,
     sinusoids,
 )
 from transduce.model.encoder_decoder import EncoderDecoder
 from transduce.model.stacks import Decoder, DecoderLayer, DecoderState, Encoder, EncoderLayer
-from transduce.model.sublayers import BatchNormalization, Dropout, FeedForward, LayerNormalization, ResidualConnection
+from transduce.model.sublayers import (
+    BatchNormalization,
+    Dropout,
+    FeedForward,
+    GatedFeedForward,
+    LayerNormalization,
+    ResidualConnection,
+    RMSNormalization,
+)
 from transduce.model.transformer import Transformer, as_transformer, cross_attention_weights
 
 __all__ = [
@@ -38,13 +48,17 @@ __all__ = [
     "EncoderDecoder",
     "EncoderLayer",
     "FeedForward",
+    "GatedFeedForward",
     "KeysAndValues",
     "LayerNormalization",
     "LearnedPositions",
     "MultiHeadAttention",
     "NoPositions",
     "OutputProjection",
+    "RMSNormalization",
+    "RelativeScore",
     "ResidualConnection",
+    "RotaryPositions",
     "SinusoidalPositions",
     "TokenEmbedding",
     "Transformer",

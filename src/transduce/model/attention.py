@@ -1,4 +1,4 @@
-"""Attention: three ways to compare a query with a key, and many heads side by side (paper 3.2).
+"""Attention: the ways to compare a query with a key, and many heads side by side (paper 3.2).
 
 Axes: `batch` sentences, `heads`, `query` and `key` positions, `d_k` width of a query or key, `d_v` width of a value.
 A mask is True where a query may attend to a key; no row of it is ever all False.
@@ -9,13 +9,14 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
 from transduce.kernels.layers import MAX_KEYS_OF_PLAIN_ATTENTION, pad_keys, plain_attention
 from transduce.kernels.linear import Linear, linear
+from transduce.model.embeddings import RotaryPositions
 
 Mask = Bool[Tensor, "#batch #heads #query key"]
 Queries = Float[Tensor, "batch heads query d_k"]
@@ -63,6 +64,7 @@ class DotScore(nn.Module):
         """The attention-weighted sum of the values; with gradients on a CPU, by plain products where they are
         faster.
         """
+        keys, values, mask = pad_keys(keys, values, mask)
         if torch.is_grad_enabled() and queries.device.type == "cpu" and keys.size(2) <= MAX_KEYS_OF_PLAIN_ATTENTION:
             return plain_attention(queries, keys, values, mask, self.scale)
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
@@ -91,23 +93,72 @@ class AdditiveScore(nn.Module):
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
         """The attention-weighted sum of the values."""
+        keys, values, mask = pad_keys(keys, values, mask)
         return attention_weights(self, queries, keys, mask) @ values
 
 
-AttentionScore = DotScore | AdditiveScore
+class RelativeScore(nn.Module):
+    """The score q·(k + a) of a query and a key, with a learned vector a for their distance (Shaw et al. 2018, eq. 4).
+
+    It is that of self-attention with relative positions: queries are the last of the positions that have keys. Values
+    get a vector for their distance, too (eq. 3). The vectors are shared by the heads. Distances of more than
+    `max_relative_distance`, in either direction, have the vector of that distance.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.scale = config.d_k**-0.5 if config.attention_score == "scaled_dot" else 1.0
+        self.max_distance = config.max_relative_distance
+        num_distances = 2 * config.max_relative_distance + 1
+        self.relative_keys = nn.Parameter(torch.empty(num_distances, config.d_k))
+        self.relative_values = nn.Parameter(torch.empty(num_distances, config.d_v))
+
+    def forward(self, queries: Queries, keys: Keys) -> Scores:
+        """One score for every pair of a query and a key, in float32 at least."""
+        return self._score(queries, keys, self._find_distances(queries, keys))
+
+    def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
+        """The attention-weighted sum of the values and of the vectors of their distances."""
+        distances = self._find_distances(queries, keys)
+        keys, values, mask = pad_keys(keys, values, mask)
+        distances = F.pad(distances, (0, keys.size(2) - distances.size(1)))
+        weights = self._score(queries, keys, distances).masked_fill(~mask, -torch.inf).softmax(dim=-1)
+        of_distances = weights.new_zeros(*weights.shape[:3], len(self.relative_values))
+        of_distances = of_distances.scatter_add(3, distances.expand_as(weights), weights)
+        vectors = self.relative_values.to(values.dtype)
+        return weights.to(values.dtype) @ values + linear(of_distances.to(values.dtype), vectors.T)
+
+    def _score(self, queries: Queries, keys: Keys, distances: Int[Tensor, "query key"]) -> Scores:
+        """q·k + q·a, where the second product is computed once for each distance."""
+        # In bfloat16 the gradients of all distances that share a vector would be added up too coarsely.
+        wide = torch.promote_types(queries.dtype, torch.float32)
+        products = (queries @ keys.transpose(-2, -1)).to(wide)
+        of_distances = linear(queries, self.relative_keys.to(queries.dtype)).to(wide)
+        return (products + of_distances.gather(3, distances.expand_as(products))) * self.scale
+
+    def _find_distances(self, queries: Queries, keys: Keys) -> Int[Tensor, "query key"]:
+        """For each query and key the row of the vectors of their distance."""
+        key_positions = torch.arange(keys.size(2), device=keys.device)
+        query_positions = key_positions[keys.size(2) - queries.size(2) :]
+        distances = key_positions - query_positions[:, None]
+        return distances.clamp(-self.max_distance, self.max_distance) + self.max_distance
+
+
+AttentionScore = DotScore | AdditiveScore | RelativeScore
 
 ATTENTION_SCORES: dict[str, Callable[[int], AttentionScore]] = {
     "scaled_dot": partial(DotScore, scaled=True),
     "dot": partial(DotScore, scaled=False),
     "additive": AdditiveScore,
 }
-"""For each value of `model.attention_score`, the function that makes the score from d_k."""
+"""For each value of `model.attention_score`, the function that makes the score from d_k, without relative positions."""
 
 
 def attention_weights(score: AttentionScore, queries: Queries, keys: Keys, mask: Mask) -> Scores:
     """softmax(score(Q, K)), the weights by which attention sums the values (paper 3.2.1, eq. 1).
 
-    A score's `attend` returns these weights times the values, if possible without materialising the weights.
+    A score's `attend` returns these weights times the values, if possible without materialising the weights; with
+    relative positions, times the sums of the values and the vectors of their distances.
     """
     scores: Tensor = score(queries, keys)
     return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
@@ -119,21 +170,36 @@ class MultiHeadAttention(nn.Module):
     W^Q, W^K and W^V of all heads are stacked in one matrix, so that self-attention projects all of them by one product.
     The three uses (paper 3.2.3) are `project` and then `attend` in the encoder and, with a causal mask, in the decoder,
     and `project_queries`, `project_memory` and then `attend` for the encoder-decoder attention.
+
+    Args:
+        config: the settings of the network.
+        is_self_attention: whether it has the positions of self-attention, where the configuration names such.
     """
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, *, is_self_attention: bool = False) -> None:
         super().__init__()
         self.num_heads, self.d_k, self.d_v = config.num_heads, config.d_k, config.d_v
         self.query_width = config.num_heads * config.d_k
         self.projection = Linear(config.d_model, 2 * self.query_width + config.num_heads * config.d_v)
-        self.score = ATTENTION_SCORES[config.attention_score](config.d_k)
+        self.score: AttentionScore = (
+            RelativeScore(config)
+            if is_self_attention and config.positions == "relative"
+            else ATTENTION_SCORES[config.attention_score](config.d_k)
+        )
         self.output = Linear(config.num_heads * config.d_v, config.d_model)
+        is_rotary = is_self_attention and config.positions == "rotary"
+        self.rotary_positions = RotaryPositions(config.d_k) if is_rotary else None
 
-    def project(self, inputs: Float[Tensor, "batch query d_model"]) -> tuple[Queries, KeysAndValues]:
-        """Queries, keys and values of every head, from the same positions."""
+    def project(
+        self, inputs: Float[Tensor, "batch query d_model"], position: int | None = None
+    ) -> tuple[Queries, KeysAndValues]:
+        """Queries, keys and values of every head, from the same positions: 0, 1, 2..., or all from `position`."""
         width = self.query_width
-        queries, keys, values = torch.split(self.projection(inputs), [width, width, self.num_heads * self.d_v], dim=-1)
-        return self._heads(queries), KeysAndValues(self._heads(keys), self._heads(values))
+        parts = torch.split(self.projection(inputs), [width, width, self.num_heads * self.d_v], dim=-1)
+        queries, keys, values = map(self._heads, parts)
+        if self.rotary_positions is not None:
+            queries, keys = (self.rotary_positions(part, position) for part in (queries, keys))
+        return queries, KeysAndValues(keys, values)
 
     def project_queries(self, inputs: Float[Tensor, "batch query d_model"]) -> Queries:
         """Queries alone, for the decoder's side of the encoder-decoder attention."""
@@ -149,7 +215,7 @@ class MultiHeadAttention(nn.Module):
         self, queries: Queries, keys_and_values: KeysAndValues, mask: Mask
     ) -> Float[Tensor, "batch query d_model"]:
         """Attention in every head, the heads side by side, and the output projection W^O."""
-        attended = self.score.attend(queries, *pad_keys(*keys_and_values, mask))
+        attended = self.score.attend(queries, *keys_and_values, mask)
         outputs: Tensor = self.output(attended.transpose(1, 2).flatten(2))
         return outputs
 

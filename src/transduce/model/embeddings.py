@@ -77,17 +77,17 @@ def sinusoids(length: int, d_model: int, start: int = 0) -> Float[Tensor, "{leng
 
 
 class SinusoidalPositions(nn.Module):
-    """Sinusoidal positions without a limit; the first rows are computed once."""
+    """Sinusoidal positions of this `width`, without a limit; the first rows are computed once."""
 
     limit = sys.maxsize
     table: Tensor
     rows_kept = 1024
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.register_buffer("table", sinusoids(self.rows_kept, config.d_model), persistent=False)
+        self.register_buffer("table", sinusoids(self.rows_kept, width), persistent=False)
 
-    def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} d_model"]:
+    def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} width"]:
         """Sinusoids of the positions `start` to `start + length`."""
         if start + length <= self.rows_kept:
             return self.table[start : start + length]
@@ -117,7 +117,7 @@ class LearnedPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """No positions: the encoder sees a sentence as a bag of tokens."""
+    """Nothing is added to embeddings: unless self-attention has positions, the encoder sees a bag of tokens."""
 
     limit = sys.maxsize
     zero: Tensor
@@ -135,10 +135,29 @@ Positions = SinusoidalPositions | LearnedPositions | NoPositions
 
 
 def make_positions(config: TransformerConfig) -> Positions:
-    """Make the positions that the configuration names."""
-    kinds: dict[str, type[Positions]] = {
-        "sinusoidal": SinusoidalPositions,
-        "learned": LearnedPositions,
-        "none": NoPositions,
-    }
-    return kinds[config.positions](config)
+    """Make what the configuration adds to embeddings; relative and rotary positions add nothing."""
+    if config.positions == "sinusoidal":
+        return SinusoidalPositions(config.d_model)
+    return LearnedPositions(config) if config.positions == "learned" else NoPositions(config)
+
+
+class RotaryPositions(nn.Module):
+    """Rotary positions turn queries and keys, and add nothing to embeddings (Su et al. 2021, eq. 34).
+
+    Components 2i and 2i + 1 are turned together, by the angle of the sinusoids, pos / 10000^(2i/d_k). The product of a
+    query and a key, both turned, depends on the distance of their positions only.
+    """
+
+    def __init__(self, d_k: int) -> None:
+        super().__init__()
+        self.sinusoids = SinusoidalPositions(d_k)
+
+    def forward(
+        self, vectors: Float[Tensor, "batch heads length d_k"], position: int | None = None
+    ) -> Float[Tensor, "batch heads length d_k"]:
+        """Turn queries or keys of positions 0, 1, 2..., or, if `position` is given, all of them by that position."""
+        length, start = (vectors.size(2), 0) if position is None else (1, position)
+        sines, cosines = torch.unflatten(self.sinusoids(length, start), 1, (-1, 2)).unbind(dim=2)
+        even, odd = torch.unflatten(vectors, 3, (-1, 2)).unbind(dim=4)
+        turned = torch.stack([even * cosines - odd * sines, odd * cosines + even * sines], dim=4).flatten(3)
+        return turned.to(vectors.dtype)

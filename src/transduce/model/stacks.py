@@ -17,7 +17,7 @@ from transduce.model.attention import (
     causal_attention_mask,
     source_attention_mask,
 )
-from transduce.model.sublayers import FeedForward, ResidualConnection, make_normalization
+from transduce.model.sublayers import ResidualConnection, make_feed_forward, make_normalization
 
 
 class EncoderLayer(nn.Module):
@@ -25,9 +25,9 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config)
+        self.self_attention = MultiHeadAttention(config, is_self_attention=True)
         self.self_attention_residual = ResidualConnection(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = make_feed_forward(config)
         self.feed_forward_residual = ResidualConnection(config)
 
     def forward(
@@ -108,11 +108,11 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config)
+        self.self_attention = MultiHeadAttention(config, is_self_attention=True)
         self.self_attention_residual = ResidualConnection(config)
         self.cross_attention = MultiHeadAttention(config)
         self.cross_attention_residual = ResidualConnection(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = make_feed_forward(config)
         self.feed_forward_residual = ResidualConnection(config)
 
     def forward(
@@ -123,6 +123,7 @@ class DecoderLayer(nn.Module):
         attention_masks: tuple[Bool[Tensor, "#rows 1 #new visible"], Bool[Tensor, "rows 1 1 source"]],
         attend: Attend = MultiHeadAttention.attend,
         past: KeysAndValues | None = None,
+        position: int | None = None,
     ) -> tuple[Float[Tensor, "rows new d_model"], KeysAndValues | None]:
         """The output and the self-attention cache.
 
@@ -136,6 +137,7 @@ class DecoderLayer(nn.Module):
             attention_masks: the mask of all target positions, the new ones last, and the mask of the source.
             attend: computes self-attention and encoder-decoder attention.
             past: keys and values of earlier target positions.
+            position: with `past`, the number of the new position, which all of `x` has.
         """
         visible_mask, source_mask = attention_masks
         of_memory = memory if isinstance(memory, KeysAndValues) else self.cross_attention.project_memory(memory)
@@ -143,7 +145,7 @@ class DecoderLayer(nn.Module):
 
         def attend_to_target(x: Tensor) -> Tensor:
             nonlocal present
-            queries, visible = self.self_attention.project(x)
+            queries, visible = self.self_attention.project(x, position)
             if past is not None:
                 visible = present = _append(past, visible)
             return attend(self.self_attention, queries, visible, visible_mask)
@@ -216,10 +218,11 @@ class Decoder(nn.Module):
         visible_mask: Mask | None = None,
         attend: Attend = MultiHeadAttention.attend,
     ) -> tuple[Float[Tensor, "rows new d_model"], DecoderState]:
-        """The output at new positions, and the state that includes them.
+        """The output at the new position, and the state that includes it.
 
-        `visible_mask` covers all cached positions, the new ones last. It lets several hypotheses share one cache.
-        Without it there is one new position, which attends to all positions.
+        `visible_mask` covers all cached positions, the new ones last. It lets several hypotheses share one cache: each
+        of them has the new position once. Without it there is one hypothesis, which attends to all positions. Relative
+        positions need that: they are counted along the cache.
         """
         if visible_mask is None:
             visible_mask = state.source_mask.new_ones(1, 1, 1, state.length + 1)
@@ -227,7 +230,7 @@ class Decoder(nn.Module):
         real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         pasts = []
         for layer, past, memory in zip(self.layers, state.past, state.memory, strict=True):
-            x, grown = layer(x, real, memory, masks, attend, past)
+            x, grown = layer(x, real, memory, masks, attend, past, state.length)
             pasts.append(grown)
         if self.final is not None:
             x = self.final(x, real)

@@ -28,7 +28,7 @@ class Dropout(nn.Module):
 
 
 EPSILON = 1e-5
-"""Number that normalisations add to the variance; other runtimes fix it at this value."""
+"""Number that normalisations add to the variance or mean square; other runtimes fix it at this value."""
 
 
 class LayerNormalization(nn.Module):
@@ -91,12 +91,35 @@ class BatchNormalization(nn.Module):
         return mean, variance
 
 
-Normalization = LayerNormalization | BatchNormalization
+class RMSNormalization(nn.Module):
+    """Divides each position by the root mean square of its d_model components (Zhang & Sennrich 2019, eq. 4).
+
+    A learned gain follows. Unlike layer normalisation, it subtracts no mean and has no bias.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(d_model))
+
+    def forward(
+        self,
+        inputs: Float[Tensor, "batch length d_model"],
+        mask: Bool[Tensor, "batch length"],  # noqa: ARG002 - called like BatchNormalization
+    ) -> Float[Tensor, "batch length d_model"]:
+        """Normalise every position by itself, padding included."""
+        return F.rms_norm(inputs, self.gain.shape, self.gain.to(inputs.dtype), EPSILON)
+
+
+Normalization = LayerNormalization | BatchNormalization | RMSNormalization
 
 
 def make_normalization(config: TransformerConfig) -> Normalization:
     """Make the normalisation that the configuration names."""
-    kinds: dict[str, type[Normalization]] = {"layer": LayerNormalization, "batch": BatchNormalization}
+    kinds: dict[str, type[Normalization]] = {
+        "layer": LayerNormalization,
+        "batch": BatchNormalization,
+        "rms": RMSNormalization,
+    }
     return kinds[config.normalization](config.d_model)
 
 
@@ -149,3 +172,28 @@ class FeedForward(nn.Module):
             hidden = self.activation(self.inner(inputs))
         outputs: Tensor = self.outer(hidden)
         return outputs
+
+
+class GatedFeedForward(nn.Module):
+    """FFN(x) = (f(x W_1 + b_1) * (x V + c)) W_2 + b_2, the same at every position (Shazeer 2020, there without biases).
+
+    The activation f makes it the paper's ReGLU (relu), GEGLU (gelu) or SwiGLU (swish). It has three matrices where
+    `FeedForward` has two: with two thirds of the d_ff it has as many parameters.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.inner = Linear(config.d_model, config.d_ff)
+        self.gate = Linear(config.d_model, config.d_ff)
+        self.activation = ACTIVATIONS[config.activation]
+        self.outer = Linear(config.d_ff, config.d_model)
+
+    def forward(self, inputs: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
+        """Transform each position: from width d_model to d_ff, twice, and back."""
+        outputs: Tensor = self.outer(self.activation(self.inner(inputs)) * self.gate(inputs))
+        return outputs
+
+
+def make_feed_forward(config: TransformerConfig) -> FeedForward | GatedFeedForward:
+    """Make the feed-forward network that the configuration names."""
+    return GatedFeedForward(config) if config.feed_forward == "gated" else FeedForward(config)

@@ -13,7 +13,7 @@ from transduce.model.attention import Attend, KeysAndValues, MultiHeadAttention,
 from transduce.model.embeddings import LearnedPositions, OutputProjection, TokenEmbedding, make_positions
 from transduce.model.encoder_decoder import EncoderDecoder
 from transduce.model.stacks import Decoder, DecoderState, Encoder
-from transduce.model.sublayers import FeedForward
+from transduce.model.sublayers import FeedForward, GatedFeedForward
 
 
 class Transformer(EncoderDecoder):
@@ -126,12 +126,13 @@ def initialize(model: nn.Module) -> None:
                 for matrix in torch.split(part.projection.weight, widths):
                     nn.init.xavier_uniform_(matrix)
                 nn.init.zeros_(part.projection.bias)
-                _initialize_linear(part.output)
+                _initialize(part.output)
                 for matrix in part.score.parameters():
                     nn.init.xavier_uniform_(matrix)
             case FeedForward():
-                _initialize_linear(part.inner)
-                _initialize_linear(part.outer)
+                _initialize(part.inner, part.outer)
+            case GatedFeedForward():
+                _initialize(part.inner, part.gate, part.outer)
             case TokenEmbedding() | OutputProjection():
                 nn.init.normal_(part.weight, std=part.weight.size(1) ** -0.5)
                 nn.init.zeros_(part.weight[-1])
@@ -141,9 +142,10 @@ def initialize(model: nn.Module) -> None:
                 nn.init.normal_(part.table, std=part.table.size(1) ** -0.5)
 
 
-def _initialize_linear(linear: nn.Linear) -> None:
-    nn.init.xavier_uniform_(linear.weight)
-    nn.init.zeros_(linear.bias)
+def _initialize(*maps: nn.Linear) -> None:
+    for linear in maps:
+        nn.init.xavier_uniform_(linear.weight)
+        nn.init.zeros_(linear.bias)
 
 
 def cross_attention_weights(

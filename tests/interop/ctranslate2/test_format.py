@@ -121,6 +121,10 @@ def test_ctranslate2_computes_the_same(
     [
         ({"attention_score": "additive"}, "attention_score"),
         ({"normalization": "batch"}, "normalization"),
+        ({"normalization": "rms"}, 'normalization = "rms"'),
+        ({"feed_forward": "gated"}, 'feed_forward = "gated"'),
+        ({"positions": "rotary"}, 'positions = "rotary"'),
+        ({"positions": "relative"}, 'positions = "relative"'),
         ({"d_k": 4, "d_v": 8}, "d_k = 4, d_v = 8"),
     ],
 )

@@ -34,6 +34,11 @@ STRUCTURES: list[dict[str, Any]] = [
     {"attention_score": "additive", "positions": "learned", "max_positions": 9},
     {"attention_score": "dot", "normalization": "batch", "positions": "none"},
     {"normalization": "batch", "norm_order": "pre", "activation": "gelu", "num_heads": 1},
+    {"normalization": "rms", "norm_order": "pre"},
+    {"feed_forward": "gated"},
+    {"feed_forward": "gated", "activation": "swish"},
+    {"positions": "rotary", "d_k": 6},
+    {"normalization": "rms", "norm_order": "pre", "feed_forward": "gated", "positions": "rotary"},
     {"attention_score": "additive", "d_k": 5, "d_v": 3, "num_heads": 3, "output_bias": True},
 ]
 # Of sentences in a batch.
@@ -125,8 +130,9 @@ def test_equals_the_model_for_every_structure_and_shape(
                 assert np.abs(found[:, :-1] - exact[:, place]).max() <= tolerance
 
 
-def test_sinusoids_have_no_end(random_model: Callable[..., Transformer]) -> None:
-    model = random_model(num_encoder_layers=1)
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+def test_positions_have_no_end(random_model: Callable[..., Transformer], positions: str) -> None:
+    model = random_model(num_encoder_layers=1, positions=positions)
     graphs = graphs_of(model)
     source_ids = sources(model, (1500,))
     mask = torch.ones_like(source_ids).bool()

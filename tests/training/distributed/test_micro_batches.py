@@ -219,6 +219,7 @@ def test_a_batch_is_divided_among_the_threads_if_there_is_enough_of_it(
     assert chosen(2, ranks=2, training__batch_tokens=2048) == 1
     assert chosen(2, device=torch.device("cuda"), training__batch_tokens=2048) == 1
     assert chosen(2, training__batch_tokens=2048, model__normalization="batch") == 1
+    assert chosen(2, training__batch_tokens=2048, model__normalization="rms") == 2
 
 
 def test_the_probe_leaves_no_trace(set_threads: Callable[[int], None]) -> None:

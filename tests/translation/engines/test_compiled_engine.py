@@ -142,7 +142,18 @@ def test_every_kind_of_network_that_the_kernels_compute(
         assert found == load_pytorch_engine(place, precision).search(sources, SEARCHES[0], 3)
 
 
-@pytest.mark.parametrize("settings", [{"attention_score": "additive"}, {"normalization": "batch"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"attention_score": "additive"},
+        {"normalization": "batch"},
+        {"normalization": "rms"},
+        {"feed_forward": "gated"},
+        {"positions": "relative"},
+        {"positions": "rotary"},
+    ],
+    ids=str,
+)
 def test_other_networks_are_computed_by_pytorch(
     make_model: Callable[..., Transformer],
     save: SaveModel,

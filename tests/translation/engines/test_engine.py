@@ -67,7 +67,18 @@ def test_a_batch_is_each_alone_whatever_computes_it(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("settings", [{"attention_score": "additive"}, {"normalization": "batch"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"attention_score": "additive"},
+        {"normalization": "batch"},
+        {"normalization": "rms"},
+        {"feed_forward": "gated"},
+        {"positions": "relative"},
+        {"positions": "rotary"},
+    ],
+    ids=str,
+)
 def test_a_batch_is_each_alone_up_to_rounding_where_the_model_itself_computes(
     make_model: Callable[..., Transformer], sources: list[list[int]], settings: dict[str, object]
 ) -> None:

@@ -304,7 +304,7 @@ def _find_obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator
             f'tied_embeddings = "{config.tied_embeddings}" and norm_order = "pre": the pre-norm model of Transformers, '
             f"Pegasus, has one matrix for source, target and output"
         )
-    if config.norm_order == "post" and config.positions != "sinusoidal":
+    if config.norm_order == "post" and config.positions in {"learned", "none"}:
         yield (
             f'positions = "{config.positions}" and norm_order = "post": the post-norm model of Transformers, Marian, '
             f"computes sinusoids and keeps no other table"

@@ -276,11 +276,15 @@ class OnnxFormat:
     packages = ("onnx", "onnxruntime")
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        """Every Transformer with a known attention score can be expressed, up to some size."""
+        """Every Transformer with a known attention score can be expressed, unless positions are relative, up to some
+        size.
+        """
         found, size = source_obstacles(bundle.load_tokenizer(), "translate.py"), bundle.description.files[WEIGHTS].bytes
-        architecture, score = bundle.description.model.architecture, bundle.description.model.attention_score
-        if architecture != "transformer":
-            return [*found, f'architecture = "{architecture}": there are graphs for a Transformer only']
+        config, score = bundle.description.model, bundle.description.model.attention_score
+        if config.architecture != "transformer":
+            return [*found, f'architecture = "{config.architecture}": there are graphs for a Transformer only']
+        if config.positions == "relative":
+            found = [*found, 'positions = "relative": the graphs have no vectors for the distances of positions']
         if score not in ATTENTION_SCORES_OF_GRAPHS:
             found = [
                 *found,

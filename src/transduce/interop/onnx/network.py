@@ -9,7 +9,7 @@ Every function of `Layers` adds operations to a graph and returns the name of th
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,15 +22,18 @@ from transduce.config import TransformerConfig
 from transduce.interop.formats import import_optional
 from transduce.kernels.linear import Linear
 from transduce.model import (
+    AdditiveScore,
     DecoderLayer,
     DotScore,
     EncoderLayer,
     FeedForward,
+    GatedFeedForward,
     LayerNormalization,
     LearnedPositions,
     MultiHeadAttention,
     NoPositions,
     ResidualConnection,
+    RMSNormalization,
     TokenEmbedding,
     Transformer,
 )
@@ -251,7 +254,7 @@ class Layers:
         return graph.operation("Add", embedded, marks)
 
     def _add_sinusoids(self, places: str, d_model: int) -> str:
-        """The sinusoids of `model.positions`, in float64, for any position."""
+        """The sinusoids of any positions, [length, d_model], computed in float64."""
         graph = self.graph
         periods = 10_000 ** (torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
         position = self.unsqueeze(graph.cast(places, np.float64), -1)
@@ -260,9 +263,14 @@ class Layers:
         return graph.cast(self.reshape(graph.operation("Concat", *pairs, axis=-1), -1, d_model), np.float32)
 
     def normalize(self, normalization: Normalization, x: str) -> str:
-        """Layer normalisation, or batch normalisation by the running statistics, as in evaluation."""
+        """Layer or RMS normalisation, or batch normalisation by the running statistics, as in evaluation."""
         graph = self.graph
-        gain, bias = graph.weight(normalization.gain), graph.weight(normalization.bias)
+        gain = graph.weight(normalization.gain)
+        if isinstance(normalization, RMSNormalization):
+            mean_square = graph.operation("ReduceMean", graph.operation("Mul", x, x), axes=[-1])
+            root = graph.operation("Sqrt", graph.operation("Add", mean_square, graph.constant(EPSILON, np.float32)))
+            return graph.operation("Mul", graph.operation("Div", x, root), gain)
+        bias = graph.weight(normalization.bias)
         if isinstance(normalization, LayerNormalization):
             return graph.operation("LayerNormalization", x, gain, bias, epsilon=EPSILON)
         epsilon = graph.constant(EPSILON, np.float32)
@@ -276,10 +284,13 @@ class Layers:
             return self.normalize(connection.normalization, self.graph.operation("Add", x, sublayer(x)))
         return self.graph.operation("Add", x, sublayer(self.normalize(connection.normalization, x)))
 
-    def feed_forward(self, network: FeedForward, x: str) -> str:
-        return self.linear(network.outer, self._activate(network, self.linear(network.inner, x)))
+    def feed_forward(self, network: FeedForward | GatedFeedForward, x: str) -> str:
+        hidden = self._activate(network, self.linear(network.inner, x))
+        if isinstance(network, GatedFeedForward):
+            hidden = self.graph.operation("Mul", hidden, self.linear(network.gate, x))
+        return self.linear(network.outer, hidden)
 
-    def _activate(self, network: FeedForward, x: str) -> str:
+    def _activate(self, network: FeedForward | GatedFeedForward, x: str) -> str:
         graph = self.graph
         if network.activation is ACTIVATIONS["relu"]:
             return graph.operation("Relu", x)
@@ -290,10 +301,34 @@ class Layers:
         both = graph.operation("Mul", x, graph.operation("Add", error, graph.constant(1, np.float32)))
         return graph.operation("Mul", both, graph.constant(0.5, np.float32))
 
-    def project(self, attention: MultiHeadAttention, x: str, sentences: str) -> list[str]:
-        """Queries, keys and values of every head, [sentences, heads, length, width]."""
-        projected = self.linear(attention.projection, x)
-        return self._split_heads(attention, projected, sentences, attention.d_k, attention.d_k, attention.d_v)
+    def project(self, attention: MultiHeadAttention, x: str, sentences: str, places: str) -> list[str]:
+        """Queries, keys and values of every head, [sentences, heads, length, width], at positions `places`."""
+        projected, widths = self.linear(attention.projection, x), (attention.d_k, attention.d_k, attention.d_v)
+        queries, keys, values = self._split_heads(attention, projected, sentences, *widths)
+        if attention.rotary_positions is not None:
+            sinusoids = self._add_sinusoids(places, attention.d_k)
+            queries, keys = (self._turn(part, sinusoids) for part in (queries, keys))
+        return [queries, keys, values]
+
+    def _turn(self, vectors: str, sinusoids: str) -> str:
+        """Vectors of every head, [sentences, heads, length, d_k], as `RotaryPositions` turns them."""
+        graph = self.graph
+
+        def split_pairs(value: str) -> list[str]:
+            end, axis, step = (graph.constant([number], np.int64) for number in (2**31 - 1, -1, 2))
+            return [graph.operation("Slice", value, graph.constant([at], np.int64), end, axis, step) for at in (0, 1)]
+
+        (even, odd), (sines, cosines) = split_pairs(vectors), split_pairs(sinusoids)
+
+        def multiply(value: str, factor: str) -> str:
+            return graph.operation("Mul", value, factor)
+
+        turned = (
+            graph.operation("Sub", multiply(even, cosines), multiply(odd, sines)),
+            graph.operation("Add", multiply(odd, cosines), multiply(even, sines)),
+        )
+        pairs = graph.operation("Concat", *(self.unsqueeze(part, -1) for part in turned), axis=-1)
+        return graph.operation("Reshape", pairs, graph.operation("Shape", vectors))
 
     def project_queries(self, attention: MultiHeadAttention, x: str, sentences: str) -> str:
         """Queries of every head."""
@@ -340,13 +375,15 @@ class Layers:
             products = graph.operation("MatMul", queries, graph.operation("Transpose", keys, perm=[0, 1, 3, 2]))
             return graph.operation("Mul", products, graph.constant(score.scale, np.float32))
 
+        additive = cast("AdditiveScore", score)  # the only other: relative positions are an obstacle to an export
+
         def multiplied(value: str, weight: Tensor) -> str:
             return graph.operation("MatMul", value, graph.operation("Transpose", graph.weight(weight), perm=[1, 0]))
 
-        for_queries = self.unsqueeze(multiplied(queries, score.query_weight), -2)
-        for_keys = self.unsqueeze(multiplied(keys, score.key_weight), -3)
+        for_queries = self.unsqueeze(multiplied(queries, additive.query_weight), -2)
+        for_keys = self.unsqueeze(multiplied(keys, additive.key_weight), -3)
         hidden = graph.operation("Tanh", graph.operation("Add", for_queries, for_keys))
-        scores = multiplied(hidden, score.hidden_weight)
+        scores = multiplied(hidden, additive.hidden_weight)
         return graph.operation("Squeeze", scores, graph.constant([-1], np.int64))
 
 
@@ -378,7 +415,7 @@ def encoder_graph(model: Transformer, precision: str) -> bytes:
     embedded = layers.embed(model.source_embedding, model.positions, source_ids, places)
     x = layers.reshape(embedded, -1, model.config.d_model)
     for layer in model.encoder.layers:
-        x = _add_encoder_layer(layers, layer, x, mask)
+        x = _add_encoder_layer(layers, layer, x, mask, places)
     if model.encoder.final is not None:
         x = layers.normalize(model.encoder.final, x)
     graph.output(source_mask, SOURCE_MASK, np.bool_, ["sentences", "source"])
@@ -401,7 +438,7 @@ def decoder_step_graph(model: Transformer, precision: str) -> bytes:
     x = layers.embed(model.target_embedding, model.positions, last_ids, place)
     present = []
     for layer, old, remembered in zip(model.decoder.layers, past, memory, strict=True):
-        x, grown = _add_decoder_layer(layers, layer, x, old, remembered, mask)
+        x, grown = _add_decoder_layer(layers, layer, x, old, remembered, mask, place)
         present.append(grown)
     if model.decoder.final is not None:
         x = layers.normalize(model.decoder.final, x)
@@ -431,11 +468,11 @@ def _add_cache_inputs(
         yield graph.input(keys, np.float32, of_keys), graph.input(values, np.float32, of_values)
 
 
-def _add_encoder_layer(layers: Layers, layer: EncoderLayer, x: str, mask: str) -> str:
+def _add_encoder_layer(layers: Layers, layer: EncoderLayer, x: str, mask: str, places: str) -> str:
     attention, sentences = layer.self_attention, layers.size(mask, 0)
 
     def attend(x: str) -> str:
-        queries, keys, values = layers.project(attention, x, sentences)
+        queries, keys, values = layers.project(attention, x, sentences, places)
         return layers.attend(attention, queries, keys, values, mask)
 
     x = layers.residual(layer.self_attention_residual, x, attend)
@@ -443,14 +480,14 @@ def _add_encoder_layer(layers: Layers, layer: EncoderLayer, x: str, mask: str) -
 
 
 def _add_decoder_layer(
-    layers: Layers, layer: DecoderLayer, x: str, past: KeysAndValues, memory: KeysAndValues, mask: str
+    layers: Layers, layer: DecoderLayer, x: str, past: KeysAndValues, memory: KeysAndValues, mask: str, place: str
 ) -> tuple[str, KeysAndValues]:
     """Add a step of a decoder layer: its output, and the past with the keys and values of the new position."""
     grown = past
 
     def attend_past(x: str) -> str:
         nonlocal grown
-        queries, *new = layers.project(layer.self_attention, x, layers.size(x, 0))
+        queries, *new = layers.project(layer.self_attention, x, layers.size(x, 0), place)
         keys, values = (layers.graph.operation("Concat", old, one, axis=2) for old, one in zip(past, new, strict=True))
         grown = keys, values
         return layers.attend(layer.self_attention, queries, keys, values)

@@ -122,7 +122,7 @@ def choose_parallel_micro_batches(config: RunConfig, device: torch.device, ranks
     """
     count = min(torch.get_num_threads(), config.training.batch_tokens // MIN_TOKENS)
     has_one_device = can_fork() and device.type == "cpu" and ranks.size == 1
-    divides = has_one_device and config.model.normalization == "layer" and 1 < count <= MAX_PARALLEL_MICRO_BATCHES
+    divides = has_one_device and config.model.normalization != "batch" and 1 < count <= MAX_PARALLEL_MICRO_BATCHES
     return count if divides else 1
 
 

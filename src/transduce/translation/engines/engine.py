@@ -229,10 +229,18 @@ def make_logits_processor(config: SearchConfig) -> LogitsProcessor | None:
 
 
 def has_inference_model(config: TransformerConfig) -> bool:
-    """Whether `CompiledModel` and `InferenceModel` can compute such a network: a Transformer with dot products and
-    layer normalisation.
+    """Whether `CompiledModel` and `InferenceModel` can compute such a network.
+
+    It is a Transformer with dot products as attention scores, layer normalisation, plain feed-forward networks, and
+    positions, if any, that are added to embeddings.
     """
-    return config.architecture == "transformer" and config.has_dot_product_attention and config.normalization == "layer"
+    return (
+        config.architecture == "transformer"
+        and config.has_dot_product_attention
+        and config.normalization == "layer"
+        and config.feed_forward == "plain"
+        and not config.has_positions_in_attention
+    )
 
 
 def count_token_bytes(config: TransformerConfig, width: int) -> int:

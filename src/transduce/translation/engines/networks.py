@@ -62,8 +62,7 @@ def make_network(model: EncoderDecoder, precision: ComputePrecision) -> Network[
     """The network of `model` with its weights as they are now, computed in this precision.
 
     In float32 and int8 on a processor it is `CompiledNetwork`, where the library of compiled kernels is there; else
-    `InferenceModel`. Additive attention, batch normalisation and other architectures, which are rare, are computed by
-    the model in float32.
+    `InferenceModel`. What these do not support (see `has_inference_model`) is computed by the model itself in float32.
 
     Raises:
         ConfigError: `TRANSDUCE_KERNELS` names no level of instruction sets, or one that is not there.
@@ -274,7 +273,7 @@ class _Attention:
 class _EncoderLayer:
     def __init__(self, layer: EncoderLayer, precision: ComputePrecision) -> None:
         self.attention = _Attention(layer.self_attention, precision, is_cross_attention=False)
-        self.feed_forward = _FeedForward(layer.feed_forward, precision)
+        self.feed_forward = _FeedForward(cast("FeedForward", layer.feed_forward), precision)
         self.residuals = [
             _Residual(layer.self_attention_residual, precision.compute_dtype),
             _Residual(layer.feed_forward_residual, precision.compute_dtype),
@@ -295,7 +294,7 @@ class _DecoderLayer:
     def __init__(self, layer: DecoderLayer, precision: ComputePrecision) -> None:
         self.self_attention = _Attention(layer.self_attention, precision, is_cross_attention=False)
         self.cross_attention = _Attention(layer.cross_attention, precision, is_cross_attention=True)
-        self.feed_forward = _FeedForward(layer.feed_forward, precision)
+        self.feed_forward = _FeedForward(cast("FeedForward", layer.feed_forward), precision)
         self.residuals = [
             _Residual(layer.self_attention_residual, precision.compute_dtype),
             _Residual(layer.cross_attention_residual, precision.compute_dtype),
@@ -330,7 +329,7 @@ class _DecoderLayer:
 
 
 class InferenceModel:
-    """A Transformer for inference, see `Network`: with dot products as attention scores, and layer normalisation.
+    """A Transformer for inference, see `Network`: one of which `has_inference_model` is true.
 
     In float32 the weights are the model's own, in bfloat16 they are copies.
     """

@@ -2,7 +2,7 @@
 
 import { h, replace, s } from "transduce/dom";
 import { explanation } from "transduce/explanation";
-import { d_model, display, formula, fraction, group, sub, sup } from "transduce/formula";
+import { d_k, d_model, display, formula, fraction, group, sub, sup } from "transduce/formula";
 import { thumbnail } from "transduce/heatmap";
 import { fixed, largest, power, row, values } from "transduce/numbers";
 import { legend, note, tableBehind } from "transduce/parts";
@@ -13,6 +13,7 @@ import { dot } from "transduce/arithmetic";
 export function positionsView(context) {
   const { inspection } = context;
   const { kind, table } = inspection.positions;
+  if (kind === "rotary") return [rotary(inspection)];
   const head = explanation({
     number: 4, title: "Positions", topics: ["positions", "embedding"],
     text: ["Attention alone sees a set and no order, so ", formula("PE", "(", "pos", ")"), " is added to every embedding. ",
@@ -22,6 +23,18 @@ export function positionsView(context) {
   if (!table) return [head, note("This model has no positions: nothing marks the order, and a sentence is a set of pieces to its encoder.")];
   const learned = kind === "learned" ? note("The positions of this model were learned (Table 3, row E): nothing makes its pairs of dimensions clock hands, but their similarity may still fall with distance.") : null;
   return [head, learned, heat(kind === "sinusoidal" ? sinusoids(table) : asTable(table), context), kind === "sinusoidal" ? clocks(context, table) : null, similarity(context, kind === "sinusoidal" ? sinusoids(table) : asTable(table))];
+}
+
+/** Of a model that adds nothing to its embeddings, but turns queries and keys.
+ * @param {import("./types.js").Inspection} inspection */
+function rotary(inspection) {
+  return explanation({
+    number: 4, title: "Positions", topics: ["positions", "embedding"],
+    text: ["Attention alone sees a set and no order. This model has rotary positions: nothing is added to an embedding. Instead, self-attention turns each pair ",
+      formula("i"), " of the components of a query or a key, like the hand of a clock, by an angle that grows with its position ", formula("pos"),
+      ". The product of a turned query and a turned key, which decides the attention between them, then depends on the distance of their positions only (Su et al. 2021)."],
+    formula: [display("angle", "=", fraction("pos", sup("10000", group("2i", "/", d_k()))))],
+  }, inspection);
 }
 
 /** @typedef {{length: number, width: number, numbers: Float32Array|Float64Array, known: number, difference: ?number}} Table
