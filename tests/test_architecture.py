@@ -22,18 +22,19 @@ LAYERS = {
     "text": 2,
     "model": 2,
     "search": 2,
-    "data": 3,
-    "bundle": 3,
-    "translation": 4,
-    "evaluation": 5,
-    "inspection": 5,
-    "interop": 5,
-    "training": 6,
-    "demo": 7,
-    "serving": 7,
-    "cli": 8,
-    "__main__": 9,
-    "transduce": 9,  # the package itself, which offers the public names; of it only __version__ may be imported
+    "baselines": 3,
+    "data": 4,
+    "bundle": 4,
+    "translation": 5,
+    "evaluation": 6,
+    "inspection": 6,
+    "interop": 6,
+    "training": 7,
+    "demo": 8,
+    "serving": 8,
+    "cli": 9,
+    "__main__": 10,
+    "transduce": 10,  # the package itself, which offers the public names; of it only __version__ may be imported
 }
 PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 MODULES = {

@@ -15,6 +15,9 @@ class TransformerConfig(Section):
     The defaults are the base model of "Attention Is All You Need" (Table 3, first row).
     """
 
+    architecture: Literal["transformer", "recurrent", "convs2s", "bytenet"] = "transformer"
+    """The network: the paper's own, or one of those that the paper compares itself with (paper 2, Table 2)."""
+
     vocabulary: int = Field(default=37_000, ge=4)
     """Number of token ids, shared by source and target; the last one is `<pad>` (paper 5.1)."""
 
@@ -63,6 +66,9 @@ class TransformerConfig(Section):
     max_positions: int = Field(default=1024, ge=1)
     """Number of `learned` positions, the maximum length of a sentence; sinusoids have no limit."""
 
+    kernel_width: int = Field(default=3, ge=1)
+    """k, neighbouring positions that a convolution reads, an odd number; `convs2s` and `bytenet` only (paper 4)."""
+
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
     """P_drop, the dropout probability for the output of every sub-layer and for the sums of embeddings and positions
     (paper 5.4)."""
@@ -77,6 +83,11 @@ class TransformerConfig(Section):
             )
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"d_model = {self.d_model} must be even: sinusoidal positions come in pairs")
+        if self.kernel_width % 2 == 0:
+            raise ValueError(
+                f"kernel_width = {self.kernel_width} must be odd: a convolution reads as many positions before its own "
+                "as after it"
+            )
         return self
 
     @property

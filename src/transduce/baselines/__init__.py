@@ -1,0 +1,6 @@
+"""The networks that the paper compares itself with, each from its own paper, and the choice among all networks."""
+
+from transduce.baselines.architectures import ARCHITECTURES, make_network
+from transduce.baselines.recurrent import RecurrentNetwork
+
+__all__ = ["ARCHITECTURES", "RecurrentNetwork", "make_network"]
