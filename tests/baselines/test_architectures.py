@@ -164,6 +164,7 @@ def test_a_search_finds_the_hypothesis_that_the_network_scores(
 
 LEARNERS: dict[str, dict[str, Any]] = {
     "recurrent": {"num_encoder_layers": 1, "num_decoder_layers": 1},
+    "convs2s": {"num_encoder_layers": 3, "num_decoder_layers": 3},
 }
 
 

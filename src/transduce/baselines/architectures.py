@@ -1,5 +1,6 @@
 """The choice of a network by the name that the settings give it."""
 
+from transduce.baselines.convs2s import ConvolutionalNetwork
 from transduce.baselines.recurrent import RecurrentNetwork
 from transduce.config import TransformerConfig
 from transduce.model import EncoderDecoder, Transformer
@@ -7,6 +8,7 @@ from transduce.model import EncoderDecoder, Transformer
 ARCHITECTURES: dict[str, type[EncoderDecoder]] = {
     "transformer": Transformer,
     "recurrent": RecurrentNetwork,
+    "convs2s": ConvolutionalNetwork,
 }
 """For each value of `model.architecture`, the class of the network."""
 
