@@ -99,7 +99,7 @@ def test_attention_is_that_of_the_paper() -> None:
 
 @torch.no_grad()
 def test_a_step_of_the_decoder_is_that_of_the_paper(make_model: Models, make_example: Examples) -> None:
-    """Appendix A.1.2 and A.2.2, for one sentence and one layer, the way the paper writes it."""
+    """Appendix A.2.2, for one sentence and one layer, the way the paper writes it."""
     model = make_model(architecture="recurrent", num_encoder_layers=1, num_decoder_layers=1)
     assert isinstance(model, RecurrentNetwork)
     example = make_example([5], [3])

@@ -1,7 +1,8 @@
 """The networks that the paper compares itself with, each from its own paper, and the choice among all networks."""
 
 from transduce.baselines.architectures import ARCHITECTURES, make_network
+from transduce.baselines.bytenet import ByteNet
 from transduce.baselines.convs2s import ConvolutionalNetwork
 from transduce.baselines.recurrent import RecurrentNetwork
 
-__all__ = ["ARCHITECTURES", "ConvolutionalNetwork", "RecurrentNetwork", "make_network"]
+__all__ = ["ARCHITECTURES", "ByteNet", "ConvolutionalNetwork", "RecurrentNetwork", "make_network"]

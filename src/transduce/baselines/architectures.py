@@ -1,5 +1,6 @@
 """The choice of a network by the name that the settings give it."""
 
+from transduce.baselines.bytenet import ByteNet
 from transduce.baselines.convs2s import ConvolutionalNetwork
 from transduce.baselines.recurrent import RecurrentNetwork
 from transduce.config import TransformerConfig
@@ -9,6 +10,7 @@ ARCHITECTURES: dict[str, type[EncoderDecoder]] = {
     "transformer": Transformer,
     "recurrent": RecurrentNetwork,
     "convs2s": ConvolutionalNetwork,
+    "bytenet": ByteNet,
 }
 """For each value of `model.architecture`, the class of the network."""
 

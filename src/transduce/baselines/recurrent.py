@@ -86,7 +86,7 @@ class GatedRecurrentUnit(nn.Module):
 
 
 class BidirectionalLayer(nn.Module):
-    """Two recurrent layers, which read the sentence from its start and from its end (A.1.1)."""
+    """Two recurrent layers, which read the sentence from its start and from its end (A.2.1)."""
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class RecurrentNetwork(EncoderDecoder):
     def start(
         self, memory: Float[Tensor, "rows source two_d_model"], source_mask: Bool[Tensor, "rows source"]
     ) -> RecurrentState:
-        """The initial state s_0 = tanh(W_s h←_1), from the state that has read the source from its end to its start."""
+        """The initial state: s_0 = tanh(W_s h←_1), of the state that has read the source from its end to its start."""
         at_start = memory[:, 0, self.config.d_model :]
         return RecurrentState(
             layers=tuple(torch.tanh(layer(at_start)) for layer in self.initial_states),
@@ -221,7 +221,7 @@ class RecurrentNetwork(EncoderDecoder):
         return inputs
 
     def _advance(self, token: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """The context c_i and the state s_i, from the embedding of the previous token and the state s_{i-1} (A.1.2)."""
+        """The context c_i and the state s_i, from the embedding of the previous token and the state s_{i-1} (A.2.2)."""
         context = self.attention(state.layers[0], state.keys, state.memory, state.source_mask)
         layers: list[Tensor] = []
         for unit, previous in zip(self.decoder, state.layers, strict=True):
@@ -230,7 +230,7 @@ class RecurrentNetwork(EncoderDecoder):
         return context, replace(state, layers=tuple(layers))
 
     def _compute_hidden(self, states: Tensor, tokens: Tensor, contexts: Tensor) -> Tensor:
-        """The greater of each two neighbours of U_o s_i + V_o E y_{i-1} + C_o c_i (A.1.2; Goodfellow et al. 2013)."""
+        """The greater of each two neighbours of U_o s_i + V_o E y_{i-1} + C_o c_i (A.2.2; Goodfellow et al. 2013)."""
         pairs = self.maxout(torch.cat([states, tokens, contexts], dim=-1)).unflatten(-1, (self.config.d_model, 2))
         hidden: Tensor = self.dropout(pairs.amax(dim=-1))
         return hidden
@@ -238,7 +238,7 @@ class RecurrentNetwork(EncoderDecoder):
 
 @torch.no_grad()
 def initialize_recurrent(network: RecurrentNetwork) -> None:
-    """Draw the initial values as the paper does (its section B.1).
+    """Draw the initial values as the paper does (B.1).
 
     Recurrent matrices are random orthogonal ones, W_a and U_a normal with standard deviation 0.001, all other matrices
     normal with 0.01; v and all biases are zero. Embeddings and projection are drawn as the Transformer's.
