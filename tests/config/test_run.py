@@ -280,7 +280,8 @@ WRONG = {
     "training.clip_norm=nan": "--set: training.clip_norm = nan: must be a finite number",
     "training.clip_norm=inf": "--set: training.clip_norm = inf: must be a finite number",
     "text.drop_copies=1": "--set: text.drop_copies = 1: must be a valid boolean",
-    "model.positions=sine": "--set: model.positions = 'sine': must be 'sinusoidal', 'learned', 'relative', 'rotary' or 'none'",
+    "model.positions=sine": "--set: model.positions = 'sine': must be 'sinusoidal', 'learned', 'relative', "
+    "'rotary' or 'none'",
     "model.d_model=wide": "--set: model.d_model = 'wide': must be a valid integer",
     "model.num_heads=0": "--set: model.num_heads = 0: must be greater than or equal to 1",
     "text.vocabulary=huge": "--set: text.vocabulary = 'huge': must be a valid integer or 'fitted'",

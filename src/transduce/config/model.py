@@ -36,9 +36,6 @@ class TransformerConfig(Section):
     d_ff: int = Field(default=2048, ge=1)
     """Inner width of the position-wise feed-forward networks (paper 3.3)."""
 
-    kernel_width: int = Field(default=3, ge=1)
-    """Number of positions that a convolution of `convs2s` or `bytenet` reads; odd."""
-
     feed_forward: Literal["plain", "gated"] = "plain"
     """Kind of the feed-forward networks (paper eq. 2: plain); in `gated` ones a second linear map multiplies the
     activation (Shazeer 2020). They have three matrices: two thirds of d_ff give as many parameters."""
@@ -82,6 +79,9 @@ class TransformerConfig(Section):
 
     max_relative_distance: int = Field(default=16, ge=1)
     """Distance beyond which `relative` positions do not tell distances apart (Shaw et al. 2018)."""
+
+    kernel_width: int = Field(default=3, ge=1)
+    """k, neighbouring positions that a convolution reads, an odd number; `convs2s` and `bytenet` only (paper 4)."""
 
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
     """P_drop, the dropout probability for the output of every sub-layer and for the sums of embeddings and positions
