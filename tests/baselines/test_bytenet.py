@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -124,7 +124,8 @@ def test_blocks_see_as_many_positions_as_their_dilations_say(num_blocks: int, k:
     length = 2 * reach + 3
     mask = torch.ones(1, length).bool()
     x = torch.randn(1, length, 16, requires_grad=True, dtype=torch.float64)
-    blocks = [block.double() for block in make_blocks(make_config(d_model=16, kernel_width=k), num_blocks)]
+    config = make_config(d_model=16, kernel_width=k)
+    blocks = cast("list[ResidualBlock]", make_blocks(config, num_blocks).double())
 
     def find_seen(position: int, padding: Callable[[int], tuple[int, int]]) -> set[int]:
         outputs = x
@@ -178,8 +179,8 @@ def test_a_sentence_is_connected_by_few_blocks(n: int) -> None:
     x = torch.randn(1, n, 16, requires_grad=True, dtype=torch.float64)
     mask = torch.ones(1, n).bool()
     outputs, num_blocks = x, 0
-    for block in make_blocks(make_config(d_model=16), 5):
-        outputs = block.double()(outputs, mask, F.pad(block.double().reduce(outputs, mask), (0, 0, block.span, 0)))
+    for block in cast("list[ResidualBlock]", make_blocks(make_config(d_model=16), 5).double()):
+        outputs = block(outputs, mask, F.pad(block.reduce(outputs, mask), (0, 0, block.span, 0)))
         num_blocks += 1
         (gradient,) = torch.autograd.grad(outputs[0, -1].square().sum(), x, retain_graph=True)
         if gradient[0, 0].any():

@@ -90,8 +90,8 @@ class ResidualBlock(nn.Module):
 class ByteNetState:
     """What the decoder of ByteNet keeps between steps; immutable: a step returns a new one."""
 
-    past: tuple[Float[Tensor, "rows before inner"], ...]
-    """For each block, the input of its convolution at as many last positions as the next window reads."""
+    past: tuple[Float[Tensor, "rows _ inner"], ...]
+    """For each block, the input of its convolution at the last `span` positions, which the next window reads."""
     memory: Float[Tensor, "rows columns d_model"]
     """The columns of the encoder's output; zeros beyond |t̂|."""
     length: int
@@ -116,9 +116,9 @@ class ByteNet(EncoderDecoder):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
-        self.encoder = make_blocks(config, config.num_encoder_layers)
+        self.encoder = cast("list[ResidualBlock]", make_blocks(config, config.num_encoder_layers))
         self.decoder_input = Linear(2 * config.d_model, config.d_model)
-        self.decoder = make_blocks(config, config.num_decoder_layers)
+        self.decoder = cast("list[ResidualBlock]", make_blocks(config, config.num_decoder_layers))
         self.output = Linear(config.d_model, config.d_model)
         self.projection = OutputProjection(config, self.target_embedding)
         initialize_bytenet(self)
@@ -186,10 +186,9 @@ class ByteNet(EncoderDecoder):
         return hidden, replace(state, past=tuple(pasts), length=end)
 
 
-def make_blocks(config: TransformerConfig, number: int) -> list[ResidualBlock]:
+def make_blocks(config: TransformerConfig, number: int) -> nn.ModuleList:
     """A stack of blocks whose dilations double in each set."""
-    blocks = nn.ModuleList(ResidualBlock(config, DILATIONS[i % len(DILATIONS)]) for i in range(number))
-    return cast("list[ResidualBlock]", blocks)  # nn.ModuleList does not keep the element type
+    return nn.ModuleList(ResidualBlock(config, DILATIONS[i % len(DILATIONS)]) for i in range(number))
 
 
 @torch.no_grad()
