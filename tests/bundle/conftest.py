@@ -7,9 +7,10 @@ import pytest
 import sentencepiece
 import torch
 
+from transduce.baselines import make_encoder_decoder
 from transduce.bundle import BundleDescription, Languages, RecordedScore, save_bundle
 from transduce.config import SearchConfig, TransformerConfig
-from transduce.model import Transformer
+from transduce.model import EncoderDecoder
 from transduce.text import Tokenizer
 
 VOCABULARY = 300
@@ -35,10 +36,10 @@ def tokenizer() -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def make_model() -> Callable[..., Transformer]:
+def make_model() -> Callable[..., EncoderDecoder]:
     """A small network with weights and running statistics that no other network has."""
 
-    def make(**settings: Any) -> Transformer:
+    def make(**settings: Any) -> EncoderDecoder:
         sizes = {
             "vocabulary": VOCABULARY,
             "num_encoder_layers": 1,
@@ -47,7 +48,7 @@ def make_model() -> Callable[..., Transformer]:
             "d_ff": 12,
             "num_heads": 2,
         }
-        model = Transformer(TransformerConfig(**(sizes | settings)))
+        model = make_encoder_decoder(TransformerConfig(**(sizes | settings)))
         with torch.no_grad():
             for tensor in {id(tensor): tensor for tensor in model.state_dict(keep_vars=True).values()}.values():
                 tensor.add_(torch.rand_like(tensor))
@@ -57,8 +58,8 @@ def make_model() -> Callable[..., Transformer]:
 
 
 @pytest.fixture
-def describe() -> Callable[[Transformer], BundleDescription]:
-    def make(model: Transformer) -> BundleDescription:
+def describe() -> Callable[[EncoderDecoder], BundleDescription]:
+    def make(model: EncoderDecoder) -> BundleDescription:
         return BundleDescription(
             model=model.config,
             search=SearchConfig(beam=3),
@@ -77,13 +78,13 @@ def describe() -> Callable[[Transformer], BundleDescription]:
 
 @pytest.fixture
 def save(
-    make_model: Callable[..., Transformer],
+    make_model: Callable[..., EncoderDecoder],
     tokenizer: Tokenizer,
-    describe: Callable[[Transformer], BundleDescription],
-) -> Callable[..., Transformer]:
+    describe: Callable[[EncoderDecoder], BundleDescription],
+) -> Callable[..., EncoderDecoder]:
     """Save a bundle with a network of these settings, and return the network."""
 
-    def make(folder: Path, **settings: Any) -> Transformer:
+    def make(folder: Path, **settings: Any) -> EncoderDecoder:
         model = make_model(**settings)
         save_bundle(folder, model, tokenizer, describe(model))
         return model
@@ -92,6 +93,6 @@ def save(
 
 
 @pytest.fixture
-def bundle_folder(tmp_path: Path, save: Callable[..., Transformer]) -> Path:
+def bundle_folder(tmp_path: Path, save: Callable[..., EncoderDecoder]) -> Path:
     save(tmp_path / "bundle")
     return tmp_path / "bundle"

@@ -141,3 +141,23 @@ def test_the_shortest_may_be_the_longest() -> None:
     assert SearchConfig().with_overrides({"min_length": 307, "max_length": 307}).min_length == 307
     with pytest.raises(ValidationError, match="min_length = 3 is above max_length = 2"):
         SearchConfig(min_length=3, max_length=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"kernel_width": 4}, "kernel_width = 4 must be odd"),
+        ({"architecture": "bytenet", "d_model": 15, "num_heads": 5, "positions": "none"}, "d_model = 15 must be even"),
+    ],
+)
+def test_settings_of_other_networks_are_checked(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        TransformerConfig(**settings)
+
+
+def test_each_network_has_its_own_settings() -> None:
+    config = TransformerConfig(architecture="bytenet", kernel_width=5)
+    assert config.own_settings()["kernel_width"] == 5
+    assert "num_heads" not in config.own_settings()
+    assert "kernel_width" not in TransformerConfig().own_settings()
+    assert TransformerConfig(architecture="convs2s").own_settings().keys() >= {"max_positions", "kernel_width"}

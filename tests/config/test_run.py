@@ -491,3 +491,11 @@ def test_a_saved_configuration_is_taken_as_it_stands(tmp_path: Path, monkeypatch
     path.write_text("[training]\nupdate = 1\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"training\.update"):
         load_resolved_config(path)
+
+
+def test_another_network_leaves_guided_alignment_out() -> None:
+    config, _ = load_run_config(None, settings=["preset=low-resource", "model.architecture=convs2s"])
+    assert config.training.guided_alignment == 0
+    assert load_run_config(None, settings=["preset=low-resource"])[0].training.guided_alignment > 0
+    with pytest.raises(ConfigError, match="guides a head of a Transformer, and"):
+        load_run_config(None, settings=["model.architecture=convs2s", "training.guided_alignment=0.3"])

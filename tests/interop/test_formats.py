@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
+from transduce.baselines import make_encoder_decoder
 from transduce.bundle import Bundle, BundleDescription, Languages, model_tensors, save_bundle
 from transduce.config import PRESETS, SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ConfigError
 from transduce.interop import FORMATS, TOLERANCES, export_bundle, find_format
 from transduce.interop.formats import IMPORT_FORMATS, ImportFormat, find_import_format, refuse_import
-from transduce.model import Transformer
 from transduce.text import Tokenizer
 
 PAGE = Path(__file__).parents[2] / "docs" / "interop.md"
@@ -37,7 +37,7 @@ def tokenizer() -> Tokenizer:
 def bundle_of(folder: Path, config: TransformerConfig) -> Bundle:
     """A bundle with a random network."""
     torch.manual_seed(1)
-    model = Transformer(config).eval()
+    model = make_encoder_decoder(config).eval()
     with torch.no_grad():
         for name, tensor in model_tensors(model).items():
             tensor.add_(0.1 * torch.randn_like(tensor))
@@ -163,6 +163,19 @@ SINCE_THE_PAPER: list[dict[str, Any]] = [
     {"positions": "rotary"},
     {"normalization": "rms", "norm_order": "pre", "feed_forward": "gated", "positions": "rotary"},
 ]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("architecture", ["recurrent", "convs2s", "bytenet"])
+def test_other_networks_are_refused_by_name(tmp_path: Path, name: str, architecture: str) -> None:
+    bundle = bundle_of(tmp_path / "bundle", small(full("base", architecture=architecture)))
+    output = tmp_path / f"out{find_format(name).suffix}"
+    if name == "transduce":  # a bundle in int8 is one of our own
+        export_bundle(bundle, name, output, num_sentences=3)
+        return
+    with pytest.raises(ConfigError, match=f'architecture = "{architecture}": '):
+        export_bundle(bundle, name, output)
+    assert not output.exists()
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -32,6 +32,7 @@ AVERAGED = {
     "model__normalization": "batch",
 }
 LATER = {"model__normalization": "rms", "model__feed_forward": "gated", "model__positions": "relative"}
+RIVALS = [{"model__architecture": name} for name in ("recurrent", "convs2s", "bytenet")]
 # Products of more rows than one block, so that blocks overlap.
 BFLOAT16 = {"training__precision": "bfloat16", "training__batch_tokens": 2 * BLOCK}
 
@@ -62,6 +63,7 @@ def flip_a_byte(path: Path) -> None:
         (BFLOAT16, [9]),
         (GUIDED, [1, 9]),
         (LATER, [9]),
+        *((rival, [9]) for rival in RIVALS),
     ],
 )
 def test_interrupted_and_resumed(

@@ -545,10 +545,13 @@ def test_learned_positions_reach_as_far_as_they_are_asked_to(
             "activation": "swish",
             "positions": "rotary",
         },
+        {"architecture": "recurrent"},
+        {"architecture": "convs2s"},
+        {"architecture": "bytenet", "d_model": 32},
     ],
     ids=lambda model: "-".join(map(str, model.values())),
 )
-def test_what_later_models_changed_learns_and_is_loaded_again(
+def test_every_kind_of_model_learns_and_is_loaded_again(
     make_config: MakeConfig, metrics_of: MetricsOf, model: dict[str, Any]
 ) -> None:
     changes = {f"model__{name}": value for name, value in model.items()}

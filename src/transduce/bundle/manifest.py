@@ -220,6 +220,15 @@ def render_card(folder: Path, **values: Any) -> str:  # noqa: ANN401 - the value
     return environment.get_template("card.md.jinja").render(values)
 
 
+_NETWORKS = {
+    "transformer": "A Transformer",
+    "recurrent": "A recurrent network with attention (Bahdanau et al. 2015)",
+    "convs2s": "A convolutional network with attention, ConvS2S (Gehring et al. 2017)",
+    "bytenet": "A network of dilated convolutions, ByteNet (Kalchbrenner et al. 2016)",
+}
+"""What a network of each architecture is, for a model card."""
+
+
 def model_card(description: BundleDescription, num_parameters: int) -> str:
     """The README.md of a bundle, with the front matter that the Hugging Face Hub reads.
 
@@ -233,6 +242,7 @@ def model_card(description: BundleDescription, num_parameters: int) -> str:
         Path(__file__).parent,
         about=description,
         model=description.model,
+        network=_NETWORKS[description.model.architecture],
         num_parameters=num_parameters,
         title=f"Translation from {source} to {target}" if source and target else "Translation model",
         codes=list(dict.fromkeys(filter(None, (source, target)))),

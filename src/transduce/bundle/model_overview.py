@@ -54,7 +54,7 @@ class ModelOverview:
         facts: dict[str, object] = {
             self.kind: self.subject,
             "parameters": f"{self.parameters:,} ({4 * self.parameters / 1e6:,.1f} MB in float32)",
-            **self.model.model_dump(),
+            **self.model.own_settings(),
         }
         if self.bundle is not None:
             facts["matrices stored in"] = self.bundle.precision

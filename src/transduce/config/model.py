@@ -8,6 +8,17 @@ from pydantic import Field, ValidationError, model_validator
 from transduce.config.settings import Section, setting_problem
 from transduce.errors import ConfigError
 
+_SHARED_SETTINGS = (
+    *("architecture", "vocabulary", "num_encoder_layers", "num_decoder_layers", "d_model"),
+    *("tied_embeddings", "output_bias", "dropout"),
+)
+_SETTINGS_OF_BASELINES = {
+    "recurrent": _SHARED_SETTINGS,
+    "convs2s": (*_SHARED_SETTINGS, "kernel_width", "max_positions"),
+    "bytenet": (*_SHARED_SETTINGS, "kernel_width"),
+}
+"""The settings that networks other than the Transformer read."""
+
 
 class TransformerConfig(Section):
     """Settings that determine the network and its number of parameters.
@@ -116,6 +127,13 @@ class TransformerConfig(Section):
         support.
         """
         return self.attention_score in {"scaled_dot", "dot"}
+
+    def own_settings(self) -> dict[str, Any]:
+        """The settings that a network of this architecture reads, with their values."""
+        all_settings = self.model_dump()
+        if self.architecture == "transformer":
+            return {name: value for name, value in all_settings.items() if name != "kernel_width"}
+        return {name: all_settings[name] for name in _SETTINGS_OF_BASELINES[self.architecture]}
 
     @property
     def has_position_limit(self) -> bool:
