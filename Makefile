@@ -27,7 +27,7 @@ check: .venv/installed-test  ## format, lint and types; changes nothing
 	scripts/check
 
 docs: .venv/installed-docs  ## build the documentation as a site: docs/_build/html/index.html; some minutes the first time
-	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -c docs -d docs/_build/doctrees --fail-on-warning --keep-going --quiet . docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -c docs -d docs/_build/doctrees --fresh-env --fail-on-warning --keep-going --quiet . docs/_build/html
 
 clean:  ## delete the environment; runs and models stay
 	rm -rf .venv

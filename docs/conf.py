@@ -26,12 +26,13 @@ extensions = ["myst_nb", "public_names", "site_pages"]  # the last two are in do
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 
-# Pages with code are executed when their code changes, or the package, of which the name of the cache has a digest.
-_source = b"".join(path.read_bytes() for path in sorted((PROJECT / "src" / "transduce").rglob("*.py")))
+# Pages with code are executed anew when their own code has changed, or any module that they may import: the name of the
+# cache is a digest of all of these.
+_modules = [*sorted((PROJECT / "src").rglob("*.py")), *sorted((PROJECT / "docs").glob("[a-z]*/*.py"))]
+_digest = hashlib.sha256(b"".join(path.read_bytes() for path in _modules)).hexdigest()
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(PROJECT / "docs" / "_build" / "executed" / hashlib.sha256(_source).hexdigest()[:16])
-nb_execution_timeout = 120
-nb_execution_in_temp = True
+nb_execution_cache_path = str(PROJECT / "docs" / "_build" / "executed" / _digest[:16])
+nb_execution_timeout = 600  # seconds for a page
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
@@ -55,6 +56,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["scrolling.js"]
 html_copy_source = False
+html_domain_indices = html_use_index = False
 html_show_sourcelink = False
 html_show_copyright = False
 pygments_style = "a11y-high-contrast-light"

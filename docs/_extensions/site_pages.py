@@ -1,8 +1,9 @@
-"""Pages of the site: formulas as MathML, links of included pages, and the way to the first page."""
+"""Pages of the site: formulas as MathML, links of included pages, markup, and the way to the first page."""
 
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
@@ -42,6 +43,22 @@ def move_links(app: Sphinx, included: Path, _: str, content: list[str]) -> None:
     content[0] = LINK.sub(move, content[0])
 
 
+def correct_markup(app: Sphinx, name: str, template: str, context: dict[str, Any], document: object) -> None:
+    """Correct what makes pages of Sphinx hard to use with a screen reader.
+
+    The parameters of a long signature are a list of descriptions without terms; the captions of the table of contents
+    are headings of no level.
+    """
+
+    def replace_list(signature: re.Match[str]) -> str:
+        opened = re.sub(r"<(dl|dd)>", r'<span class="\1">', signature[0])
+        return re.sub(r"</(dl|dd)>", "</span>", opened)
+
+    context["body"] = re.sub(r'<dt class="sig .*?</dt>', replace_list, context.get("body", ""), flags=re.DOTALL)
+    tree = context["furo_navigation_tree"]
+    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+
+
 def write_front_page(app: Sphinx, error: Exception | None) -> None:
     """Lead from the address of the site to its first page, which is in a folder of the repository."""
     if error is None and app.builder.name == "html":
@@ -55,5 +72,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Connect everything to Sphinx."""
     app.add_html_math_renderer("mathml", (render_inline_math, None), (render_math_block, None))
     app.connect("include-read", move_links)
+    app.connect("html-page-context", correct_markup, priority=900)  # after the theme
     app.connect("build-finished", write_front_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
