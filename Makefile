@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --progress-bar off --disable-pip-version
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check clean
+.PHONY: help demo test test-all check docs clean
 
 help:  ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +25,9 @@ test-all: .venv/installed-test  ## run every test: also hundreds of kills, gener
 
 check: .venv/installed-test  ## format, lint and types; changes nothing
 	scripts/check
+
+docs: .venv/installed-docs  ## build the documentation as a site: docs/_build/html/index.html; some minutes the first time
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -c docs -d docs/_build/doctrees --fresh-env --fail-on-warning --keep-going --quiet . docs/_build/html
 
 clean:  ## delete the environment; runs and models stay
 	rm -rf .venv

@@ -21,7 +21,7 @@ from transduce.config.text import CorpusConfig
 from transduce.training.automatic_settings import MEASURED_RUNS
 
 PROJECT = Path(__file__).parents[1]
-MADE = {"build", "dist", "runs", "__pycache__"}
+MADE = {"_build", "build", "dist", "runs", "__pycache__"}
 FILES = [
     path
     for top in sorted(PROJECT.iterdir())

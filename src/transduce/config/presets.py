@@ -10,6 +10,7 @@ translations (docs/experiments.md). `tiny` and `small` have the paper's order of
 from typing import Any
 
 Preset = dict[str, dict[str, Any]]
+"""For each section of a recipe, settings by name."""
 
 _BIG: Preset = {
     "model": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
@@ -94,3 +95,4 @@ PRESETS: dict[str, Preset] = {
     "table3-E": {"model": {"positions": "learned"}},
     "table3-big": _BIG,
 }
+"""The settings of each preset that differ from the defaults, by section."""

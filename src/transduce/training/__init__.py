@@ -10,7 +10,7 @@ from transduce.training.run import train
 from transduce.training.run_folder import RunFolder
 from transduce.training.stopping import StopRequest, catch_stop_signals
 from transduce.training.trainer import Trainer, TrainingResult
-from transduce.training.updater import UpdateFigures, Updater, learning_rate
+from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError, learning_rate
 from transduce.training.validation import Validator, average_run
 from transduce.training.verification import ResumeProof, verify_resume
 
@@ -28,6 +28,7 @@ __all__ = [
     "Trainer",
     "TrainingResult",
     "UpdateFigures",
+    "UpdateStoppedError",
     "Updater",
     "Validation",
     "Validator",
