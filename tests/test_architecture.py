@@ -30,6 +30,7 @@ LAYERS = {
     "interop": 5,
     "training": 6,
     "demo": 7,
+    "lab": 7,
     "serving": 7,
     "cli": 8,
     "__main__": 9,

@@ -44,6 +44,9 @@ class ConvolutionalGRU(nn.Module):
         with torch.no_grad():
             for kernel in (*torch.split(self.gates.weight, num_maps), self.candidate.weight):
                 nn.init.xavier_uniform_(kernel)
+            for name, parameter in self.named_parameters():
+                if name.endswith("bias"):
+                    nn.init.zeros_(parameter)
 
     def forward(self, state: State, tape: State | None = None, dropout: float = 0.0) -> State:
         """The next state; `tape` is given if and only if the unit has a tape.

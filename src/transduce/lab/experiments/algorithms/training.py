@@ -49,6 +49,9 @@ class TrainingSettings:
     """Bits of the longest numbers at first."""
     longest_length: int = 20
     """Bits of the longest numbers of all of training."""
+    longest_share: float = 0.8
+    """Share of the updates whose numbers have as many bits as the longest; those of the others have any number up to
+    it."""
     advance_error: float = 0.15
     """The longest numbers get one bit more when the share of the longest sequences that are wrong, a moving average, is
     below this."""
@@ -75,12 +78,20 @@ class TrainingSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class NeuralGPUSettings:
-    """A `NeuralGPU`, or an `ExtendedNeuralGPU`, and its training."""
+    """A `NeuralGPU` and its training."""
 
     num_maps: int = 32
     width: int = 2
     dropout: float = 0.0
     training: TrainingSettings = field(default_factory=TrainingSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendedNeuralGPUSettings(NeuralGPUSettings):
+    """An `ExtendedNeuralGPU` with about as many parameters, in two units instead of one, and its training."""
+
+    num_maps: int = 18
+    width: int = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +161,7 @@ class NeuralGPULearner:
 class ExtendedNeuralGPULearner:
     """Predicts one symbol after the other, which the decoder then sees on its tape."""
 
-    def __init__(self, settings: NeuralGPUSettings) -> None:
+    def __init__(self, settings: ExtendedNeuralGPUSettings) -> None:
         self.network = ExtendedNeuralGPU(len(SYMBOLS), settings.num_maps, settings.width, settings.dropout)
 
     def compute_logits(self, examples: Examples) -> tuple[Tensor, Tensor]:
@@ -214,7 +225,9 @@ def train_neural_gpu(settings: NeuralGPUSettings, seed: int, folder: Path, repor
     return _train(NeuralGPULearner, settings, seed, folder, report)
 
 
-def train_extended_neural_gpu(settings: NeuralGPUSettings, seed: int, folder: Path, report: Report) -> Measurements:
+def train_extended_neural_gpu(
+    settings: ExtendedNeuralGPUSettings, seed: int, folder: Path, report: Report
+) -> Measurements:
     """Train an Extended Neural GPU and measure it, as `train_neural_gpu` does.
 
     Kaiser & Bengio 2016 translated texts with it; here it has one CGRU in each step instead of two.
@@ -243,9 +256,10 @@ class Curriculum:
     error: float = 0.5
     """Share of sequences of this length that are wrong: a moving average, which starts again with each length."""
 
-    def choose_length(self, generator: np.random.Generator) -> int:
-        """Bits of the numbers of an update: the greatest number of them four times in five, otherwise any up to it."""
-        return self.length if generator.random() < 0.8 else int(generator.integers(1, self.length + 1))
+    def choose_length(self, generator: np.random.Generator, settings: TrainingSettings) -> int:
+        """Bits of the numbers of an update."""
+        is_longest = generator.random() < settings.longest_share
+        return self.length if is_longest else int(generator.integers(1, self.length + 1))
 
     def record_error(self, length: int, error: float, settings: TrainingSettings) -> bool:
         """Take note of the share of wrong sequences of an update; whether the length grows."""
@@ -258,7 +272,7 @@ class Curriculum:
         return True
 
 
-SettingsT = TypeVar("SettingsT", NeuralGPUSettings, TransformerSettings)
+SettingsT = TypeVar("SettingsT", NeuralGPUSettings, ExtendedNeuralGPUSettings, TransformerSettings)
 
 
 def _train(
@@ -299,7 +313,7 @@ def update_network(
     The loss is the mean cross-entropy over all symbols.
     """
     generator = np.random.default_rng([seed, update])
-    length = curriculum.choose_length(generator)
+    length = curriculum.choose_length(generator, training)
     examples = generate_examples(training.task, _derive_seed(seed, update), length, training.batch_size)
     torch.manual_seed(_derive_seed(seed, update))
     learner.network.train()

@@ -34,6 +34,11 @@ from transduce.lab.experiments.stories.stories import (
 from transduce.model import Transformer
 from transduce.training import Updater
 
+END = 0
+"""Id of `</s>` for the Transformer: that of the empty word, which its sequences do not have."""
+PERIOD = len(WORDS)
+"""Id of the end of a sentence for the Transformer; `<pad>` is the next and last one."""
+
 Report = Callable[[str], None]
 
 
@@ -55,7 +60,7 @@ class StorySettings:
 class MemoryNetworkSettings:
     """A `MemoryNetwork` and its training by stochastic gradient descent."""
 
-    d_model: int = 64
+    d_model: int = 80
     num_hops: int = 3
     epochs: int = 20
     batch_size: int = 32
@@ -82,7 +87,7 @@ class MemoryNetworkSettings:
 class TransformerSettings:
     """A Transformer with about as many parameters as the memory network, and its training."""
 
-    d_model: int = 24
+    d_model: int = 20
     d_ff: int = 48
     num_heads: int = 4
     num_encoder_layers: int = 2
@@ -93,6 +98,20 @@ class TransformerSettings:
     """Peak; it is reached after `warmup` updates and falls linearly to 0."""
     warmup: int = 200
     stories: StorySettings = field(default_factory=StorySettings)
+
+    @property
+    def model_config(self) -> TransformerConfig:
+        """The network: normalised before each sub-layer, without dropout."""
+        return TransformerConfig(
+            vocabulary=PERIOD + 2,
+            d_model=self.d_model,
+            d_ff=self.d_ff,
+            num_heads=self.num_heads,
+            num_encoder_layers=self.num_encoder_layers,
+            num_decoder_layers=self.num_decoder_layers,
+            norm_order="pre",
+            dropout=0.0,
+        )
 
 
 @dataclass(frozen=True)
@@ -233,12 +252,6 @@ def load_memory_network(settings: MemoryNetworkSettings, folder: Path) -> Memory
     return network.eval()
 
 
-END = 0
-"""Id of `</s>` for the Transformer: that of the empty word, which its sequences do not have."""
-PERIOD = len(WORDS)
-"""Id of the end of a sentence for the Transformer; `<pad>` is the next and last one."""
-
-
 def train_transformer(settings: TransformerSettings, seed: int, folder: Path, report: Report) -> Measurements:  # noqa: ARG001 - as every training function
     """Train a Transformer on the same stories as `train_memory_network` with the same seed, and measure it.
 
@@ -248,16 +261,6 @@ def train_transformer(settings: TransformerSettings, seed: int, folder: Path, re
     Raises:
         ConfigError: the settings of the stories or of the network are impossible.
     """
-    config = TransformerConfig(
-        vocabulary=PERIOD + 2,
-        d_model=settings.d_model,
-        d_ff=settings.d_ff,
-        num_heads=settings.num_heads,
-        num_encoder_layers=settings.num_encoder_layers,
-        num_decoder_layers=settings.num_decoder_layers,
-        norm_order="pre",
-        dropout=0.0,
-    )
     stories = [
         story for kind in settings.stories.kinds for story in draw_stories(settings.stories, seed, "training", kind)
     ]
@@ -274,7 +277,7 @@ def train_transformer(settings: TransformerSettings, seed: int, folder: Path, re
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Transformer(config)
+        model = Transformer(settings.model_config)
         updater = Updater(model, training, torch.device("cpu"))
         generator = np.random.default_rng(seed)
         update = 0
