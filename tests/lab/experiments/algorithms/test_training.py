@@ -3,11 +3,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from transduce.bundle import load_checkpoint
 from transduce.errors import RunError
+from transduce.lab.experiments.algorithms.tasks import PLUS, ZERO
 from transduce.lab.experiments.algorithms.training import (
     Curriculum,
     ExtendedNeuralGPULearner,
@@ -102,6 +104,17 @@ def test_training_that_is_done_only_measures(tmp_path: Path) -> None:
     assert again.seconds < first.seconds
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_noise_moves_weights_that_have_no_gradient(noise: float, tmp_path: Path) -> None:
+    training = dataclasses.replace(TINY, task="copy", gradient_noise=noise, checkpoint_every=1)
+    train_neural_gpu(dataclasses.replace(TINY_GPU, training=training, dropout=0.0), 1, tmp_path / "all", ignore)
+    training = dataclasses.replace(training, updates=1)
+    train_neural_gpu(dataclasses.replace(TINY_GPU, training=training, dropout=0.0), 1, tmp_path / "one", ignore)
+    one, six = (weights_of(tmp_path / name, update)["embedding.weight"] for name, update in (("one", 1), ("all", 6)))
+    assert torch.equal(one[PLUS], six[PLUS]) == (noise == 0)  # a copy has no plus
+    assert not torch.equal(one[ZERO], six[ZERO])
+
+
 @pytest.mark.parametrize(
     ("train", "settings"),
     [
@@ -134,6 +147,10 @@ def test_the_networks_have_about_equally_many_parameters() -> None:
 def test_numbers_grow_when_they_are_learned() -> None:
     settings = TrainingSettings(first_length=3, longest_length=4, advance_error=0.2)
     curriculum = Curriculum(3)
+    generator = np.random.default_rng(1)
+    lengths = [curriculum.choose_length(generator, settings) for _ in range(200)]
+    assert set(lengths) == {1, 2, 3}
+    assert 0.7 < lengths.count(3) / 200 < 0.95
     assert not curriculum.record_error(2, 0.0, settings)  # shorter ones do not count
     assert curriculum.error == 0.5
     grown = [curriculum.record_error(3, 0.0, settings) for _ in range(10)]

@@ -41,18 +41,18 @@ class TrainingSettings:
     """What is the same for all networks that are compared: examples, updates, curriculum, tests."""
 
     task: TaskName = "addition"
-    updates: int = 1500
+    updates: int = 1200
     batch_size: int = 32
     """Examples of an update, all of the same length."""
 
-    first_length: int = 3
+    first_length: int = 1
     """Bits of the longest numbers at first."""
     longest_length: int = 20
     """Bits of the longest numbers of all of training."""
     longest_share: float = 0.8
     """Share of the updates whose numbers have as many bits as the longest; those of the others have any number up to
     it."""
-    advance_error: float = 0.15
+    advance_error: float = 0.25
     """The longest numbers get one bit more when the share of the longest sequences that are wrong, a moving average, is
     below this."""
 
@@ -61,7 +61,7 @@ class TrainingSettings:
     `decay_share` of them."""
     warmup: int = 50
     decay_share: float = 0.3
-    adam_epsilon: float = 1e-6
+    adam_epsilon: float = 1e-4
     clip_norm: float = 1.0
     """Maximum norm of the gradient."""
     gradient_noise: float = 0.0
@@ -92,6 +92,7 @@ class ExtendedNeuralGPUSettings(NeuralGPUSettings):
 
     num_maps: int = 18
     width: int = 3
+    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(updates=700))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +105,11 @@ class TransformerSettings:
     num_encoder_layers: int = 2
     num_decoder_layers: int = 1
     dropout: float = 0.0
-    training: TrainingSettings = field(default_factory=TrainingSettings)
+    training: TrainingSettings = field(
+        default_factory=lambda: TrainingSettings(
+            updates=8000, longest_share=0.5, learning_rate=0.002, adam_epsilon=1e-8
+        )
+    )
 
 
 @dataclass(frozen=True)
