@@ -41,7 +41,7 @@ class TrainingSettings:
     """What is the same for all networks that are compared: examples, updates, curriculum, tests."""
 
     task: TaskName = "addition"
-    updates: int = 1200
+    updates: int = 1400
     batch_size: int = 32
     """Examples of an update, all of the same length."""
 
@@ -62,8 +62,8 @@ class TrainingSettings:
     warmup: int = 50
     decay_share: float = 0.3
     adam_epsilon: float = 1e-4
-    clip_norm: float = 1.0
-    """Maximum norm of the gradient."""
+    clip_norm: float = 0.2
+    """Maximum norm of the gradient. With 1.0, single updates undid what a Neural GPU had learned."""
     gradient_noise: float = 0.0
     """Deviation of the normal noise that is added to the gradient in update 1; in update u it is that times the share
     of wrong sequences, divided by sqrt(u). 0: none."""
@@ -92,7 +92,7 @@ class ExtendedNeuralGPUSettings(NeuralGPUSettings):
 
     num_maps: int = 18
     width: int = 3
-    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(updates=700))
+    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(updates=900, clip_norm=1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class TransformerSettings:
     dropout: float = 0.0
     training: TrainingSettings = field(
         default_factory=lambda: TrainingSettings(
-            updates=8000, longest_share=0.5, learning_rate=0.002, adam_epsilon=1e-8
+            updates=8000, longest_share=0.5, learning_rate=0.002, adam_epsilon=1e-8, clip_norm=1.0
         )
     )
 
@@ -218,9 +218,10 @@ Report = Callable[[str], None]
 def train_neural_gpu(settings: NeuralGPUSettings, seed: int, folder: Path, report: Report) -> Measurements:
     """Train a Neural GPU and measure it; the checkpoint in `folder`, if there is one, is continued.
 
-    Not everything of Kaiser & Sutskever 2016 is used: there is one CGRU in each step instead of two, there is no
-    relaxation of shared parameters (several sets of them that are drawn together in the course of training), and the
-    rate falls at the end.
+    What differs from Kaiser & Sutskever 2016, so that addition is learned in minutes on a processor: one CGRU in each
+    step instead of two; a grid of 2 columns with 32 maps instead of 4 with 24; a curriculum that begins with numbers of
+    one bit; a rate that falls at the end; no relaxation of shared parameters (several sets of them, drawn together in
+    the course of training). Dropout and gradient noise are off unless asked for, and dropout is on the candidates.
 
     Raises:
         RunError: the checkpoint is of other settings or of another seed.
@@ -235,7 +236,7 @@ def train_extended_neural_gpu(
 ) -> Measurements:
     """Train an Extended Neural GPU and measure it, as `train_neural_gpu` does.
 
-    Kaiser & Bengio 2016 translated texts with it; here it has one CGRU in each step instead of two.
+    What differs from Kaiser & Bengio 2016, who translated texts with it, is what differs in `train_neural_gpu`.
 
     Raises:
         RunError, BundleError, WriteError: as `train_neural_gpu`.

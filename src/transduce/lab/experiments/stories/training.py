@@ -92,9 +92,9 @@ class TransformerSettings:
     num_heads: int = 4
     num_encoder_layers: int = 2
     num_decoder_layers: int = 1
-    epochs: int = 20
-    batch_size: int = 32
-    learning_rate: float = 0.003
+    epochs: int = 14
+    batch_size: int = 64
+    learning_rate: float = 0.008
     """Peak; it is reached after `warmup` updates and falls linearly to 0."""
     warmup: int = 200
     stories: StorySettings = field(default_factory=StorySettings)
