@@ -25,7 +25,7 @@ for package in ("sphinx", "furo", "myst_nb", "latex2mathml"):
 pytestmark = pytest.mark.exhaustive  # executing pages takes minutes the first time
 
 PROJECT = Path(__file__).parents[2]
-KINDS = ["index", "guide/own-text", "settings", "cli", "api/model", "experiments", "parameters", "paper/3-2-attention"]
+KINDS = ["index", "guide/own-text", "settings", "cli", "api/model", "experiments", "paper/3-2-attention"]
 """One page of each kind, in docs."""
 SIZES: dict[str, ViewportSize] = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 360, "height": 740}}
 
