@@ -65,7 +65,7 @@ def test_the_guide_can_be_followed(tmp_path: Path) -> None:
             capture_output=True,
             check=False,
             encoding="utf-8",
-            timeout=300,
+            timeout=600,
         )
         assert typed.returncode == 0, f"{page}: {typed.stderr}"
     assert (tmp_path / "runs" / "longer" / "best").is_dir()
