@@ -1,4 +1,5 @@
-"""The pictures of these pages: matrices as heat maps, drawn on white so that they can be read in dark mode, too."""  # noqa: INP001 - a folder of pages
+# ruff: noqa: INP001 - a folder of pages, no package
+"""The pictures of these pages: matrices as heat maps, drawn on white so that they can be read in dark mode, too."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +19,7 @@ plt.rcParams.update(
 )
 
 
-def draw_matrices(
+def draw_matrices(  # noqa: PLR0913 - options of a picture, all with defaults
     matrices: Mapping[str, Tensor],
     rows: Sequence[str],
     columns: Sequence[str],

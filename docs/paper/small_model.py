@@ -1,4 +1,5 @@
-"""The small model of these pages: trained by the first page that needs it, in about a minute, and loaded by the others."""  # noqa: INP001 - a folder of pages
+# ruff: noqa: INP001 - a folder of pages, no package
+"""The small model of these pages: trained by the first that needs it, in about a minute, and loaded by the others."""
 
 from pathlib import Path
 
