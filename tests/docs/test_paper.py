@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+import yaml
 
 PAPER = Path(__file__).parents[2] / "docs" / "paper"
 PAGES = sorted(PAPER.glob("*.md"))
@@ -22,7 +23,7 @@ LARGEST_PICTURE = 100_000
 
 
 class Directive(NamedTuple):
-    """A block of a page: ```{name} argument, options between lines of hyphens or colons, and content."""
+    """A block of a page: ```{name} argument, options, content."""
 
     name: str
     argument: str
@@ -39,15 +40,12 @@ def directives(page: Path) -> list[Directive]:
 
 
 def split_options(block: str) -> tuple[dict[str, str], str]:
-    """The options of a directive, by the last part of their names, and its content."""
-    head, content = "", block
+    """The options of a directive and its content; of the metadata of a cell only those of its picture."""
     if block.startswith("---\n"):
         _, head, content = block.split("---\n", 2)
-    elif block.startswith(":"):
-        lines = block.splitlines(keepends=True)
-        head = "".join(line for line in lines if line.startswith(":"))
-        content = "".join(line for line in lines if not line.startswith(":"))
-    return dict(re.findall(r"^[ :]*(\w+): *(.*)$", head, flags=re.MULTILINE)), content
+        return yaml.safe_load(head)["mystnb"]["image"], content
+    options = re.findall(r"^:(\w+): *(.*)$", block, flags=re.MULTILINE)
+    return dict(options), re.sub(r"^:.*\n", "", block, flags=re.MULTILINE)
 
 
 def cells(page: Path) -> list[Directive]:
@@ -73,12 +71,12 @@ def test_there_are_pages() -> None:
 
 def test_directives_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(
-        "```{literalinclude} a.py\n:pyobject: A.b\n```\n\n```{code-cell} python\n---\nm:\n  alt: A.\n---\nx = 1\n```\n"
-    )
+    included = "```{literalinclude} a.py\n:pyobject: A.b\n```\n"
+    cell = "```{code-cell} python\n---\nmystnb:\n  image:\n    alt: A.\n---\nx = 1\n```\n"
+    page.write_text(f"{included}\ntext\n\n{cell}", encoding="utf-8")
     assert directives(page) == [
         Directive("literalinclude", "a.py", {"pyobject": "A.b"}, ""),
-        Directive("code-cell", "python", {"m": "", "alt": "A."}, "x = 1\n"),
+        Directive("code-cell", "python", {"alt": "A."}, "x = 1\n"),
     ]
     assert find_definition(ast.parse("class A:\n    def b(self): ..."), "A.b")
     assert not find_definition(ast.parse("class A:\n    def b(self): ..."), "A.c")
