@@ -127,7 +127,9 @@ def test_a_recipe_can_be_used(recipe: Path) -> None:
 
 def examples(page: str) -> Iterator[list[str]]:
     """The words of every command of ours in blocks of code and between backticks."""
-    blocks = re.findall(r"^```(?:|bash|sh|console)\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    # All blocks are found, so that the end of one with another language is not taken for the beginning of one without.
+    fenced = re.findall(r"^```(.*?)\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    blocks = [block for language, block in fenced if language in {"", "bash", "sh", "console"}]
     lines = [line for block in blocks for line in block.replace("\\\n", " ").split("\n")]
     inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL))
     for line in [*lines, *inline]:
