@@ -85,6 +85,25 @@ def test_of_nothing_comes_nothing(transduce: Any, run_folder: Path) -> None:
         assert answer.messages.startswith("0 lines in ")
 
 
+def test_a_long_line_is_translated_as_a_whole_if_asked_for(transduce: Any, run_folder: Path) -> None:
+    line = " ".join(["ba do fi ku"] * 12)
+    in_parts = transduce("translate", run_folder, standard_input=line.encode())
+    whole = transduce("translate", run_folder, "--max-pieces", "400", standard_input=line.encode())
+    assert "translated in" in in_parts.messages
+    assert "translated in" not in whole.messages
+    translator = Translator.load(run_folder).with_search({"max_pieces": 400})
+    (found,) = translator.find_translations([line])
+    assert found.num_parts == 1
+    assert whole.lines == [found.text] != in_parts.lines
+    for wrong, named in (
+        (["--max-pieces", "7"], "max_pieces"),
+        (["--max-pieces", "40", "--engine", "onnx"], "--max-pieces 40"),
+    ):
+        answer = transduce("translate", run_folder, *wrong, standard_input=line.encode())
+        assert (answer.exit_code, answer.output) == (2, b"")
+        assert named in answer.messages
+
+
 def test_beam_1_is_greedy(transduce: Any, run_folder: Path) -> None:
     sources = ["ba do fi ku", "le mo na pe ri", "su"]
     answer = transduce("translate", run_folder, "--beam", "1", standard_input="\n".join(sources).encode())

@@ -1,4 +1,4 @@
-"""Options of the commands that translate: engine and precision, search, and protected text."""
+"""Options of the commands that translate: engine and precision, search, protected text, and input."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, make_dataclass
@@ -117,6 +117,27 @@ class SourceFlags:
     def given(self) -> dict[str, bool]:
         """Whether each of the flags is given, by its name."""
         return {f"--{name.replace('_', '-')}": bool(value) for name, value in asdict(self).items()}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class InputFlags:
+    """How standard input is read.
+
+    Args:
+        json_input: read one JSON object per line: "text", and optionally "require" and "forbid" (lists of words or
+            phrases) and "prefix", in addition to the options of all lines. A blank line is an error; a blank "text"
+            stays blank.
+        document: read all input first, as one document: it is split into sentences, also several per line, which are
+            translated and put back with the text between them unchanged. A sentence whose constraints cannot be met is
+            left untranslated.
+        max_pieces: number of pieces up to which a line is translated as a whole, not in parts. Default: the model's, at
+            most the longest source in its training text; of longer text, models often omit much.
+    """
+
+    json_input: bool = False
+    document: bool = False
+    max_pieces: int | None = None
 
 
 def make_options(flags: TranslationFlags, source_flags: SourceFlags) -> TranslationOptions:

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from transduce.bundle import Bundle, find_bundle, read_calibration
 from transduce.bundle.bundle import CALIBRATION
 from transduce.cli.console import MAX_BLOCK, LineProgress, format_count, print_message, standard_input
-from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
+from transduce.cli.options import Computation, InputFlags, SourceFlags, TranslationFlags, make_options
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
 from transduce.kernels.hardware import give_back_freed_memory
@@ -30,7 +30,8 @@ from transduce.translation import (
 
 STANDARD_INPUT = "standard input"
 
-_FLAGS, _SOURCE_FLAGS, _COMPUTATION = TranslationFlags(), SourceFlags(), Computation()
+_FLAGS, _SOURCE_FLAGS, _INPUT_FLAGS = TranslationFlags(), SourceFlags(), InputFlags()
+_COMPUTATION = Computation()
 
 
 def translate(
@@ -41,8 +42,7 @@ def translate(
     ensemble: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
     source_flags: SourceFlags = _SOURCE_FLAGS,
     json: bool = False,
-    json_input: bool = False,
-    document: bool = False,
+    input_flags: InputFlags = _INPUT_FLAGS,
     computation: Computation = _COMPUTATION,
 ) -> None:
     """Translate standard input to standard output, line by line.
@@ -54,19 +54,22 @@ def translate(
             given several times.
         source_flags: protected spans and glossary.
         json: print one JSON object per line: translation, score, tokens, alternatives, alignment, confidence.
-        json_input: read one JSON object per line: "text", and optionally "require" and "forbid" (lists of words or
-            phrases) and "prefix", in addition to the options of all lines. A blank line is an error; a blank "text"
-            stays blank.
-        document: read all input first, as one document: it is split into sentences, also several per line, which are
-            translated and put back with the text between them unchanged. A sentence whose constraints cannot be met is
-            left untranslated.
+        input_flags: how the input is read.
         computation: engine, precision and device.
     """
-    if document and (json or json_input or flags.num_best > 1):
+    document, max_pieces = input_flags.document, input_flags.max_pieces
+    if document and (json or input_flags.json_input or flags.num_best > 1):
         raise ConfigError("--document: reads and writes one text; leave out --json, --json-input and --num-best")
     options = make_options(flags, source_flags)
     _check_engine(computation.engine, {"--json": json, **source_flags.given})
+    if max_pieces is not None and computation.engine != NATIVE:
+        raise ConfigError(
+            f"--max-pieces {max_pieces}: needs the native engine, as an exported model has a fixed number of "
+            f"positions: leave out --engine {computation.engine}"
+        )
     loaded = computation.load(model, "auto", ensemble)
+    if max_pieces is not None:
+        loaded = loaded.with_search({"max_pieces": max_pieces})
     bundle = _open_calibrated_bundle(model) if computation.engine == NATIVE else None
     head = confidence = None
     if bundle is not None and (json or options.keeps_spans):
@@ -87,7 +90,7 @@ def translate(
             describe = partial(
                 describe_lines, translator=loaded, confidence=confidence, head=head, has_alignment=head is not None
             )
-        num_lines = _translate_lines(translator, describe, json_input=json_input)
+        num_lines = _translate_lines(translator, describe, json_input=input_flags.json_input)
     _report_guard(translator)
     count = format_count(num_lines, "sentence" if document else "line")
     print_message(f"{count} in {time.monotonic() - started:.1f} s")

@@ -102,8 +102,23 @@ def judge_equal(
     return Finding(claim, measured, verdict)
 
 
-def judge_exactly(claim: Claim, measured: str, *, holds: bool) -> Finding:
-    """The finding about a claim that was checked without uncertainty: by counting, or against a formula."""
+def judge_above(claim: Claim, values: BySeed, threshold: float, what: str, *, form: str = ".3g") -> Finding:
+    """The finding about a claim that a quantity is above `threshold`.
+
+    Supported if its whole confidence interval lies above, not supported if all of it lies below, and else not decided.
+    """
+    interval = confidence_interval(values)
+    measured = f"{what}: {interval.format(form)}, where more than {threshold:{form}} counts"
+    return Finding(claim, measured, _place(interval, threshold))
+
+
+def judge_exactly(claim: Claim, measured: str, *, holds: bool | None) -> Finding:
+    """The finding about a claim that was checked without uncertainty: by counting, or against a formula.
+
+    `holds` is None if what decides was not measured.
+    """
+    if holds is None:
+        return Finding(claim, "not measured", "not decided")
     return Finding(claim, measured, "supported" if holds else "not supported")
 
 
