@@ -12,18 +12,20 @@ from typing import Any
 
 from transduce.baselines import make_encoder_decoder
 from transduce.bundle import replace_file
-from transduce.config import RunConfig, load_run_config
+from transduce.config import RunConfig, SearchConfig, load_run_config
+from transduce.data import PreparedData, prepare
 from transduce.demo import training_pairs, unseen_pairs
 from transduce.errors import CorpusError, DivergedError, RunError
 from transduce.evaluation import corpus_scores
 from transduce.kernels.device import find_device
 from transduce.lab.measurements import Value
-from transduce.text import open_parallel_corpus
+from transduce.model import EncoderDecoder
+from transduce.text import Tokenizer, open_parallel_corpus
 from transduce.training import MetricsLog, Progress, Updater, Validation, train
 from transduce.training.distributed import ALONE
 from transduce.training.distributed.batches import choose_parallel_micro_batches
 from transduce.training.memory import Shape
-from transduce.translation import Translator
+from transduce.translation import ForcedDecoder, Translator, score_pairs
 
 Pair = tuple[str, str]
 
@@ -96,6 +98,7 @@ class Laboratory:
         report: shows a message.
         report_progress: shows the progress of a training run.
         text_files: text to train on; generated text unless given.
+        num_pairs: pairs to train on, spread evenly over the text; all unless given, or if there are fewer.
     """
 
     folder: Path
@@ -104,6 +107,7 @@ class Laboratory:
     report: Callable[[str], None] = lambda _: None
     report_progress: Callable[[Progress], None] = lambda _: None
     text_files: TextFiles | None = None
+    num_pairs: int | None = None
     _plan: dict[str, Any] = field(default_factory=dict)
 
     def remember(self, name: str, decide: Callable[[], Any]) -> Any:  # noqa: ANN401 - a value of JSON
@@ -131,7 +135,10 @@ class Laboratory:
     def training_file(self) -> Path:
         """A file of tab-separated pairs to train on."""
         path = self.folder / "data" / "train.tsv"
-        content = "".join(f"{source}\t{target}\n" for source, target in self._split_text()[0])
+        pairs = self._split_text()[0]
+        if self.num_pairs is not None:
+            pairs = pairs[:: max(1, len(pairs) // self.num_pairs)][: self.num_pairs]
+        content = "".join(f"{source}\t{target}\n" for source, target in pairs)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != content:
             with replace_file(path) as beside:
@@ -177,6 +184,11 @@ class Laboratory:
             "output": str(self.folder / "runs" / run),
         }
         return load_run_config(None, arguments=given)[0]
+
+    def prepare(self, settings: Mapping[str, Value]) -> PreparedData:
+        """The tokenizer, training text and validation text of the runs with these settings, as `train` uses them."""
+        config = self.make_config(settings, MIN_UPDATES, 1, "prepared")
+        return prepare(config.data, config.text, self.folder.resolve() / "cache", report=lambda _: None)
 
     def plan_updates(self, variants: Sequence[Mapping[str, Value]], *, reserve: float = 0.0) -> int:
         """The number of updates with which all variants, with all seeds, fit into the time budget; the same for all.
@@ -281,6 +293,12 @@ class Laboratory:
         if not (folder / "best").exists():
             raise RunError(f"{folder}: is not there or not finished: delete {self.folder} and run the experiment again")
         return folder
+
+
+def measure_loss(model: EncoderDecoder, tokenizer: Tokenizer, pairs: Sequence[Pair]) -> float:
+    """The cross-entropy of the targets given their sources, in nats per token, without dropout and label smoothing."""
+    scores = score_pairs(ForcedDecoder(model, tokenizer, SearchConfig()), pairs)
+    return -math.fsum(score.log_probability for score in scores) / sum(len(score.tokens) for score in scores)
 
 
 def _describe(settings: Mapping[str, Value]) -> str:

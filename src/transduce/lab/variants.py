@@ -1,10 +1,11 @@
 """Variants of the model that are trained with the same text and number of updates, and a table of what they reach."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from transduce.lab.conclusion import Table
 from transduce.lab.experiment import Trial
-from transduce.lab.laboratory import Laboratory
+from transduce.lab.laboratory import SETTINGS, Laboratory
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import confidence_interval
 
@@ -36,6 +37,17 @@ def plan_training(
         return Trial({"variant": name}, lambda seed: laboratory.train(settings, updates, seed, beam=beam))
 
     return [make_trial(name, settings) for name, settings in variants.items()]
+
+
+def find_losses(results: Results, variant: str) -> dict[int, float]:
+    """The loss of a variant with each seed, in nats per token.
+
+    A run that diverged has learned nothing, and counts with the loss of guessing: the logarithm of the number of tokens
+    that can be predicted, all but `<pad>`. Leaving it out would make a variant that often diverges look better.
+    """
+    guessing = math.log(int(SETTINGS["text.vocabulary"]) - 1)
+    diverged = dict.fromkeys(results.by_seed("diverged", variant=variant), guessing)
+    return {**results.by_seed("loss", variant=variant), **diverged}
 
 
 def tabulate_variants(
