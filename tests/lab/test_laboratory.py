@@ -9,9 +9,10 @@ import pytest
 from transduce.bundle import Bundle
 from transduce.errors import CorpusError, RunError
 from transduce.lab import Laboratory, TextFiles
-from transduce.lab.laboratory import NUM_TEST_PAIRS, measure_loss
+from transduce.lab.laboratory import CURVE_SHARES, NUM_TEST_PAIRS, measure_prediction, read_training_curve
 from transduce.lab.measurements import Measurement, Results
-from transduce.lab.variants import find_losses, plan_training, tabulate_variants
+from transduce.lab.variants import draw_training_curves, find_losses, plan_training, tabulate_variants
+from transduce.training import MetricsLog
 
 TINY = {
     "model.num_encoder_layers": 1,
@@ -46,6 +47,24 @@ def test_fewer_pairs_are_spread_over_the_text(text_files: TextFiles, tmp_path: P
     assert file.read_text(encoding="utf-8").splitlines() == whole[:4000:40]
 
 
+def test_text_of_a_user_is_not_shortened(text_files: TextFiles, tmp_path: Path) -> None:
+    laboratory = Laboratory(tmp_path, text_files=text_files)
+    assert laboratory.with_fewer_generated_pairs(10) is laboratory
+    assert Laboratory(tmp_path).with_fewer_generated_pairs(10).num_pairs == 10
+
+
+def test_curve_has_the_mean_of_each_tenth(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    for update in range(1, 21):
+        log.append("training", update, {"cross_entropy": float(update)})
+        log.append("validation", update, {"loss": 100.0})
+    curve = read_training_curve(tmp_path)
+    assert curve == {f"training loss, {share} %": share / 5 - 0.5 for share in CURVE_SHARES}
+    assert read_training_curve(tmp_path / "missing") == {}
+    chart = draw_training_curves(Results([Measurement({"variant": "a"}, 1, curve, 1.0)]), ["a", "b"])
+    assert "a at 100: 19.5" in chart.svg
+
+
 def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\ntwo\n", encoding="utf-8")
     (tmp_path / "b").write_text("eins\nzwei\n", encoding="utf-8")
@@ -78,8 +97,10 @@ def test_variants_are_trained_translated_and_resumed(text_files: TextFiles, tmp_
     assert bundle.load_model().num_parameters == found["parameters"]
     prepared = laboratory.prepare(TINY)
     assert prepared.digests == bundle.description.data
-    loss = measure_loss(bundle.load_model(), bundle.load_tokenizer(), prepared.validation)
-    assert loss == pytest.approx(found["loss"], rel=1e-5)
+    prediction = measure_prediction(bundle.load_model(), bundle.load_tokenizer(), prepared.validation)
+    assert prediction.loss == pytest.approx(found["loss"], rel=1e-5)
+    lines = MetricsLog(laboratory.find_run(TINY, 60, 1) / "metrics.jsonl").read()
+    assert prediction.accuracy == next(line["accuracy"] for line in lines if line["kind"] == "validation")
     again = laboratory.train(TINY, 60, 1)  # finished: nothing is trained
     assert {name: again[name] for name in ("loss", "bleu", "chrf", "exact", "seconds")} == {
         name: found[name] for name in ("loss", "bleu", "chrf", "exact", "seconds")
@@ -97,6 +118,8 @@ def test_trials_are_named_by_their_variants(tmp_path: Path, text_files: TextFile
     laboratory = Laboratory(tmp_path, budget=1.0, text_files=text_files)
     trials = plan_training(laboratory, {"narrow": TINY, "wide": {**TINY, "model.d_ff": 32}})
     assert [trial.settings for trial in trials] == [{"variant": "narrow"}, {"variant": "wide"}]
+    found = trials[0].measure(1)
+    assert found["training loss, 10 %"] > found["training loss, 100 %"] > 0
 
 
 def test_diverged_runs_count_with_the_loss_of_guessing() -> None:
