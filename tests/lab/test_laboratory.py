@@ -9,9 +9,10 @@ import pytest
 from transduce.bundle import Bundle
 from transduce.errors import CorpusError, RunError
 from transduce.lab import Laboratory, TextFiles
-from transduce.lab.laboratory import NUM_TEST_PAIRS
+from transduce.lab.laboratory import CURVE_SHARES, NUM_TEST_PAIRS, measure_prediction, read_training_curve
 from transduce.lab.measurements import Measurement, Results
-from transduce.lab.variants import plan_training, tabulate_variants
+from transduce.lab.variants import draw_training_curves, find_losses, plan_training, tabulate_variants
+from transduce.training import MetricsLog
 
 TINY = {
     "model.num_encoder_layers": 1,
@@ -38,6 +39,30 @@ def test_generated_text_has_no_test_pair(tmp_path: Path) -> None:
     training = {tuple(line.split("\t")) for line in laboratory.training_file.read_text(encoding="utf-8").splitlines()}
     assert len(laboratory.test_pairs) == NUM_TEST_PAIRS
     assert not training & set(laboratory.test_pairs)
+
+
+def test_fewer_pairs_are_spread_over_the_text(text_files: TextFiles, tmp_path: Path) -> None:
+    whole = Laboratory(tmp_path / "whole", text_files=text_files).training_file.read_text(encoding="utf-8").splitlines()
+    file = Laboratory(tmp_path / "few", text_files=text_files, num_pairs=100).training_file
+    assert file.read_text(encoding="utf-8").splitlines() == whole[:4000:40]
+
+
+def test_text_of_a_user_is_not_shortened(text_files: TextFiles, tmp_path: Path) -> None:
+    laboratory = Laboratory(tmp_path, text_files=text_files)
+    assert laboratory.with_fewer_generated_pairs(10) is laboratory
+    assert Laboratory(tmp_path).with_fewer_generated_pairs(10).num_pairs == 10
+
+
+def test_curve_has_the_mean_of_each_tenth(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    for update in range(1, 21):
+        log.append("training", update, {"cross_entropy": float(update)})
+        log.append("validation", update, {"loss": 100.0})
+    curve = read_training_curve(tmp_path)
+    assert curve == {f"training loss, {share} %": share / 5 - 0.5 for share in CURVE_SHARES}
+    assert read_training_curve(tmp_path / "missing") == {}
+    chart = draw_training_curves(Results([Measurement({"variant": "a"}, 1, curve, 1.0)]), ["a", "b"])
+    assert "a at 100: 19.5" in chart.svg
 
 
 def test_too_little_text_is_refused(tmp_path: Path) -> None:
@@ -68,8 +93,14 @@ def test_variants_are_trained_translated_and_resumed(text_files: TextFiles, tmp_
     laboratory = Laboratory(tmp_path / "lab", (1,), text_files=text_files)
     found = laboratory.train(TINY, 60, 1)
     assert set(found) == {"loss", "parameters", "tokens_per_second", "seconds", "bleu", "chrf", "exact"}
-    run = laboratory.find_run(TINY, 60, 1)
-    assert Bundle.open(run / "best").load_model().num_parameters == found["parameters"]
+    bundle = Bundle.open(laboratory.find_run(TINY, 60, 1) / "best")
+    assert bundle.load_model().num_parameters == found["parameters"]
+    prepared = laboratory.prepare(TINY)
+    assert prepared.digests == bundle.description.data
+    prediction = measure_prediction(bundle.load_model(), bundle.load_tokenizer(), prepared.validation)
+    assert prediction.loss == pytest.approx(found["loss"], rel=1e-5)
+    lines = MetricsLog(laboratory.find_run(TINY, 60, 1) / "metrics.jsonl").read()
+    assert prediction.accuracy == next(line["accuracy"] for line in lines if line["kind"] == "validation")
     again = laboratory.train(TINY, 60, 1)  # finished: nothing is trained
     assert {name: again[name] for name in ("loss", "bleu", "chrf", "exact", "seconds")} == {
         name: found[name] for name in ("loss", "bleu", "chrf", "exact", "seconds")
@@ -87,6 +118,20 @@ def test_trials_are_named_by_their_variants(tmp_path: Path, text_files: TextFile
     laboratory = Laboratory(tmp_path, budget=1.0, text_files=text_files)
     trials = plan_training(laboratory, {"narrow": TINY, "wide": {**TINY, "model.d_ff": 32}})
     assert [trial.settings for trial in trials] == [{"variant": "narrow"}, {"variant": "wide"}]
+    found = trials[0].measure(1)
+    assert found["training loss, 10 %"] > found["training loss, 100 %"] > 0
+
+
+def test_diverged_runs_count_with_the_loss_of_guessing() -> None:
+    results = Results(
+        [
+            Measurement({"variant": "a"}, 1, {"loss": 1.0}, 1.0),
+            Measurement({"variant": "a"}, 2, {"diverged": 1.0}, 1.0),
+            Measurement({"variant": "b"}, 1, {"loss": 2.0}, 1.0),
+        ]
+    )
+    assert find_losses(results, "a") == pytest.approx({1: 1.0, 2: math.log(499)})
+    assert find_losses(results, "c") == {}
 
 
 def test_table_of_variants_counts_what_diverged() -> None:

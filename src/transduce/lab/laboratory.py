@@ -5,30 +5,40 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from transduce.baselines import make_encoder_decoder
 from transduce.bundle import replace_file
-from transduce.config import RunConfig, load_run_config
+from transduce.config import RunConfig, SearchConfig, load_run_config
+from transduce.data import PreparedData, prepare
 from transduce.demo import training_pairs, unseen_pairs
 from transduce.errors import CorpusError, DivergedError, RunError
 from transduce.evaluation import corpus_scores
 from transduce.kernels.device import find_device
 from transduce.lab.measurements import Value
-from transduce.text import open_parallel_corpus
+from transduce.model import EncoderDecoder
+from transduce.text import Tokenizer, open_parallel_corpus
 from transduce.training import MetricsLog, Progress, Updater, Validation, train
 from transduce.training.distributed import ALONE
 from transduce.training.distributed.batches import choose_parallel_micro_batches
+from transduce.training.loss import compute_losses
 from transduce.training.memory import Shape
-from transduce.translation import Translator
+from transduce.translation import ForcedDecoder, Translator
 
 Pair = tuple[str, str]
 
 NUM_PAIRS = 30_000
 """Pairs of generated text to train on, where no text is given."""
+
+FEW_PAIRS = 1000
+"""Pairs of generated text to train on where translations shall be far from perfect, so that they can differ in quality.
+
+From `NUM_PAIRS` pairs, the text is soon learned so well that almost no translation is wrong, whatever the model."""
 
 NUM_TEST_PAIRS = 400
 """Pairs that are set aside and translated after training."""
@@ -44,6 +54,9 @@ PROBE_UPDATES = 8
 
 MIN_UPDATES = 60
 
+LOGGED_UPDATES = 50
+"""Updates of a run whose loss is recorded, evenly spread."""
+
 SETTINGS: dict[str, Value] = {
     "text.vocabulary": 500,
     "model.num_encoder_layers": 2,
@@ -58,7 +71,6 @@ SETTINGS: dict[str, Value] = {
     "training.schedule": "linear",
     "training.learning_rate": 3e-3,
     "training.keep_checkpoints": 1,
-    "training.log_every": 50,
     "data.held_out": 400,
 }
 """The model and the training from which experiments vary one thing: the demonstration's, which learns in a minute."""
@@ -96,6 +108,7 @@ class Laboratory:
         report: shows a message.
         report_progress: shows the progress of a training run.
         text_files: text to train on; generated text unless given.
+        num_pairs: pairs to train on, spread evenly over the text; all unless given, or if there are fewer.
     """
 
     folder: Path
@@ -104,6 +117,7 @@ class Laboratory:
     report: Callable[[str], None] = lambda _: None
     report_progress: Callable[[Progress], None] = lambda _: None
     text_files: TextFiles | None = None
+    num_pairs: int | None = None
     _plan: dict[str, Any] = field(default_factory=dict)
 
     def remember(self, name: str, decide: Callable[[], Any]) -> Any:  # noqa: ANN401 - a value of JSON
@@ -131,12 +145,19 @@ class Laboratory:
     def training_file(self) -> Path:
         """A file of tab-separated pairs to train on."""
         path = self.folder / "data" / "train.tsv"
-        content = "".join(f"{source}\t{target}\n" for source, target in self._split_text()[0])
+        pairs = self._split_text()[0]
+        if self.num_pairs is not None:
+            pairs = pairs[:: max(1, len(pairs) // self.num_pairs)][: self.num_pairs]
+        content = "".join(f"{source}\t{target}\n" for source, target in pairs)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != content:
             with replace_file(path) as beside:
                 beside.write_text(content, encoding="utf-8", newline="\n")
         return path
+
+    def with_fewer_generated_pairs(self, num_pairs: int) -> "Laboratory":
+        """The same laboratory with `num_pairs` pairs to train on if text is generated; itself if a user gave text."""
+        return self if self.text_files is not None else replace(self, num_pairs=num_pairs)
 
     def _split_text(self) -> tuple[list[Pair], list[Pair]]:
         if self.text_files is None:
@@ -169,6 +190,7 @@ class Laboratory:
             "training.warmup": max(1, updates // 10),
             "training.validate_every": updates,
             "training.checkpoint_every": max(100, updates // 4),
+            "training.log_every": max(1, updates // LOGGED_UPDATES),
             **settings,
             "training.updates": updates,
             "training.seed": seed,
@@ -177,6 +199,11 @@ class Laboratory:
             "output": str(self.folder / "runs" / run),
         }
         return load_run_config(None, arguments=given)[0]
+
+    def prepare(self, settings: Mapping[str, Value]) -> PreparedData:
+        """The tokenizer, training text and validation text of the runs with these settings, as `train` uses them."""
+        config = self.make_config(settings, MIN_UPDATES, 1, "prepared")
+        return prepare(config.data, config.text, self.folder.resolve() / "cache", report=lambda _: None)
 
     def plan_updates(self, variants: Sequence[Mapping[str, Value]], *, reserve: float = 0.0) -> int:
         """The number of updates with which all variants, with all seeds, fit into the time budget; the same for all.
@@ -281,6 +308,47 @@ class Laboratory:
         if not (folder / "best").exists():
             raise RunError(f"{folder}: is not there or not finished: delete {self.folder} and run the experiment again")
         return folder
+
+
+class Prediction(NamedTuple):
+    """How well a model predicts each token of given translations from the source and the tokens before it."""
+
+    loss: float
+    """Cross-entropy in nats per token, without label smoothing."""
+    accuracy: float
+    """Share of tokens whose probability is the highest of all."""
+
+
+def measure_prediction(model: EncoderDecoder, tokenizer: Tokenizer, pairs: Sequence[Pair]) -> Prediction:
+    """Measure how well a model, without dropout, predicts the targets of pairs of text."""
+    sources, targets = zip(*pairs, strict=True)
+    source_ids = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(sources)]
+    target_ids = [tokenizer.as_target(ids) for ids in tokenizer.encode_targets(targets)]
+    sums = torch.zeros(2, dtype=torch.float64)
+    with ForcedDecoder(model, tokenizer, SearchConfig()).batches(source_ids, target_ids) as batches:
+        for _, batch in batches:
+            losses = compute_losses(model, batch, smoothing=0.0)
+            sums += torch.stack([losses.cross_entropy.double(), losses.num_correct.double()])
+    return Prediction(*(sums / sum(map(len, target_ids))).tolist())
+
+
+CURVE_SHARES = (10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
+"""Parts of a run, in percent, up to which its training loss is read."""
+
+
+def read_training_curve(run: Path) -> dict[str, float]:
+    """The training loss in each tenth of a run, by name, as in "training loss, 10 %" for the first.
+
+    It is the mean cross-entropy, in nats per token, of the recorded updates, with dropout and without label smoothing.
+    """
+    lines = [line for line in MetricsLog(run / "metrics.jsonl").read() if line["kind"] == "training"]
+    end = max((line["update"] for line in lines), default=0)
+    curve = {}
+    for before, share in zip((0, *CURVE_SHARES), CURVE_SHARES, strict=False):
+        losses = [line["cross_entropy"] for line in lines if before * end < 100 * line["update"] <= share * end]
+        if losses:
+            curve[f"training loss, {share} %"] = statistics.fmean(losses)
+    return curve
 
 
 def _describe(settings: Mapping[str, Value]) -> str:
