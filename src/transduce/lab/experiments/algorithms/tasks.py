@@ -5,7 +5,7 @@ Algorithms", section 3). Sources and targets end in `</s>`.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -17,7 +17,8 @@ END, ZERO, ONE, PLUS, TIMES, PAD = range(6)
 
 SYMBOLS = ("</s>", "0", "1", "+", "*", "<pad>")
 
-Bits = Int[np.ndarray, "number length"]
+Bits = Int[np.ndarray, "number _"]
+"""Bits of numbers, one number in each row; several of different lengths may come together."""
 
 
 class Examples(NamedTuple):
@@ -27,10 +28,7 @@ class Examples(NamedTuple):
     targets: Int[np.ndarray, "number target"]
 
 
-TaskName = Literal["addition", "multiplication", "copy", "reverse"]
-
-
-def generate_examples(task: TaskName, seed: int, length: int, number: int) -> Examples:
+def generate_examples(task: str, seed: int, length: int, number: int) -> Examples:
     """`number` examples of a task with random numbers of `length` bits; a pure function of its arguments.
 
     Raises:
@@ -46,7 +44,8 @@ def generate_examples(task: TaskName, seed: int, length: int, number: int) -> Ex
 def _generate_addition(generator: np.random.Generator, length: int, number: int) -> Examples:
     """From a + b, two numbers of `length` bits each, to their sum of `length` + 1 bits."""
     first, second = _draw_bits(generator, length, number), _draw_bits(generator, length, number)
-    return _make_examples([first + ZERO, PLUS, second + ZERO], _carry(_widen(first + second, length + 1)))
+    digits = np.pad(first + second, ((0, 0), (0, 1)))
+    return _make_examples([first + ZERO, PLUS, second + ZERO], _carry(digits))
 
 
 def _generate_multiplication(generator: np.random.Generator, length: int, number: int) -> Examples:
@@ -70,7 +69,7 @@ def _generate_reverse(generator: np.random.Generator, length: int, number: int) 
     return _make_examples([bits + ZERO], bits[:, ::-1])
 
 
-TASKS: dict[TaskName, Callable[[np.random.Generator, int, int], Examples]] = {
+TASKS: dict[str, Callable[[np.random.Generator, int, int], Examples]] = {
     "addition": _generate_addition,
     "multiplication": _generate_multiplication,
     "copy": _generate_copy,
@@ -83,12 +82,7 @@ def _draw_bits(generator: np.random.Generator, length: int, number: int) -> Bits
     return generator.integers(0, 2, (number, length))
 
 
-def _widen(digits: Bits, width: int) -> Bits:
-    """The same numbers with zeros as their highest digits."""
-    return np.pad(digits, ((0, 0), (0, width - digits.shape[1])))
-
-
-def _carry(digits: Int[np.ndarray, "number width"]) -> Bits:
+def _carry(digits: Bits) -> Bits:
     """The bits of numbers whose binary digits may be greater than 1; the highest digits have to be small enough."""
     digits = digits.copy()
     for place in range(digits.shape[1] - 1):

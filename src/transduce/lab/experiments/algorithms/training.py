@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from transduce.bundle import (
 from transduce.config import TransformerConfig
 from transduce.errors import RunError
 from transduce.lab.experiments.algorithms.network import ExtendedNeuralGPU, NeuralGPU
-from transduce.lab.experiments.algorithms.tasks import END, SYMBOLS, Examples, TaskName, generate_examples
+from transduce.lab.experiments.algorithms.tasks import END, SYMBOLS, Examples, generate_examples
 from transduce.model import Transformer
 
 
@@ -40,7 +40,8 @@ from transduce.model import Transformer
 class TrainingSettings:
     """What is the same for all networks that are compared: examples, updates, curriculum, tests."""
 
-    task: TaskName = "addition"
+    task: str = "addition"
+    """One of `TASKS`."""
     updates: int = 1400
     batch_size: int = 32
     """Examples of an update, all of the same length."""
@@ -127,6 +128,7 @@ class Measurements:
     """For each length of the tests, the share of symbols that are right."""
 
 
+@runtime_checkable
 class Learner(Protocol):
     """A network and how it is trained and asked."""
 
@@ -290,7 +292,7 @@ def _train(
         learner = make_learner(settings)
         optimizer = torch.optim.Adam(learner.network.parameters(), eps=training.adam_epsilon)
         curriculum = Curriculum(training.first_length)
-        identity = {"settings": dataclasses.asdict(settings), "network": type(learner.network).__name__, "seed": seed}
+        identity = json.dumps({type(learner.network).__name__: dataclasses.asdict(settings), "seed": seed})
         done = _resume(learner.network, optimizer, curriculum, identity, folder, report)
         start = time.perf_counter()
         for update in range(done + 1, training.updates + 1):
@@ -372,7 +374,7 @@ def _save(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
     curriculum: Curriculum,
-    identity: dict[str, Any],
+    identity: str,
     folder: Path,
     update: int,
 ) -> None:
@@ -381,7 +383,7 @@ def _save(
         for name, parameter in network.named_parameters()
         for key, value in optimizer.state[parameter].items()
     }
-    state = {"identity": json.loads(json.dumps(identity)), **dataclasses.asdict(curriculum)}
+    state = {"identity": identity, **dataclasses.asdict(curriculum)}
     save_checkpoint(folder, update, {"weights": model_tensors(network), "optimizer": moments}, state)
     remove_checkpoints(folder, keep=1)
 
@@ -390,7 +392,7 @@ def _resume(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
     curriculum: Curriculum,
-    identity: dict[str, Any],
+    identity: str,
     folder: Path,
     report: Report,
 ) -> int:
@@ -399,7 +401,7 @@ def _resume(
     checkpoint = latest_checkpoint(folder, report)
     if checkpoint is None:
         return 0
-    if checkpoint.state["identity"] != json.loads(json.dumps(identity)):
+    if checkpoint.state["identity"] != identity:
         raise RunError(
             f"{folder}: has a checkpoint of {checkpoint.state['identity']}, and these are {identity}: choose another "
             "folder, or remove this one"
