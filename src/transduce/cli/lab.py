@@ -14,6 +14,7 @@ from transduce.lab import (
     Report,
     TextFiles,
     compare_verdicts,
+    find_experiment,
     render_html,
     run_experiment,
     write_reports,
@@ -33,7 +34,7 @@ def run(
     /,
     *,
     budget: Annotated[str, Parameter(metavar="DURATION")] = "10m",
-    seeds: int = 3,
+    seeds: int | None = None,
     first_seed: int = 1,
     output: Path | None = None,
     source: Path | None = None,
@@ -45,7 +46,8 @@ def run(
     Args:
         name: the experiment, as in `transduce lab list`.
         budget: how long it may take, as in 10m or 1h, on the machine it runs on.
-        seeds: how often every trial is repeated, each time with another seed.
+        seeds: how often every trial is repeated, each time with another seed. Default: 3, or 1 where a trial takes
+            minutes.
         first_seed: the first seed; the others follow.
         output: folder of the experiment. Default: lab/ and its name.
         source: text to train on, source side, one sentence per line; generated text unless given.
@@ -56,8 +58,9 @@ def run(
         seconds = parse_duration(budget)
     except ValueError as error:
         raise UserError(f"--budget: {error}") from None
-    if seeds < 1 or first_seed < 0:
-        raise UserError(f"--seeds {seeds} --first-seed {first_seed}: at least one seed, and none below 0")
+    num_seeds = find_experiment(name).num_seeds if seeds is None else seeds
+    if num_seeds < 1 or first_seed < 0:
+        raise UserError(f"--seeds {num_seeds} --first-seed {first_seed}: at least one seed, and none below 0")
     if (source is None) != (target is None):
         raise UserError("--source and --target: give both, or none of them")
     files = None if source is None or target is None else TextFiles(source, target)
@@ -65,7 +68,7 @@ def run(
     with ConsoleReporter() as reporter:
         laboratory = Laboratory(
             folder,
-            range(first_seed, first_seed + seeds),
+            range(first_seed, first_seed + num_seeds),
             seconds,
             reporter.report,
             reporter.report_progress,

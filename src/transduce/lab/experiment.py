@@ -34,6 +34,7 @@ class Experiment:
         method: what is done, in a few sentences for a reader of the report.
         plan: the trials, for the folder, budget and text of a laboratory.
         conclude: computes verdicts, charts and tables from the results.
+        num_seeds: seeds with which every trial is repeated, unless asked otherwise; one where a trial takes minutes.
     """
 
     title: str
@@ -41,3 +42,4 @@ class Experiment:
     method: str
     plan: Callable[[Laboratory], Sequence[Trial]]
     conclude: Callable[[Results], Conclusion]
+    num_seeds: int = 3

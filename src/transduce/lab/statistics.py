@@ -112,6 +112,20 @@ def judge_above(claim: Claim, values: BySeed, threshold: float, what: str, *, fo
     return Finding(claim, measured, _place(interval, threshold))
 
 
+def judge_share_above(claim: Claim, num_right: int, num_all: int, threshold: float, what: str) -> Finding:
+    """The finding about a claim that more than `threshold` of all cases are right, from a number of independent ones.
+
+    The interval is the exact one of a binomial share (Clopper & Pearson 1934). Supported if all of it lies above the
+    threshold, not supported if all of it lies below, and else not decided.
+    """
+    if not num_all:
+        return Finding(claim, f"{what}: not measured", "not decided")
+    low, high = _import_stats().binomtest(num_right, num_all).proportion_ci(CONFIDENCE)
+    interval = Interval(num_right / num_all, float(low), float(high), num_all)
+    text = f"{interval.mean:.1%} ({interval.low:.1%} to {interval.high:.1%}) of {num_all:,}"
+    return Finding(claim, f"{what}: {text}, where more than {threshold:.0%} counts", _place(interval, threshold))
+
+
 def judge_exactly(claim: Claim, measured: str, *, holds: bool | None) -> Finding:
     """The finding about a claim that was checked without uncertainty: by counting, or against a formula.
 
