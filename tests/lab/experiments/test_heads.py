@@ -99,11 +99,10 @@ def test_the_plan_has_task_times_and_models(tmp_path: Path, monkeypatch: pytest.
 
 def make_results(right: Mapping[int, float], times: Mapping[int, float], losses: Mapping[str, float]) -> Results:
     """Three seeds, with small differences between them."""
-    found: list[tuple[Settings, Mapping[str, float]]] = [
-        *(({"task heads": number}, {"right": value}) for number, value in right.items()),
-        *(({"as": ONE_PRODUCT, "heads": number}, {"both": value}) for number, value in times.items()),
-        *(({"variant": name}, {"loss": value}) for name, value in losses.items()),
-    ]
+    found: list[tuple[Settings, Mapping[str, float]]] = []
+    found += [({"task heads": number}, {"right": value}) for number, value in right.items()]
+    found += [({"as": ONE_PRODUCT, "heads": number}, {"both": value}) for number, value in times.items()]
+    found += [({"variant": name}, {"loss": value}) for name, value in losses.items()]
     return Results(
         Measurement(
             settings, seed, {name: value * (1 + 0.001 * seed * (1 + place)) for name, value in values.items()}, 1.0
