@@ -8,9 +8,11 @@ from transduce.lab.experiment import Experiment
 EXPERIMENTS = {
     "scaling": "scores divided by sqrt(d_k), undivided, and additive ones (3.2.1)",
     "additive-cost": "time and memory of additive and of dot-product attention (3.2.1)",
+    "heads": "one head and several at equal cost (3.2.2, Table 3 A)",
     "feed-forward": "the feed-forward network as two convolutions, and its width (3.3, Table 3 C)",
     "algorithms": "addition beyond the lengths of training: Neural GPUs and a Transformer (2)",
     "stories": "questions about stories: a memory network, hop by hop, and a Transformer (2)",
+    "positions": "sinusoidal, learned and no positions, and longer sentences than in training (3.5, Table 3 E)",
 }
 """What each experiment compares, by name, in the paper's order. The experiment is `EXPERIMENT` in the module of this
 name, with underscores.

@@ -215,7 +215,7 @@ def _draw_charts(results: Results) -> list[Chart]:
         return Chart(title, draw_line_chart(title, series, x_label, y_label, log=True, log_x=True))
 
     theory = [
-        Series(f"{kind}, theory", [(n, count_saved_bytes(kind, n, USUAL_WIDTH) / 1e6) for n in LENGTHS])
+        Series(f"{kind}, theory", [(float(n), count_saved_bytes(kind, n, USUAL_WIDTH) / 1e6) for n in LENGTHS])
         for kind in kinds
     ]
     return [
@@ -246,7 +246,7 @@ def _draw_charts(results: Results) -> list[Chart]:
                 Series(
                     "operations, theory",
                     [
-                        (n, count_operations(ADDITIVE, n, USUAL_WIDTH) / count_operations(DOT, n, USUAL_WIDTH))
+                        (float(n), count_operations(ADDITIVE, n, USUAL_WIDTH) / count_operations(DOT, n, USUAL_WIDTH))
                         for n in LENGTHS
                     ],
                 ),
