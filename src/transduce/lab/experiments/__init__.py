@@ -9,6 +9,7 @@ EXPERIMENTS = {
     "residual": "layers with residual connections and without, over depth (3.1)",
     "normalization": "layer and batch normalisation; post-norm and pre-norm over depth and warm-up (3.1)",
     "scaling": "scores divided by sqrt(d_k), undivided, and additive ones (3.2.1)",
+    "embedding-sharing": "one embedding matrix for source and target, or two (3.4)",
 }
 """What each experiment compares, by name, in the paper's order. The experiment is `EXPERIMENT` in the module of this
 name, with underscores.
