@@ -10,6 +10,7 @@ EXPERIMENTS = {
     "normalization": "layer and batch normalisation; post-norm and pre-norm over depth and warm-up (3.1)",
     "scaling": "scores divided by sqrt(d_k), undivided, and additive ones (3.2.1)",
     "embedding-sharing": "one embedding matrix for source and target, or two (3.4)",
+    "tying": "one matrix for target embedding and pre-softmax projection, or two (3.4)",
 }
 """What each experiment compares, by name, in the paper's order. The experiment is `EXPERIMENT` in the module of this
 name, with underscores.
