@@ -11,6 +11,7 @@ EXPERIMENTS = {
     "scaling": "scores divided by sqrt(d_k), undivided, and additive ones (3.2.1)",
     "embedding-sharing": "one embedding matrix for source and target, or two (3.4)",
     "tying": "one matrix for target embedding and pre-softmax projection, or two (3.4)",
+    "regularization": "dropout and label smoothing on few pairs (5.4, Table 3 D)",
 }
 """What each experiment compares, by name, in the paper's order. The experiment is `EXPERIMENT` in the module of this
 name, with underscores.
