@@ -13,6 +13,7 @@ EXPERIMENTS = {
     "tying": "one matrix for target embedding and pre-softmax projection, or two (3.4)",
     "regularization": "dropout and label smoothing on few pairs (5.4, Table 3 D)",
     "checkpoint-averaging": "the mean of the last checkpoints and single ones, with three learning rates (6.1)",
+    "beam": "beam widths and length penalties (6.1)",
 }
 """What each experiment compares, by name, in the paper's order. The experiment is `EXPERIMENT` in the module of this
 name, with underscores.
