@@ -64,12 +64,13 @@ def test_measuring_changes_nothing(kind: str) -> None:
 
 def test_inputs_are_those_whose_statistics_batch_normalisation_keeps() -> None:
     model, batch = make_tiny_model("batch"), make_batch()
-    inputs = read_inputs(model, batch)
-    assert len(inputs) == int(batch.source_mask.sum())
+    places = read_inputs(model, batch)
     model.train().encode(batch.source_ids, batch.source_mask)
-    normalization = model.encoder.layers[-1].feed_forward_residual.normalization
-    assert isinstance(normalization, BatchNormalization)
-    torch.testing.assert_close(normalization.running_mean, normalization.momentum * inputs.mean(dim=0))
+    normalizations = [part for part in model.encoder.modules() if isinstance(part, BatchNormalization)]
+    assert len(places) == len(normalizations) == 4
+    for inputs, normalization in zip(places, normalizations, strict=True):
+        assert len(inputs) == int(batch.source_mask.sum())
+        torch.testing.assert_close(normalization.running_mean, normalization.momentum * inputs.mean(dim=0))
 
 
 def test_independent_positions_fluctuate_by_chance() -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from transduce.lab.measurements import BySeed, Results, Value
 from transduce.lab.statistics import confidence_interval, judge_equal, judge_exactly, judge_larger
 from transduce.lab.variants import draw_training_curves, find_losses, plan_training, tabulate_variants
 from transduce.model import Transformer, as_transformer
+from transduce.model.sublayers import Normalization
 from transduce.training.distributed.batches import BatchPosition, batch_stream
 from transduce.training.loss import compute_losses
 from transduce.training.reporting.charts import Series, draw_line_chart
@@ -35,6 +37,9 @@ INITIAL_DEPTHS = (1, 2, 4, 8, 16)
 
 ORDERS = ("post", "pre")
 KINDS = ("layer", "batch")
+
+BATCHES_OF = ("similar lengths", "random sentences")
+"""The sentences of a batch: grouped by length, as in training, or drawn at random."""
 
 NUM_BATCHES = 40
 """Batches whose statistics are compared."""
@@ -142,9 +147,12 @@ def _inspect(laboratory: Laboratory, kind: str, updates: int, seed: int) -> Mapp
     planned = [batch for _, batch in islice(stream, NUM_BATCHES)]
     mixed = draw_batches(prepared, [len(batch.source_ids) for batch in planned], seed)
     values = {"difference alone": measure_difference_alone(model, mixed[0])}
-    for name, batches in (("similar lengths", planned), ("random sentences", mixed)):
-        found = measure_fluctuation([read_inputs(model, batch) for batch in batches])
-        values |= {f"{quantity}, {name}": value for quantity, value in found.items()}
+    for name, batches in zip(BATCHES_OF, (planned, mixed), strict=True):
+        inputs = zip(*(read_inputs(model, batch) for batch in batches), strict=True)
+        found = [measure_fluctuation(of_place) for of_place in inputs]
+        for quantity in found[0]:
+            values |= {f"{quantity}, {name}, {place}": one[quantity] for place, one in enumerate(found, start=1)}
+            values[f"{quantity}, {name}"] = math.sqrt(fmean(one[quantity] ** 2 for one in found))
     for added in PADDING:
         share, shift = measure_padding(model, mixed[0], added)
         values |= {f"padding share, {added} added": share, f"shift, {added} added": shift}
@@ -183,14 +191,15 @@ def measure_difference_alone(model: Transformer, batch: Batch) -> float:
     return max(differences)
 
 
-def read_inputs(model: Transformer, batch: Batch, mask: Tensor | None = None) -> Float[Tensor, "tokens d_model"]:
-    """The inputs of the last normalisation of the encoder at the real positions of a batch, or where `mask` is True."""
+def read_inputs(model: Transformer, batch: Batch, mask: Tensor | None = None) -> list[Float[Tensor, "tokens d_model"]]:
+    """The inputs of each normalisation of the encoder in turn, where `mask` is True; by default at real positions."""
     seen: list[Tensor] = []
     with training_mode(model) as copied:
-        normalization = copied.encoder.layers[-1].feed_forward_residual.normalization
-        normalization.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        for part in copied.encoder.modules():
+            if isinstance(part, Normalization):
+                part.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         copied.encode(batch.source_ids, batch.source_mask)
-    return seen[0][batch.source_mask if mask is None else mask]
+    return [inputs[batch.source_mask if mask is None else mask] for inputs in seen]
 
 
 def measure_fluctuation(inputs: Sequence[Float[Tensor, "_ d_model"]]) -> Mapping[str, float]:
@@ -224,17 +233,19 @@ def measure_padding(model: Transformer, batch: Batch, added: int) -> tuple[float
 
     Returns:
         The share of padding, and the distance of the mean over all positions from that over the real ones, in standard
-        deviations: the root of the mean square over the components.
+        deviations: the root of the mean square over the components of all normalisations of the encoder.
     """
     padded = replace(
         batch,
         source_ids=F.pad(batch.source_ids, (0, added), value=model.pad_id),
         source_mask=F.pad(batch.source_mask, (0, added), value=False),
     )
-    real = read_inputs(model, padded).double()
-    all_positions = read_inputs(model, padded, torch.ones_like(padded.source_mask)).double()
-    shift = (all_positions.mean(dim=0) - real.mean(dim=0)).square() / real.var(dim=0, correction=0)
-    return 1 - len(real) / len(all_positions), math.sqrt(float(shift.mean()))
+    real, everywhere = read_inputs(model, padded), read_inputs(model, padded, torch.ones_like(padded.source_mask))
+    shifts = [
+        (all_positions.mean(dim=0) - own.mean(dim=0)).square() / own.var(dim=0, correction=0)
+        for own, all_positions in zip(real, everywhere, strict=True)
+    ]
+    return 1 - len(real[0]) / len(everywhere[0]), math.sqrt(float(torch.stack(shifts).mean()))
 
 
 def conclude(results: Results) -> Conclusion:
@@ -249,7 +260,7 @@ def conclude(results: Results) -> Conclusion:
         return {seed: without[seed] - with_warmup[seed] for seed in without.keys() & with_warmup.keys()}
 
     def find_power(quantity: str) -> BySeed:
-        found = results.by_seed(f"{quantity}, similar lengths", inspected="batch")
+        found = results.by_seed(f"{quantity}, {BATCHES_OF[0]}", inspected="batch")
         return {seed: math.log2(value) for seed, value in found.items()}
 
     slopes = {order: fit_slopes(results, order) for order in ORDERS}
@@ -261,8 +272,8 @@ def conclude(results: Results) -> Conclusion:
                 FLUCTUATION,
                 find_power("mean"),
                 find_power("mean by chance"),
-                "how many times as far as by chance, as a power of two, the means of batches are from that of all, "
-                "where one (twice as far) counts",
+                "how many times as far as by chance, as a power of two, the means of batches are from that of all, in "
+                "all normalisations of the encoder, where one (twice as far) counts",
                 margin=1.0,
             ),
             judge_larger(
@@ -316,6 +327,7 @@ def conclude(results: Results) -> Conclusion:
         ],
         charts=[
             draw_training_curves(results, [LAYER, BATCH], "Training loss with layer and with batch normalisation"),
+            _draw_fluctuation(results),
             _draw_padding(results),
             _draw_gradients(results),
             draw_training_curves(
@@ -328,6 +340,7 @@ def conclude(results: Results) -> Conclusion:
         remarks=[
             "A run that diverged counts with the loss of guessing.",
             f"The highest learning rate is {SETTINGS['training.learning_rate']}; warm-up is a tenth of the run.",
+            "With batch normalisation, the first one evens out for those after it what varies from batch to batch.",
             "Which rate a model bears without warm-up depends on its width; this one is narrower than the paper's.",
         ],
     )
@@ -358,6 +371,19 @@ def _judge_alone(results: Results) -> Finding:
         f"normalisation, where {ROUNDING} counts as rounding",
         holds=max(layer.values()) < ROUNDING < min(batch.values()),
     )
+
+
+def _draw_fluctuation(results: Results) -> Chart:
+    places = range(1, 2 * SHALLOW + 1)
+
+    def find_points(quantity: str, kind: str) -> list[tuple[float, float]]:
+        means = [(float(place), results.mean(f"{quantity}, {place}", inspected=kind)) for place in places]
+        return [(place, mean) for place, mean in means if math.isfinite(mean)]
+
+    series = [Series(f"{kind}, {name}", find_points(f"mean, {name}", kind)) for kind in KINDS for name in BATCHES_OF]
+    series.append(Series("by chance", find_points(f"mean by chance, {BATCHES_OF[0]}", KINDS[0])))
+    title = "Distance of the mean of a batch from that of all batches"
+    return Chart(title, draw_line_chart(title, series, "normalisation of the encoder", "standard deviations", log=True))
 
 
 def _draw_padding(results: Results) -> Chart:
@@ -393,11 +419,11 @@ def _tabulate_statistics(results: Results) -> Table:
             for quantity in ("mean", "mean by chance", "variance")
         ]
         for kind in KINDS
-        for name in ("similar lengths", "random sentences")
+        for name in BATCHES_OF
     ]
     return Table(
-        "Statistics of batches, at the last normalisation of the encoder of trained models: root mean square distance "
-        "from the statistics of all batches; mean over the seeds (95 % confidence interval)",
+        "Statistics of the inputs of the encoder's normalisations in batches: root mean square distance from those of "
+        "all batches; mean over the seeds (95 % confidence interval)",
         ["model", "batches of", "mean, standard deviations", "mean if by chance", "variance, relative"],
         rows,
         num_texts=2,
@@ -411,10 +437,10 @@ EXPERIMENT = Experiment(
         "Models are trained for the same number of updates: with layer normalisation and with batch normalisation, "
         "whose statistics leave out padding; and with layer normalisation after the residual sum (post-norm, the "
         f"paper's) and before the sub-layer (pre-norm), with {SHALLOW} and {DEEP} layers in each stack, with warm-up "
-        "and without. With a trained model of either kind, mean and variance of the inputs of one normalisation in "
-        f"{NUM_BATCHES} batches are compared: batches of sentences of similar lengths, as in training, and of random "
-        "sentences; and sentences are encoded alone and in a batch. Before training, the gradient of the last layer is "
-        "measured over depth."
+        "and without. With a trained model of either kind, mean and variance of the inputs of the encoder's "
+        f"normalisations are compared in {NUM_BATCHES} batches of sentences of similar lengths, as in training, and in "
+        "as many of random sentences; and sentences are encoded alone and in a batch. Before training, the gradient of "
+        "the last layer is measured over depth."
     ),
     plan=plan,
     conclude=conclude,
