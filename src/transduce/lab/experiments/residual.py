@@ -43,7 +43,7 @@ SECONDS_OF_INITIAL_MODELS = 10.0
 
 WITH, WITHOUT = "with", "without"
 
-QUALITY = Claim("3.1", "A residual connection around each sub-layer makes deep stacks learn.")
+QUALITY = Claim("3.1; He et al. 2016", "A residual connection around each sub-layer makes deep stacks learn.")
 DEGRADATION = Claim(
     "He et al. 2016", "Without residual connections, the loss of a deep network is higher than of a shallow one."
 )
