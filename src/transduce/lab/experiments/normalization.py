@@ -38,6 +38,9 @@ LEARNING_RATE = 1e-3
 INITIAL_DEPTHS = (1, 2, 4, 8, 16)
 """Layers of each stack of the models whose gradients are measured before training."""
 
+NUM_INITIAL = 8
+"""Initial models of each depth and seed, as theory is about the expected gradient."""
+
 ORDERS = ("post", "pre")
 KINDS = ("layer", "batch")
 
@@ -131,7 +134,7 @@ def _measure_initial(laboratory: Laboratory, order: str, depth: int, seed: int) 
     config = laboratory.make_config(settings, 1, seed, "none").with_vocabulary(prepared.tokenizer.vocabulary)
     _, batch = next(batch_stream(prepared, config.text, config.training, BatchPosition()))
     torch.manual_seed(seed)
-    return {"gradient": measure_last_gradient(Transformer(config.model), batch)}
+    return {"gradient": fmean(measure_last_gradient(Transformer(config.model), batch) for _ in range(NUM_INITIAL))}
 
 
 def measure_last_gradient(model: Transformer, batch: Batch) -> float:
