@@ -1,0 +1,168 @@
+"""Beam width and length penalty of the search for translations (paper 6.1)."""
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from transduce.evaluation import corpus_scores
+from transduce.lab.conclusion import Chart, Claim, Conclusion, Table
+from transduce.lab.experiment import Experiment, Trial
+from transduce.lab.laboratory import FEW_PAIRS, Laboratory
+from transduce.lab.measurements import Results, Value
+from transduce.lab.statistics import confidence_interval, judge_larger
+from transduce.lab.variants import plan_training
+from transduce.training.reporting.charts import Series, draw_line_chart
+from transduce.translation import Translator
+
+BEAMS = (1, 2, 4, 8, 16)
+ALPHAS = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
+
+BEAM, ALPHA = 4, 0.6
+"""What the paper chose (6.1)."""
+
+MODEL: Mapping[str, Value] = {"model.dropout": 0.1}
+"""What differs from the laboratory's settings in the model whose translations are searched: the paper's dropout (5.4),
+as each of the few pairs is seen many times."""
+
+SECONDS_OF_SEARCHES = 30.0
+"""Part of the budget for the searches with all beams and length penalties, for each seed."""
+
+BEAM_SEARCH = Claim("6.1", "Beam search with a beam of 4 translates better than greedy search.")
+PENALTY = Claim("6.1", "With a beam of 4, a length penalty of α = 0.6 translates better than none.")
+SHORTER = Claim("Murray & Chiang 2018", "Without length penalty, the wider the beam, the shorter the translations.")
+WORSE = Claim("Koehn & Knowles 2017", "Beyond some width, wider beams translate worse.")
+
+
+def plan(laboratory: Laboratory) -> Sequence[Trial]:
+    """One model for each seed, then searches with every beam and every length penalty."""
+    laboratory = laboratory.with_fewer_generated_pairs(FEW_PAIRS)
+    training = plan_training(laboratory, {"trained": MODEL}, reserve=SECONDS_OF_SEARCHES * len(laboratory.seeds))
+    updates = laboratory.plan_updates([MODEL])  # the same number: the decision is remembered
+
+    def search(beam: int, alpha: float, seed: int) -> Mapping[str, float]:
+        return measure_search(laboratory, laboratory.find_run(MODEL, updates, seed), beam, alpha)
+
+    searches = [
+        Trial({"beam": beam, "alpha": alpha}, partial(search, beam, alpha), cost=0.01 * beam)
+        for beam in BEAMS
+        for alpha in ALPHAS
+    ]
+    return [*training, *searches]
+
+
+def measure_search(laboratory: Laboratory, run: Path, beam: int, alpha: float) -> Mapping[str, float]:
+    """Translate the test pairs with the best model of a run.
+
+    Returns:
+        "bleu", "chrf", "seconds" of the search, and "length", the tokens of all translations in relation to those of
+        all references.
+    """
+    sources, references = zip(*laboratory.test_pairs, strict=True)
+    translator = Translator.load(run / "best", device="cpu", precision="float32")
+    translator = translator.with_search({"beam": beam, "length_penalty": alpha})
+    started = time.perf_counter()
+    translations = translator.translate(sources)
+    seconds = time.perf_counter() - started
+    bleu, chrf = corpus_scores(translations, references, ["bleu", "chrf"])
+    num_tokens, num_reference_tokens = (
+        sum(map(len, translator.tokenizer.encode_targets(texts))) for texts in (translations, references)
+    )
+    return {
+        "bleu": bleu.value,
+        "chrf": chrf.value,
+        "seconds": seconds,
+        "length": num_tokens / num_reference_tokens,
+    }
+
+
+def conclude(results: Results) -> Conclusion:
+    """Verdicts on beam and length penalty by BLEU, and on the length of translations."""
+
+    def find(quantity: str, beam: int, alpha: float) -> Mapping[int, float]:
+        return results.by_seed(quantity, beam=beam, alpha=alpha)
+
+    return Conclusion(
+        [
+            judge_larger(
+                BEAM_SEARCH,
+                find("bleu", BEAM, ALPHA),
+                find("bleu", 1, ALPHA),
+                f"BLEU with a beam of {BEAM} minus BLEU of greedy search",
+                form=".2f",
+            ),
+            judge_larger(
+                PENALTY,
+                find("bleu", BEAM, ALPHA),
+                find("bleu", BEAM, 0.0),
+                f"BLEU with α = {ALPHA} minus BLEU with α = 0, with a beam of {BEAM}",
+                form=".2f",
+            ),
+            judge_larger(
+                SHORTER,
+                find("length", 1, 0.0),
+                find("length", BEAMS[-1], 0.0),
+                f"relative length with a beam of 1 minus relative length with a beam of {BEAMS[-1]}, with α = 0",
+                form=".4f",
+            ),
+            judge_larger(
+                WORSE,
+                find("bleu", BEAM, 0.0),
+                find("bleu", BEAMS[-1], 0.0),
+                f"BLEU with a beam of {BEAM} minus BLEU with a beam of {BEAMS[-1]}, with α = 0",
+                form=".2f",
+            ),
+        ],
+        charts=[
+            _draw_over_beams(results, "bleu", "BLEU"),
+            _draw_over_beams(results, "length", "Length of translations, references = 1"),
+        ],
+        tables=[_tabulate_bleu(results), _tabulate_beams(results)],
+        remarks=[
+            "All searches of a seed are with the same model, so that differences between them are those of the search.",
+            "With a beam of 1, the length penalty changes nothing, as there is only one hypothesis.",
+        ],
+    )
+
+
+def _draw_over_beams(results: Results, quantity: str, name: str) -> Chart:
+    series = [Series(f"α = {alpha}", results.curve("beam", quantity, alpha=alpha)) for alpha in ALPHAS]
+    return Chart(f"{name} over the beam", draw_line_chart(name, series, "beam", "", log_x=True))
+
+
+def _tabulate_bleu(results: Results) -> Table:
+    rows = [[str(beam), *(_format_mean(results, "bleu", beam, alpha, ".2f") for alpha in ALPHAS)] for beam in BEAMS]
+    return Table(
+        "BLEU: mean over the seeds (95 % confidence interval)", ["beam", *(f"α = {alpha}" for alpha in ALPHAS)], rows
+    )
+
+
+def _tabulate_beams(results: Results) -> Table:
+    quantities = {"bleu": ".2f", "chrf": ".2f", "length": ".4f", "seconds": ".2f"}
+    rows = [
+        [str(beam), *(_format_mean(results, quantity, beam, ALPHA, form) for quantity, form in quantities.items())]
+        for beam in BEAMS
+    ]
+    return Table(
+        f"Searches with α = {ALPHA}: mean over the seeds (95 % confidence interval)",
+        ["beam", "BLEU", "chrF", "relative length", "seconds for the test pairs"],
+        rows,
+    )
+
+
+def _format_mean(results: Results, quantity: str, beam: int, alpha: float, form: str) -> str:
+    return confidence_interval(results.by_seed(quantity, beam=beam, alpha=alpha)).format(form)
+
+
+EXPERIMENT = Experiment(
+    title="Beam width and length penalty",
+    claims=[BEAM_SEARCH, PENALTY, SHORTER, WORSE],
+    method=(
+        "For each seed one model is trained. It translates unseen sentences with beams of "
+        f"{', '.join(map(str, BEAMS))} and with length penalties from α = {ALPHAS[0]} to {ALPHAS[-1]}: the "
+        "log-probability of a translation of n tokens is divided by ((5 + n) / 6)^α. Quality is judged by BLEU, "
+        "length by the number of tokens of all translations, divided by that of the references."
+    ),
+    plan=plan,
+    conclude=conclude,
+)

@@ -1,0 +1,93 @@
+"""Whether source and target embeddings are one matrix (paper 3.4; Press & Wolf 2017)."""
+
+from collections.abc import Mapping, Sequence
+
+from transduce.lab.conclusion import Claim, Conclusion, Finding
+from transduce.lab.experiment import Experiment, Trial
+from transduce.lab.laboratory import FEW_PAIRS, SETTINGS, Laboratory
+from transduce.lab.measurements import Results, Value
+from transduce.lab.statistics import compare, judge_exactly, judge_larger
+from transduce.lab.variants import draw_training_curves, find_losses, plan_training, tabulate_variants
+
+VARIANTS: Mapping[str, Mapping[str, Value]] = {
+    "one matrix for source and target": {"model.tied_embeddings": "three_way", "model.dropout": 0.1},
+    "two matrices": {"model.tied_embeddings": "two_way", "model.dropout": 0.1},
+}
+"""Dropout is the paper's (5.4), as each of the few pairs is seen many times."""
+ONE, TWO = VARIANTS
+
+SAME_BLEU = 1.0
+"""Points of BLEU by which a model may be worse without harm: less than the 95 % interval of the score on some hundred
+sentences."""
+
+SAME_LOSS = 0.02
+"""Nats per token by which the loss may be higher without harm: a perplexity that is 2 % higher."""
+
+PARAMETERS = Claim(
+    "3.4",
+    "The embeddings of source and target share one matrix, which saves vocabulary · d_model parameters.",
+)
+LOSS = Claim("Press & Wolf 2017", "Sharing the matrix of source and target does not make the loss higher.")
+QUALITY = Claim("Press & Wolf 2017", "Sharing the matrix of source and target does not harm translation.")
+
+
+def plan(laboratory: Laboratory) -> Sequence[Trial]:
+    """A model with each number of matrices."""
+    return plan_training(laboratory.with_fewer_generated_pairs(FEW_PAIRS), VARIANTS)
+
+
+def conclude(results: Results) -> Conclusion:
+    """Verdicts on the number of parameters, the loss and BLEU."""
+    return Conclusion(
+        [
+            _judge_parameters(results),
+            judge_larger(
+                LOSS,
+                find_losses(results, TWO),
+                find_losses(results, ONE),
+                f"loss with two matrices minus loss with one, in nats per token, where {-SAME_LOSS} is no harm",
+                margin=-SAME_LOSS,
+                form=".3f",
+            ),
+            judge_larger(
+                QUALITY,
+                results.by_seed("bleu", variant=ONE),
+                results.by_seed("bleu", variant=TWO),
+                f"BLEU with one matrix minus BLEU with two, where {-SAME_BLEU} is no harm",
+                margin=-SAME_BLEU,
+                form=".2f",
+            ),
+        ],
+        charts=[draw_training_curves(results, [ONE, TWO])],
+        tables=[tabulate_variants(results, ["parameters", "loss", "bleu", "chrf", "exact"])],
+        remarks=[
+            "The paper does not say what sharing does to quality.",
+            f"With {SETTINGS['text.vocabulary']} tokens, a matrix is a smaller part of the model than with 37,000.",
+        ],
+    )
+
+
+def _judge_parameters(results: Results) -> Finding:
+    numbers = [results.by_seed("parameters", variant=variant) for variant in (TWO, ONE)]
+    saved, expected = compare(*numbers), int(SETTINGS["text.vocabulary"]) * int(SETTINGS["model.d_model"])
+    if not saved.num_seeds:
+        return Finding(PARAMETERS, "the number of parameters was not measured", "not decided")
+    return judge_exactly(
+        PARAMETERS,
+        f"{saved.mean:,.0f} parameters fewer; vocabulary · d_model = {expected:,}",
+        holds=saved.mean == expected,
+    )
+
+
+EXPERIMENT = Experiment(
+    title="One embedding matrix for source and target, or two",
+    claims=[PARAMETERS, LOSS, QUALITY],
+    method=(
+        "Two models are trained with the same text for the same number of updates. In one of them, the embeddings of "
+        "the source, the embeddings of the target and the projection to logits are the same matrix; in the other, the "
+        "source has a matrix of its own. Parameters, loss on held-out text, and translations of unseen text are "
+        "compared."
+    ),
+    plan=plan,
+    conclude=conclude,
+)
