@@ -200,12 +200,22 @@ class Laboratory:
         }
         return load_run_config(None, arguments=given)[0]
 
+<<<<<<< HEAD
     def prepare(self, settings: Mapping[str, Value]) -> PreparedData:
         """The tokenizer, training text and validation text of the runs with these settings, as `train` uses them."""
         config = self.make_config(settings, MIN_UPDATES, 1, "prepared")
         return prepare(config.data, config.text, self.folder.resolve() / "cache", report=lambda _: None)
 
     def plan_updates(self, variants: Sequence[Mapping[str, Value]], *, reserve: float = 0.0) -> int:
+=======
+    def plan_updates(
+        self,
+        variants: Sequence[Mapping[str, Value]],
+        *,
+        reserve: float = 0.0,
+        seconds_around: float = SECONDS_AROUND_A_RUN,
+    ) -> int:
+>>>>>>> dacc461b6247dff1ed8922664743a830a0db7f6d
         """The number of updates with which all variants, with all seeds, fit into the time budget; the same for all.
 
         An experiment calls it once.
@@ -215,12 +225,13 @@ class Laboratory:
         Args:
             variants: settings of each, see `make_config`.
             reserve: seconds of the budget that other trials of the experiment need.
+            seconds_around: time of each run without its updates.
         """
 
         def decide() -> int:
             self.report(f"measuring the time of an update of {len(variants)} models")
             seconds = sum(self._measure_update(settings) for settings in variants) * len(self.seeds)
-            around = SECONDS_AROUND_A_RUN * len(variants) * len(self.seeds)
+            around = seconds_around * len(variants) * len(self.seeds)
             updates = (TRAINING_SHARE * (self.budget - reserve) - around) / seconds
             return max(MIN_UPDATES, _round_down(updates))
 

@@ -21,6 +21,28 @@ QUANTITIES = {
 }
 """What `Laboratory.train` measures: name, heading in a table, and format."""
 
+LONG_BUDGET = 1800.0
+"""Seconds of a budget from which on models are larger."""
+
+LARGER: dict[str, Value] = {
+    "model.num_encoder_layers": 3,
+    "model.num_decoder_layers": 3,
+    "model.d_model": 128,
+    "model.d_ff": 512,
+    "training.batch_tokens": 1024,
+    "training.learning_rate": 2e-3,
+}
+"""The model and the training where there is time for more than those of `laboratory.SETTINGS`."""
+
+OWN_TEXT: dict[str, Value] = {"text.vocabulary": 4000, "model.dropout": 0.1}
+"""What a user's text needs besides: it has more words than the generated one, and a model may overfit it."""
+
+
+def choose_size(laboratory: Laboratory) -> dict[str, Value]:
+    """Settings of the model that an experiment varies, by budget and text; without any, those of the laboratory."""
+    larger = LARGER if laboratory.budget >= LONG_BUDGET else {}
+    return {**larger, **(OWN_TEXT if larger and laboratory.text_files else {})}
+
 
 def plan_training(
     laboratory: Laboratory, variants: Mapping[str, Mapping[str, Value]], *, reserve: float = 0.0, beam: int = 1

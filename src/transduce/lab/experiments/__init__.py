@@ -20,6 +20,9 @@ EXPERIMENTS = {
     "regularization": "dropout and label smoothing on few pairs (5.4, Table 3 D)",
     "checkpoint-averaging": "the mean of the last checkpoints and single ones, with three learning rates (6.1)",
     "beam": "beam widths and length penalties (6.1)",
+    "path-length": "operations between two positions, and recall over a distance, for four networks (4, Table 1)",
+    "table3": "all rows of Table 3, scaled to the machine (6.2)",
+    "since-then": "what later papers changed: pre-norm, RMS, gated networks, relative and rotary positions, GELU",
 }
 """What each experiment compares, by name, in the paper's order. The experiment is `EXPERIMENT` in the module of this
 name, with underscores.
