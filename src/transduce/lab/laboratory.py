@@ -200,14 +200,11 @@ class Laboratory:
         }
         return load_run_config(None, arguments=given)[0]
 
-<<<<<<< HEAD
     def prepare(self, settings: Mapping[str, Value]) -> PreparedData:
         """The tokenizer, training text and validation text of the runs with these settings, as `train` uses them."""
         config = self.make_config(settings, MIN_UPDATES, 1, "prepared")
         return prepare(config.data, config.text, self.folder.resolve() / "cache", report=lambda _: None)
 
-    def plan_updates(self, variants: Sequence[Mapping[str, Value]], *, reserve: float = 0.0) -> int:
-=======
     def plan_updates(
         self,
         variants: Sequence[Mapping[str, Value]],
@@ -215,7 +212,6 @@ class Laboratory:
         reserve: float = 0.0,
         seconds_around: float = SECONDS_AROUND_A_RUN,
     ) -> int:
->>>>>>> dacc461b6247dff1ed8922664743a830a0db7f6d
         """The number of updates with which all variants, with all seeds, fit into the time budget; the same for all.
 
         An experiment calls it once.
