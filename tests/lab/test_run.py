@@ -83,6 +83,6 @@ def test_two_processes_do_not_share_a_folder(experiment: str, tmp_path: Path) ->
 
 
 def test_an_unknown_experiment_is_named_with_all_that_exist(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="'scalling' is not an experiment; these exist: scaling"):
+    with pytest.raises(UserError, match=r"'scalling' is not an experiment; these exist: .*scaling"):
         run_experiment("scalling", Laboratory(tmp_path / "new", (1,)))
     assert not (tmp_path / "new").exists()
