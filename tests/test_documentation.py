@@ -1,4 +1,4 @@
-"""What the documentation says is so. `python tests/test_documentation.py` writes docs/cli.md and settings.md anew."""
+"""What the documentation says is so. `python tests/test_documentation.py` writes anew what is made of the program."""
 
 import io
 import json
@@ -18,6 +18,7 @@ from transduce.cli.app import COMMANDS, app
 from transduce.config import RunConfig, load_run_config
 from transduce.config.run import sections
 from transduce.config.text import CorpusConfig
+from transduce.lab import EXPERIMENTS
 from transduce.training.automatic_settings import MEASURED_RUNS
 
 PROJECT = Path(__file__).parents[1]
@@ -32,6 +33,7 @@ FILES = [
 PAGES = [path for path in FILES if path.suffix == ".md"]
 CLI_PAGE = PROJECT / "docs" / "cli.md"
 SETTINGS_PAGE = PROJECT / "docs" / "settings.md"
+LAB_PAGE = PROJECT / "docs" / "lab" / "index.md"
 SETTINGS_INTRODUCTION = """\
 # Settings
 
@@ -60,6 +62,9 @@ on ARM `neon` or `neon_dot`; unless set, the fastest available.
 """
 
 
+SUBCOMMANDS = [["config", "show"], ["config", "schema"], ["lab", "list"], ["lab", "run"], ["lab", "report"]]
+
+
 def test_what_to_expect_is_what_train_says() -> None:
     page = (PROJECT / "README.md").read_text(encoding="utf-8")
     rows = [
@@ -71,7 +76,7 @@ def test_what_to_expect_is_what_train_says() -> None:
 
 def cli_page() -> str:
     """The help of every command, as a terminal of 100 columns shows it."""
-    commands = [[], *([name] for name in COMMANDS), ["config", "show"], ["config", "schema"]]
+    commands = [[], *([name] for name in COMMANDS), *SUBCOMMANDS]
     sections = [INTRODUCTION]
     for command in commands:
         shown = io.StringIO()
@@ -97,6 +102,28 @@ def settings_page() -> str:
     return "\n".join(pages)
 
 
+def lab_page() -> str:
+    """The page of the laboratory, with a table of all experiments between its two comments, and all reports there."""
+    page = LAB_PAGE.read_text(encoding="utf-8")
+    reports = sorted(path.stem for path in LAB_PAGE.parent.glob("*.md") if path != LAB_PAGE)
+    rows = [
+        f"| `{name}` | {what} | {f'[report]({name}.md)' if name in reports else ''} |"
+        for name, what in EXPERIMENTS.items()
+    ]
+    toctree = ["```{toctree}", ":hidden:", "", *(name for name in EXPERIMENTS if name in reports), "```", ""]
+    table = [
+        "",
+        "| name | what is compared | measured here |",
+        "|---|---|---|",
+        *rows,
+        "",
+        *(toctree if reports else []),
+    ]
+    head, begin, rest = page.partition("<!-- experiments: begin -->\n")
+    _, end, tail = rest.partition("<!-- experiments: end -->\n")
+    return "".join([head, begin, "\n".join([*table, ""]), end, tail])
+
+
 def default_of(field: FieldInfo) -> str:
     """As a recipe would say it; nothing where a setting has no value unless given."""
     if field.default_factory is not None:
@@ -112,7 +139,7 @@ def told(field: FieldInfo) -> str:
     return (" ".join((field.description or "").split()) + among).replace("|", r"\|")
 
 
-@pytest.mark.parametrize(("path", "page"), [(CLI_PAGE, cli_page), (SETTINGS_PAGE, settings_page)])
+@pytest.mark.parametrize(("path", "page"), [(CLI_PAGE, cli_page), (SETTINGS_PAGE, settings_page), (LAB_PAGE, lab_page)])
 def test_pages_are_what_the_program_says(path: Path, page: Callable[[], str]) -> None:
     assert path.read_text(encoding="utf-8") == page(), "python tests/test_documentation.py writes it anew"
 
@@ -222,3 +249,4 @@ def test_the_project_speaks_of_itself_alone() -> None:
 if __name__ == "__main__":
     CLI_PAGE.write_text(cli_page(), encoding="utf-8", newline="\n")
     SETTINGS_PAGE.write_text(settings_page(), encoding="utf-8", newline="\n")
+    LAB_PAGE.write_text(lab_page(), encoding="utf-8", newline="\n")
