@@ -221,13 +221,13 @@ def _draw_charts(results: Results) -> list[Chart]:
     return [
         draw(
             f"Time over the length, d_k = {USUAL_WIDTH}",
-            measured("both", 1000, "length", d_k=USUAL_WIDTH),
+            measured("both", 1e3, "length", d_k=USUAL_WIDTH),
             "length",
             "ms, forward and backward",
         ),
         draw(
             f"Time over d_k, length {USUAL_LENGTH}",
-            measured("both", 1000, "d_k", length=USUAL_LENGTH),
+            measured("both", 1e3, "d_k", length=USUAL_LENGTH),
             "d_k",
             "ms, forward and backward",
         ),
@@ -238,7 +238,7 @@ def _draw_charts(results: Results) -> list[Chart]:
             "MB",
         ),
         draw(
-            f"Additive divided by dot product, over the length, d_k = {USUAL_WIDTH}",
+            f"Additive divided by dot product, d_k = {USUAL_WIDTH}",
             [
                 Series("time", _divide_curves(results, "both")),
                 Series("time of the forward pass", _divide_curves(results, "forward")),

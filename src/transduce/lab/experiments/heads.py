@@ -31,8 +31,11 @@ TRAINED = (1, USUAL, 16, 32)
 IN_TASK = (1, 2, 4, 8)
 """Numbers of heads with which the task of two places is learned."""
 
-MAX_TASK_UPDATES = 1000
-"""Updates after which two heads solve the task nearly always."""
+MIN_TASK_UPDATES, MAX_TASK_UPDATES = 10, 1000
+"""Fewest and most updates of the task; after the latter, two heads solve it nearly always."""
+
+NUM_PROBED = 20
+"""Updates of the task whose time is measured to plan it."""
 
 TIMED = (1, 2, 4, 8, 16, 32)
 """Numbers of heads whose time is measured."""
@@ -204,7 +207,7 @@ def measure_entropies(decoder: ForcedDecoder, pairs: Sequence[Pair]) -> Mapping[
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
     """The task of two places, the times, and models with each number of heads."""
     num_seeds = len(laboratory.seeds)
-    for_task, for_time = 0.2 * laboratory.budget, 0.1 * laboratory.budget
+    for_task, for_time = 0.25 * laboratory.budget, 0.1 * laboratory.budget
     task_updates = int(laboratory.remember("task updates", lambda: _plan_task(for_task / (len(IN_TASK) * num_seeds))))
     timed = [(kind, num_heads) for num_heads in TIMED for kind in (ONE_PRODUCT, LOOP)]
     share = 0.5 * for_time / (len(timed) * num_seeds)
@@ -228,12 +231,17 @@ def plan(laboratory: Laboratory) -> Sequence[Trial]:
 
 
 def _plan_task(seconds: float) -> int:
-    """The number of updates of the task that take this time, at most `MAX_TASK_UPDATES`."""
-    num_probed = 30
-    started = time.perf_counter()
-    train_and_test(max(IN_TASK), num_probed, seed=1)
-    planned = seconds / (time.perf_counter() - started) * num_probed
-    return max(num_probed, min(MAX_TASK_UPDATES, int(planned)))
+    """The number of updates of the task that take this time, within `MIN_TASK_UPDATES` and `MAX_TASK_UPDATES`."""
+
+    def measure(num_updates: int) -> float:
+        started = time.perf_counter()
+        train_and_test(max(IN_TASK), num_updates, seed=1)
+        return time.perf_counter() - started
+
+    measure(1)  # which loads what it needs
+    around = measure(1)
+    of_update = max(1e-4, (measure(1 + NUM_PROBED) - around) / NUM_PROBED)
+    return max(MIN_TASK_UPDATES, min(MAX_TASK_UPDATES, int((seconds - around) / of_update)))
 
 
 def _learn_task(num_heads: int, num_updates: int, seed: int) -> Mapping[str, float]:
@@ -307,15 +315,15 @@ def _draw_charts(results: Results) -> list[Chart]:
                 Series("lowest of all heads", trained("lowest")),
                 Series("highest of all heads", trained("highest")),
             ],
-            "part of the largest possible",
+            "part of largest",
         ),
         draw(
-            f"Time of self-attention, {SENTENCES} sentences of {TOKENS} tokens, d_model = {WIDTH}",
+            f"Time of self-attention, d_model = {WIDTH}",
             [
                 Series(kind, [(n, 1000 * y) for n, y in results.curve("heads", "both", **{"as": kind})])
                 for kind in (ONE_PRODUCT, LOOP)
             ],
-            "ms, forward and backward",
+            "ms",
         ),
     ]
 
@@ -342,7 +350,8 @@ def _tabulate_times(results: Results) -> Table:
         for n in TIMED
     ]
     heads = ["heads", "million operations, forward, theory", f"{ONE_PRODUCT}, ms", f"{LOOP}, ms"]
-    return Table("Time of self-attention, forward and backward", heads, rows)
+    caption = f"Time of self-attention to {SENTENCES} sentences of {TOKENS} tokens, forward and backward"
+    return Table(caption, heads, rows)
 
 
 EXPERIMENT = Experiment(
