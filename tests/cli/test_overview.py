@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from transduce.config import RunConfig, load_run_config
+from transduce.config import RunConfig, TransformerConfig, load_run_config
 
 
 def test_a_preset_has_the_papers_size(transduce: Any) -> None:
@@ -22,7 +22,9 @@ def test_the_text_says_the_same(transduce: Any) -> None:
     assert f"{found['parameters']:,}" in answer.lines[1]
     for name, shape in found["shapes"].items():
         assert any(line.split() == [*" x ".join(map(str, shape)).split(), name] for line in answer.lines)
-    for name, value in found["model"].items():
+    settings = TransformerConfig.model_validate(found["model"]).own_settings()
+    assert settings.keys() == found["model"].keys() - {"kernel_width"}  # which is another network's
+    for name, value in settings.items():
         assert [name, str(value)] in [line.split() for line in answer.lines]
 
 
