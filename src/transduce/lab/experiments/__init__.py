@@ -8,6 +8,7 @@ from transduce.lab.experiment import Experiment
 EXPERIMENTS = {
     "scaling": "scores divided by sqrt(d_k), undivided, and additive ones (3.2.1)",
     "path-length": "operations between two positions, and recall over a distance, for four networks (4, Table 1)",
+    "rivals": "the Transformer, recurrent layers, ConvS2S and ByteNet: quality, speed, training time (6.1)",
     "table3": "all rows of Table 3, scaled to the machine (6.2)",
     "since-then": "what later papers changed: pre-norm, RMS, gated networks, relative and rotary positions, GELU",
 }
