@@ -21,6 +21,7 @@ EXPERIMENTS = {
     "regularization": "dropout and label smoothing on few pairs (5.4, Table 3 D)",
     "beam": "beam widths and length penalties (6.1)",
     "checkpoint-averaging": "the mean of the last checkpoints and single ones, with three learning rates (6.1)",
+    "rivals": "the Transformer, recurrent layers, ConvS2S and ByteNet: quality, speed, training time (6.1)",
     "table3": "all rows of Table 3, scaled to the machine (6.2)",
     "since-then": "what later papers changed: pre-norm, RMS, gated networks, relative and rotary positions, GELU",
 }
