@@ -9,9 +9,9 @@ import pytest
 from transduce.bundle import Bundle
 from transduce.errors import CorpusError, RunError
 from transduce.lab import Laboratory, TextFiles
-from transduce.lab.laboratory import CURVE_SHARES, NUM_TEST_PAIRS, measure_prediction, read_training_curve
+from transduce.lab.laboratory import NUM_TEST_PAIRS, measure_prediction
 from transduce.lab.measurements import Measurement, Results
-from transduce.lab.variants import draw_training_curves, find_losses, plan_training, tabulate_variants
+from transduce.lab.variants import find_losses, plan_training, tabulate_variants
 from transduce.training import MetricsLog
 
 TINY = {
@@ -51,18 +51,6 @@ def test_text_of_a_user_is_not_shortened(text_files: TextFiles, tmp_path: Path) 
     laboratory = Laboratory(tmp_path, text_files=text_files)
     assert laboratory.with_fewer_generated_pairs(10) is laboratory
     assert Laboratory(tmp_path).with_fewer_generated_pairs(10).num_pairs == 10
-
-
-def test_curve_has_the_mean_of_each_tenth(tmp_path: Path) -> None:
-    log = MetricsLog(tmp_path / "metrics.jsonl")
-    for update in range(1, 21):
-        log.append("training", update, {"cross_entropy": float(update)})
-        log.append("validation", update, {"loss": 100.0})
-    curve = read_training_curve(tmp_path)
-    assert curve == {f"training loss, {share} %": share / 5 - 0.5 for share in CURVE_SHARES}
-    assert read_training_curve(tmp_path / "missing") == {}
-    chart = draw_training_curves(Results([Measurement({"variant": "a"}, 1, curve, 1.0)]), ["a", "b"])
-    assert "a at 100: 19.5" in chart.svg
 
 
 def test_too_little_text_is_refused(tmp_path: Path) -> None:
@@ -119,7 +107,7 @@ def test_trials_are_named_by_their_variants(tmp_path: Path, text_files: TextFile
     trials = plan_training(laboratory, {"narrow": TINY, "wide": {**TINY, "model.d_ff": 32}})
     assert [trial.settings for trial in trials] == [{"variant": "narrow"}, {"variant": "wide"}]
     found = trials[0].measure(1)
-    assert found["training loss, 10 %"] > found["training loss, 100 %"] > 0
+    assert found["cross-entropy 1"] > found["cross-entropy 10"] > 0
 
 
 def test_diverged_runs_count_with_the_loss_of_guessing() -> None:

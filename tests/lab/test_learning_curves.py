@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from transduce.lab import Laboratory, Results, TextFiles
-from transduce.lab.learning_curves import read_curve, train_with_curve
+from transduce.lab.learning_curves import draw_learning_curves, read_curve, summarize_curve, train_with_curve
 from transduce.lab.measurements import Measurement
 
 TINY = {
@@ -24,10 +24,20 @@ def test_training_has_a_curve(text_files: TextFiles, tmp_path: Path) -> None:
     updates, losses = zip(*read_curve(results, "update", variant="tiny"), strict=True)
     assert updates[0] == 4
     assert updates[-1] == 60
-    assert len(updates) == 12
+    assert len(updates) == 10
     assert losses[-1] < losses[0]
     seconds = [place for place, _ in read_curve(results, "seconds", variant="tiny")]
     assert seconds == sorted(seconds)
+
+
+def test_points_are_means_of_tenths_of_a_run() -> None:
+    lines = [{"update": update, "seconds": update / 10, "cross_entropy": float(update)} for update in range(1, 21)]
+    values = summarize_curve(lines)
+    assert [values[f"cross-entropy {number}"] for number in (1, 2, 10)] == [1.5, 3.5, 19.5]
+    assert (values["update 1"], values["seconds 1"], values["update 10"]) == (2, 0.2, 20)
+    assert summarize_curve([]) == {}
+    chart = draw_learning_curves(Results([Measurement({"variant": "a"}, 1, values, 1.0)]), ["a", "b"])
+    assert "a at 20: 19.5" in chart.svg
 
 
 def test_divergence_has_no_curve(text_files: TextFiles, tmp_path: Path) -> None:

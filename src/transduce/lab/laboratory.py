@@ -339,25 +339,6 @@ def measure_prediction(model: EncoderDecoder, tokenizer: Tokenizer, pairs: Seque
     return Prediction(*(sums / sum(map(len, target_ids))).tolist())
 
 
-CURVE_SHARES = (10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
-"""Parts of a run, in percent, up to which its training loss is read."""
-
-
-def read_training_curve(run: Path) -> dict[str, float]:
-    """The training loss in each tenth of a run, by name, as in "training loss, 10 %" for the first.
-
-    It is the mean cross-entropy, in nats per token, of the recorded updates, with dropout and without label smoothing.
-    """
-    lines = [line for line in MetricsLog(run / "metrics.jsonl").read() if line["kind"] == "training"]
-    end = max((line["update"] for line in lines), default=0)
-    curve = {}
-    for before, share in zip((0, *CURVE_SHARES), CURVE_SHARES, strict=False):
-        losses = [line["cross_entropy"] for line in lines if before * end < 100 * line["update"] <= share * end]
-        if losses:
-            curve[f"training loss, {share} %"] = statistics.fmean(losses)
-    return curve
-
-
 def _describe(settings: Mapping[str, Value]) -> str:
     """Settings as the name of a folder, as in "num_heads=1 d_k=64"; "default" if there are none."""
     return " ".join(f"{name.rpartition('.')[2]}={value}" for name, value in settings.items()) or "default"

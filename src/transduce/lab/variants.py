@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 
-from transduce.lab.conclusion import Chart, Table
+from transduce.lab.conclusion import Table
 from transduce.lab.experiment import Trial
-from transduce.lab.laboratory import CURVE_SHARES, SETTINGS, Laboratory, read_training_curve
+from transduce.lab.laboratory import SETTINGS, Laboratory
+from transduce.lab.learning_curves import train_with_curve
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import confidence_interval
-from transduce.training.reporting.charts import Series, draw_line_chart
 
 QUANTITIES = {
     "loss": ("loss, nats per token", ".3f"),
@@ -57,14 +56,8 @@ def plan_training(
     """
     updates = laboratory.plan_updates(list(variants.values()), reserve=reserve)
 
-    def train(settings: Mapping[str, Value], seed: int) -> dict[str, float]:
-        found = laboratory.train(settings, updates, seed, beam=beam)
-        return (
-            found if "diverged" in found else found | read_training_curve(laboratory.find_run(settings, updates, seed))
-        )
-
     def make_trial(name: str, settings: Mapping[str, Value]) -> Trial:
-        return Trial({"variant": name}, partial(train, settings))
+        return Trial({"variant": name}, lambda seed: train_with_curve(laboratory, settings, updates, seed, beam=beam))
 
     return [make_trial(name, settings) for name, settings in variants.items()]
 
@@ -78,15 +71,6 @@ def find_losses(results: Results, variant: str) -> dict[int, float]:
     guessing = math.log(int(SETTINGS["text.vocabulary"]) - 1)
     diverged = dict.fromkeys(results.by_seed("diverged", variant=variant), guessing)
     return {**results.by_seed("loss", variant=variant), **diverged}
-
-
-def draw_training_curves(results: Results, variants: Sequence[str], title: str = "Training loss") -> Chart:
-    """A chart of the training loss of at most six variants over the run: means over the seeds."""
-    series = []
-    for variant in variants:
-        means = [(float(share), results.mean(f"training loss, {share} %", variant=variant)) for share in CURVE_SHARES]
-        series.append(Series(variant, [(share, loss) for share, loss in means if math.isfinite(loss)]))
-    return Chart(title, draw_line_chart(title, series, "part of the run, %", "nats per token"))
 
 
 def tabulate_variants(

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from transduce.lab.conclusion import Claim, Conclusion, Finding
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import FEW_PAIRS, SETTINGS, Laboratory
+from transduce.lab.learning_curves import draw_learning_curves
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import compare, judge_exactly, judge_larger
-from transduce.lab.variants import draw_training_curves, find_losses, plan_training, tabulate_variants
+from transduce.lab.variants import find_losses, plan_training, tabulate_variants
 
 VARIANTS: Mapping[str, Mapping[str, Value]] = {
     "one matrix for source and target": {"model.tied_embeddings": "three_way", "model.dropout": 0.1},
@@ -58,7 +59,7 @@ def conclude(results: Results) -> Conclusion:
                 form=".2f",
             ),
         ],
-        charts=[draw_training_curves(results, [ONE, TWO])],
+        charts=[draw_learning_curves(results, [ONE, TWO])],
         tables=[tabulate_variants(results, ["parameters", "loss", "bleu", "chrf", "exact"])],
         remarks=[
             "The paper does not say what sharing does to quality.",

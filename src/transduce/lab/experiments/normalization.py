@@ -20,9 +20,10 @@ from transduce.data import Batch, PreparedData
 from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
+from transduce.lab.learning_curves import draw_learning_curves
 from transduce.lab.measurements import BySeed, Results, Value
 from transduce.lab.statistics import confidence_interval, judge_equal, judge_exactly, judge_larger
-from transduce.lab.variants import draw_training_curves, find_losses, plan_training, tabulate_variants
+from transduce.lab.variants import find_losses, plan_training, tabulate_variants
 from transduce.model import Transformer, as_transformer
 from transduce.model.sublayers import Normalization
 from transduce.training.distributed.batches import BatchPosition, batch_stream
@@ -333,11 +334,11 @@ def conclude(results: Results) -> Conclusion:
             ),
         ],
         charts=[
-            draw_training_curves(results, [LAYER, BATCH], "Training loss with layer and with batch normalisation"),
+            draw_learning_curves(results, [LAYER, BATCH], "Training loss with layer and with batch normalisation"),
             _draw_fluctuation(results),
             _draw_padding(results),
             _draw_gradients(results),
-            draw_training_curves(
+            draw_learning_curves(
                 results,
                 [_name("layer", order, DEEP, has_warmup=warmup) for order in ORDERS for warmup in (True, False)],
                 f"Training loss of post-norm and pre-norm, {DEEP} layers",

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
-from transduce.lab.learning_curves import read_curve, train_with_curve
+from transduce.lab.learning_curves import draw_learning_curves, train_with_curve
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import compare, judge_equal, judge_larger
 from transduce.lab.variants import choose_size, tabulate_variants
-from transduce.training.reporting.charts import Series, draw_line_chart
 
 SIMILAR = 0.02
 """Difference of losses, in nats per token, up to which two models are similar: 2 % of perplexity."""
@@ -126,9 +125,7 @@ def conclude(results: Results) -> Conclusion:
 
 def _draw(results: Results, what: str, names: Sequence[str]) -> Chart:
     shown = [name for name in (DEFAULT, *names, TOGETHER) if name in results.choices("variant")]
-    series = [Series(name, read_curve(results, "update", variant=name)) for name in shown]
-    title = f"Training loss: {what}"
-    return Chart(title, draw_line_chart(title, series, "updates", "nats per token"))
+    return draw_learning_curves(results, shown, f"Training loss: {what}")
 
 
 def _tabulate_differences(results: Results) -> Table:

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from transduce.lab.conclusion import Claim, Conclusion, Finding
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import FEW_PAIRS, SETTINGS, Laboratory
+from transduce.lab.learning_curves import draw_learning_curves
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import compare, judge_exactly, judge_larger
-from transduce.lab.variants import draw_training_curves, find_losses, plan_training, tabulate_variants
+from transduce.lab.variants import find_losses, plan_training, tabulate_variants
 
 VARIANTS: Mapping[str, Mapping[str, Value]] = {
     "tied": {"model.tied_embeddings": "two_way", "model.dropout": 0.1},
@@ -54,7 +55,7 @@ def conclude(results: Results) -> Conclusion:
                 form=".2f",
             ),
         ],
-        charts=[draw_training_curves(results, [TIED, UNTIED])],
+        charts=[draw_learning_curves(results, [TIED, UNTIED])],
         tables=[tabulate_variants(results, ["parameters", "loss", "bleu", "chrf", "exact"])],
         remarks=[
             "The claim about perplexity was made of models that write text without a source; this one translates.",
