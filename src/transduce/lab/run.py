@@ -41,6 +41,8 @@ def run_experiment(name: str, laboratory: Laboratory, *, restart: bool = False) 
     experiment = find_experiment(name)
     folder = laboratory.folder
     _check_folder(folder)
+    if laboratory.text_files is not None:
+        _ = laboratory.test_pairs  # a text that cannot be used leaves no folder behind
     check_writable(folder / MEASUREMENTS)
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, folder / ".lock"):
