@@ -12,7 +12,7 @@ from transduce.lab import EXPERIMENTS, Measurement, MeasurementLog
 def write_measurements(folder: Path, name: str = "scaling") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     log = MeasurementLog(folder / "measurements.jsonl")
-    log.begin({"name": name, "budget": "0:10:00", "text": "generated"})
+    log.begin({"name": name, "budget": "10m", "text": "generated"})
     for d_k in (4, 16, 64, 256, 1024):
         values = {"variance": d_k * 1.01, "scaled variance": 1.01, "gradient": 0.8 / d_k, "scaled gradient": 0.9}
         log.append(Measurement({"d_k": d_k}, 1, values, 1.0))

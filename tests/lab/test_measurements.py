@@ -18,10 +18,10 @@ RESULTS = Results(
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     log = MeasurementLog(tmp_path / "measurements.jsonl")
-    log.begin({"name": "scaling", "budget": "0:10:00"})
+    log.begin({"name": "scaling", "budget": "10m"})
     log.begin({"name": "another"})  # only the first counts
     log.append(Measurement({"d_k": 4, "kind": "dot"}, 1, {"loss": 0.5, "norm": math.nan}, 1.23456))
-    assert log.header() == {"name": "scaling", "budget": "0:10:00"}
+    assert log.header() == {"name": "scaling", "budget": "10m"}
     assert log.read().measurements == [Measurement({"d_k": 4, "kind": "dot"}, 1, {"loss": 0.5}, 1.235)]
 
 

@@ -21,6 +21,7 @@ def test_both_forms_have_claim_figures_and_verdict(experiment: str, tmp_path: Pa
         assert "Nothing was trained." in text
         assert "torch" in text
         assert "with seeds 1, 2" in text
+        assert "transduce lab run widths --budget 10m --seeds 2 --first-seed 1" in text
     assert "Wide is larger than <narrow>." in markdown
     assert "Wide is larger than &lt;narrow&gt;." in page
 

@@ -54,7 +54,12 @@ class Report:
         measured = f"{len(results.measurements)} in {seconds:.0f} seconds, with seeds " + ", ".join(
             map(str, results.seeds())
         )
-        facts = [*((key, str(value)) for key, value in header.items() if key != "name"), ("measurements", measured)]
+        seeds, files = results.seeds(), header.get("text", "")
+        options = f"--budget {header.get('budget')} --seeds {len(seeds)} --first-seed {min(seeds, default=1)}"
+        given = "" if files == "generated" else " --source ... --target ..."
+        command = ("command", f"transduce lab run {header['name']} {options}{given}")
+        about = [(key, str(value)) for key, value in header.items() if key not in {"name", "budget"}]
+        facts = [command, *about, ("measurements", measured)]
         return cls(str(header["name"]), experiment.title, experiment.method, conclusion, facts)
 
 

@@ -104,7 +104,12 @@ def _check_same(log: MeasurementLog, task: dict[str, Any]) -> None:
 def _describe_task(laboratory: Laboratory) -> dict[str, str]:
     files = laboratory.text_files
     text = "generated" if files is None else f"{files.source} and {files.target}"
-    return {"budget": str(timedelta(seconds=round(laboratory.budget))), "text": text}
+    return {"budget": _format_budget(round(laboratory.budget)), "text": text}
+
+
+def _format_budget(seconds: int) -> str:
+    """A duration as the command line takes it, as in "10m"."""
+    return f"{seconds}s" if seconds % 60 else f"{seconds // 60}m"
 
 
 def _describe_machine() -> dict[str, str]:
