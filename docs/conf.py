@@ -5,6 +5,9 @@ site, so that a relative link is right in both.
 """
 
 import hashlib
+import json
+import logging
+import os
 import sys
 from pathlib import Path
 
@@ -36,6 +39,16 @@ nb_execution_timeout = 600  # seconds for a page
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
+logging.getLogger("traitlets").setLevel(logging.ERROR)  # else it names every page
+
+# Pages are executed without the reader's own settings of IPython, and without a warning that other users of this
+# machine could listen to a kernel.
+_ipython = PROJECT / "docs" / "_build" / "ipython"
+os.environ["IPYTHONDIR"] = str(_ipython)
+(_ipython / "profile_default").mkdir(parents=True, exist_ok=True)
+(_ipython / "profile_default" / "ipython_kernel_config.json").write_text(
+    json.dumps({"IPKernelApp": {"log_level": logging.ERROR}}), encoding="utf-8"
+)
 
 # Docstrings: plain text with Google's sections.
 default_role = "code"
