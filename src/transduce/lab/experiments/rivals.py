@@ -58,6 +58,7 @@ COMMON: dict[str, Value] = {
     "model.max_positions": 192,
     "training.max_validation_pairs": 20,
     "training.clip_norm": 1.0,
+    "training.log_every": 10,
 }
 """Settings of all networks. ConvS2S has as many learned positions as a translation of the longest source may need.
 Recurrent networks are trained with limited gradients, as in Bahdanau et al. 2015; so all are."""
