@@ -52,10 +52,10 @@ def test_restart_begins_anew(experiment: str, tmp_path: Path) -> None:
 
 
 def test_another_budget_is_refused(experiment: str, tmp_path: Path) -> None:
-    run_experiment(experiment, Laboratory(tmp_path, (1,), budget=600))
+    run_experiment(experiment, Laboratory(tmp_path, (1,), budget=600.0))
     before = (tmp_path / "measurements.jsonl").read_bytes()
     with pytest.raises(UserError, match="was begun with budget = '10m', and this is '5m'"):
-        run_experiment(experiment, Laboratory(tmp_path, (1,), budget=300))
+        run_experiment(experiment, Laboratory(tmp_path, (1,), budget=300.0))
     assert (tmp_path / "measurements.jsonl").read_bytes() == before
 
 

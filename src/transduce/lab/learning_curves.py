@@ -39,8 +39,8 @@ def summarize_curve(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     for number in range(1, NUM_POINTS + 1):
         part = [line for line in lines if (number - 1) * end < NUM_POINTS * line["update"] <= number * end]
         if part:
-            values[f"update {number}"] = part[-1]["update"]
-            values[f"seconds {number}"] = part[-1]["seconds"]
+            values[f"update {number}"] = float(part[-1]["update"])
+            values[f"seconds {number}"] = float(part[-1]["seconds"])
             values[f"cross-entropy {number}"] = statistics.fmean(line["cross_entropy"] for line in part)
     return values
 

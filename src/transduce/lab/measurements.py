@@ -53,7 +53,7 @@ class MeasurementLog:
     def read(self) -> "Results":
         """All measurements so far."""
         lines = [line for line in self._read() if "settings" in line]
-        return Results([Measurement(one["settings"], one["seed"], one["values"], one["seconds"]) for one in lines])
+        return Results(Measurement(one["settings"], one["seed"], one["values"], one["seconds"]) for one in lines)
 
     def _append(self, line: Mapping[str, Any]) -> None:
         self._remove_unfinished_line()
@@ -100,9 +100,8 @@ class Results:
 
     def by_seed(self, quantity: str, **settings: Value) -> dict[int, float]:
         """A quantity of the trial with these settings, for each seed with which it was measured."""
-        return {
-            one.seed: one.values[quantity] for one in self.select(**settings).measurements if quantity in one.values
-        }
+        chosen = self.select(**settings).measurements
+        return {one.seed: float(one.values[quantity]) for one in chosen if quantity in one.values}
 
     def mean(self, quantity: str, **settings: Value) -> float:
         """The mean of a quantity over all that have these settings; NaN if there is none."""

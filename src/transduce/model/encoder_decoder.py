@@ -2,7 +2,7 @@
 
 import sys
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,6 +13,7 @@ from transduce.model.embeddings import OutputProjection, TokenEmbedding
 from transduce.model.sublayers import Dropout
 
 
+@runtime_checkable
 class State(Protocol):
     """What a decoder keeps between steps. Immutable: a step returns a new one."""
 

@@ -85,7 +85,7 @@ def test_same_time_has_updates_by_measured_speed(
     seconds = {"fast": 2.0, "slow": 8.0}
     monkeypatch.setattr(Laboratory, "find_run", lambda _, settings, *__: settings["name"])
     monkeypatch.setattr(rivals, "_read_seconds", lambda name: seconds[name])
-    monkeypatch.setattr(rivals, "measure", lambda _, settings, updates, __: {settings["name"]: updates})
+    monkeypatch.setattr(rivals, "measure", lambda _, settings, updates, __: {settings["name"]: float(updates)})
     fast: dict[str, Value] = {"name": "fast"}
     slow: dict[str, Value] = {"name": "slow"}
     assert measure_same_time(laboratory, "recurrent", slow, fast, 200, 1) == {"slow": 50}

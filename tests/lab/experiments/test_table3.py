@@ -53,7 +53,7 @@ def test_rows_have_the_proportions_of_the_paper() -> None:
 
 
 def test_a_long_budget_has_wider_rows(tmp_path: Path) -> None:
-    short, long = (make_variants(Laboratory(tmp_path, budget=budget)) for budget in (600, 3600))
+    short, long = (make_variants(Laboratory(tmp_path, budget=budget)) for budget in (600.0, 3600.0))
     assert [settings["model.d_model"] for settings in short.values()].count(32) == 17
     assert long["base"] == {**BASE, **LARGER_WIDTHS}
     assert long["B: d_k = 16"]["model.d_k"] == 4

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -139,9 +139,9 @@ def _make_deep_network(name: str, kernel_width: int) -> tuple[EncoderDecoder, Se
     network.double()
     match network:
         case Transformer():
-            return network, network.encoder.layers
+            return network, list(network.encoder.layers)
         case ConvS2S() | ByteNet():
-            return network, network.encoder
+            return network, list(network.encoder)
     raise ValueError(name)
 
 
@@ -162,7 +162,7 @@ class _Stack:
             hook.remove()
         self._reach: dict[int, int] = {0: 0}
 
-    def _keep(self, _layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def _keep(self, _layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         self._ends.append((inputs[0], output))
 
     def measure_reach(self, num_layers: int) -> int:

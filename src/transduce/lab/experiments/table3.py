@@ -62,27 +62,27 @@ class Row:
         return letter if colon else ""
 
 
-BASE_ROW = Row("base", "base", 4.92, 25.8, 65)
+BASE_ROW = Row("base", "base", 4.92, 25.8, 65.0)
 ROWS = (
     Row("A: h = 1", "table3-A-1", 5.29, 24.9),
     Row("A: h = 4", "table3-A-2", 5.00, 25.5),
     Row("A: h = 16", "table3-A-3", 4.91, 25.8),
     Row("A: h = 32", "table3-A-4", 5.01, 25.4),
-    Row("B: d_k = 16", "table3-B-1", 5.16, 25.1, 58),
-    Row("B: d_k = 32", "table3-B-2", 5.01, 25.4, 60),
-    Row("C: N = 2", "table3-C-1", 6.11, 23.7, 36),
-    Row("C: N = 4", "table3-C-2", 5.19, 25.3, 50),
-    Row("C: N = 8", "table3-C-3", 4.88, 25.5, 80),
-    Row("C: d_model = 256", "table3-C-4", 5.75, 24.5, 28),
-    Row("C: d_model = 1024", "table3-C-5", 4.66, 26.0, 168),
-    Row("C: d_ff = 1024", "table3-C-6", 5.12, 25.4, 53),
-    Row("C: d_ff = 4096", "table3-C-7", 4.75, 26.2, 90),
+    Row("B: d_k = 16", "table3-B-1", 5.16, 25.1, 58.0),
+    Row("B: d_k = 32", "table3-B-2", 5.01, 25.4, 60.0),
+    Row("C: N = 2", "table3-C-1", 6.11, 23.7, 36.0),
+    Row("C: N = 4", "table3-C-2", 5.19, 25.3, 50.0),
+    Row("C: N = 8", "table3-C-3", 4.88, 25.5, 80.0),
+    Row("C: d_model = 256", "table3-C-4", 5.75, 24.5, 28.0),
+    Row("C: d_model = 1024", "table3-C-5", 4.66, 26.0, 168.0),
+    Row("C: d_ff = 1024", "table3-C-6", 5.12, 25.4, 53.0),
+    Row("C: d_ff = 4096", "table3-C-7", 4.75, 26.2, 90.0),
     Row("D: dropout 0.0", "table3-D-1", 5.77, 24.6),
     Row("D: dropout 0.2", "table3-D-2", 4.95, 25.5),
     Row("D: label smoothing 0.0", "table3-D-3", 4.67, 25.3),
     Row("D: label smoothing 0.2", "table3-D-4", 5.47, 25.7),
     Row("E: learned positions", "table3-E", 4.92, 25.7),
-    Row("big", "table3-big", 4.33, 26.4, 213),
+    Row("big", "table3-big", 4.33, 26.4, 213.0),
 )
 
 HEADS = Claim(
