@@ -220,11 +220,13 @@ def render_card(folder: Path, **values: Any) -> str:  # noqa: ANN401 - the value
     return environment.get_template("card.md.jinja").render(values)
 
 
+_PAPER = '"Attention Is All You Need" (Vaswani et al. 2017)'
+_COMPARED = f"one of the networks that {_PAPER} compares the Transformer with"
 _NETWORKS = {
-    "transformer": "A Transformer",
-    "recurrent": "A recurrent network with attention (Bahdanau et al. 2015)",
-    "convs2s": "A convolutional network with attention, ConvS2S (Gehring et al. 2017)",
-    "bytenet": "A network of dilated convolutions, ByteNet (Kalchbrenner et al. 2016)",
+    "transformer": f"A Transformer as in {_PAPER}",
+    "recurrent": f"A recurrent network with attention (Bahdanau et al. 2015), {_COMPARED}",
+    "convs2s": f"A convolutional network with attention, ConvS2S (Gehring et al. 2017), {_COMPARED}",
+    "bytenet": f"A network of dilated convolutions, ByteNet (Kalchbrenner et al. 2016), {_COMPARED}",
 }
 """What a network of each architecture is, for a model card."""
 

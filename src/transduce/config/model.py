@@ -100,16 +100,21 @@ class TransformerConfig(Section):
 
     @model_validator(mode="after")
     def _check_widths(self) -> "TransformerConfig":
+        if self.kernel_width % 2 == 0:
+            raise ValueError(f"kernel_width = {self.kernel_width} must be odd: as many positions on either side")
+        if self.architecture == "bytenet" and self.d_model % 2:
+            raise ValueError(f"d_model = {self.d_model} must be even: the blocks of ByteNet have half of it inside")
+        if self.architecture == "transformer":
+            self._check_heads_and_positions()
+        return self
+
+    def _check_heads_and_positions(self) -> None:
         given = self.model_fields_set
         if self.d_model % self.num_heads and not {"d_k", "d_v"} <= given:
             raise ValueError(
                 f"d_model = {self.d_model} cannot be divided by num_heads = {self.num_heads}: "
                 f"choose a multiple, or give d_k and d_v"
             )
-        if self.kernel_width % 2 == 0:
-            raise ValueError(f"kernel_width = {self.kernel_width} must be odd: as many positions on either side")
-        if self.architecture == "bytenet" and self.d_model % 2:
-            raise ValueError(f"d_model = {self.d_model} must be even: the blocks of ByteNet have half of it inside")
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"d_model = {self.d_model} must be even: sinusoidal positions come in pairs")
         if self.positions == "rotary" and self.d_k % 2:
@@ -119,7 +124,6 @@ class TransformerConfig(Section):
                 f'positions = "{self.positions}" needs dot products of queries and keys: set attention_score to '
                 f'"scaled_dot" or "dot", not "{self.attention_score}"'
             )
-        return self
 
     @property
     def has_dot_product_attention(self) -> bool:

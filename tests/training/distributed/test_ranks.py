@@ -170,6 +170,20 @@ def test_a_run_goes_from_one_process_to_a_sharded_model_and_back(
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("architecture", ["recurrent", "convs2s", "bytenet"])
+@pytest.mark.parametrize("sharding", ["none", "fsdp"])
+def test_other_networks_are_trained_by_ranks_as_by_one_process(
+    make_config: MakeConfig, metrics_of: MetricsOf, architecture: str, sharding: str
+) -> None:
+    settings = {**PLAIN, "training__updates": 16, "model__architecture": architecture, "training__clip_norm": 0.5}
+    one = train(make_config("one", **settings, training__batch_tokens=40))
+    config = make_config("two", **settings, training__batch_tokens=20, training__sharding=sharding)
+    code, output, messages = Torchrun.training(2, config).end()
+    assert (code, output) == (0, ""), messages
+    assert_close(metrics_of(Path(config.output)), metrics_of(one.folder))
+
+
+@pytest.mark.exhaustive
 def test_ranks_whose_launcher_was_killed_save_their_work_and_end(make_config: MakeConfig) -> None:
     settings = {**PLAIN, "training__updates": 200, "training__checkpoint_every": 150, "training__batch_tokens": 24}
     config = make_config(**settings)

@@ -24,7 +24,7 @@ from transduce.baselines import make_encoder_decoder
 from transduce.bundle import load_tensors, model_tensors
 from transduce.data import Batch
 from transduce.errors import ConfigError, OtherRankEndedError, TrainingError, TrainingInterruptedError
-from transduce.model import EncoderDecoder
+from transduce.model import EncoderDecoder, Transformer
 
 MAX_WAIT = timedelta(days=1)
 """Timeout for another rank, which may have a corpus to prepare or a long text to translate."""
@@ -234,9 +234,9 @@ def wrap_for_distributed(
     from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - see above
 
     mesh = init_device_mesh(device.type, (ranks.size,))
-    for layers in model.modules():
-        for layer in layers if isinstance(layers, nn.ModuleList) else ():
-            fully_shard(layer, mesh=mesh)
+    # The layers of other networks are not called as a whole in every step, and only such calls gather their weights.
+    for layer in (*model.encoder.layers, *model.decoder.layers) if isinstance(model, Transformer) else ():
+        fully_shard(layer, mesh=mesh)
     fully_shard(module, mesh=mesh)
     return module
 
