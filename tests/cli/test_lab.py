@@ -68,6 +68,20 @@ def test_reports_are_written_and_compared(transduce: Any, workspace: Path) -> No
     assert (workspace / "one" / "report.md").is_file()
 
 
+def test_a_page_of_someone_else_is_not_replaced(transduce: Any, workspace: Path) -> None:
+    write_measurements(workspace / "one")
+    page = workspace / "page.html"
+    page.write_text("<p>mine</p>", encoding="utf-8")
+    answer = transduce("lab", "report", "one", "--output", page)
+    assert answer.exit_code == 2
+    assert "page.html" in answer.messages
+    assert "--force" in answer.messages
+    assert page.read_text(encoding="utf-8") == "<p>mine</p>"
+    for arguments in (["--force"], []):  # the second time it is a page of this command
+        assert transduce("lab", "report", "one", "--output", page, *arguments).exit_code == 0
+        assert "<h1>" in page.read_text(encoding="utf-8")
+
+
 def test_a_folder_without_measurements_has_no_report(transduce: Any, workspace: Path) -> None:
     answer = transduce("lab", "report", workspace)
     assert answer.exit_code == 2

@@ -3,8 +3,9 @@
 import pytest
 
 from transduce.baselines import make_encoder_decoder
+from transduce.bundle.weights import count_parameters
 from transduce.config import TransformerConfig
-from transduce.lab.equal_parameters import MAX_DIFFERENCE, count_parameters, match_rivals
+from transduce.lab.equal_parameters import MAX_DIFFERENCE, match_rivals
 from transduce.lab.experiments import path_length
 
 MODELS = [

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from transduce.bundle import Bundle
-from transduce.errors import CorpusError, RunError
+from transduce.errors import CorpusError, DivergedError, RunError
 from transduce.lab import Laboratory, TextFiles
-from transduce.lab.laboratory import NUM_TEST_PAIRS, measure_prediction
+from transduce.lab.laboratory import NUM_TEST_PAIRS, count_as_diverged
 from transduce.lab.measurements import Measurement, Results
-from transduce.lab.variants import find_losses, plan_training, tabulate_variants
+from transduce.lab.variants import plan_training, tabulate_variants
 from transduce.training import MetricsLog
+from transduce.training.validation import compute_teacher_forced_metrics
 
 TINY = {
     "model.num_encoder_layers": 1,
@@ -41,16 +42,17 @@ def test_generated_text_has_no_test_pair(tmp_path: Path) -> None:
     assert not training & set(laboratory.test_pairs)
 
 
-def test_fewer_pairs_are_spread_over_the_text(text_files: TextFiles, tmp_path: Path) -> None:
-    whole = Laboratory(tmp_path / "whole", text_files=text_files).training_file.read_text(encoding="utf-8").splitlines()
-    file = Laboratory(tmp_path / "few", text_files=text_files, num_pairs=100).training_file
-    assert file.read_text(encoding="utf-8").splitlines() == whole[:4000:40]
+def test_fewer_generated_pairs_are_spread_over_the_text(tmp_path: Path) -> None:
+    whole, few = Laboratory(tmp_path / "whole"), Laboratory(tmp_path / "few").with_fewer_generated_pairs(100)
+    lines = whole.training_file.read_text(encoding="utf-8").splitlines()
+    assert few.training_file.read_text(encoding="utf-8").splitlines() == lines[::300]
+    assert few.test_pairs == whole.test_pairs
+    assert whole.with_fewer_pairs(10**6).training_file.read_text(encoding="utf-8").splitlines() == lines
 
 
 def test_text_of_a_user_is_not_shortened(text_files: TextFiles, tmp_path: Path) -> None:
     laboratory = Laboratory(tmp_path, text_files=text_files)
     assert laboratory.with_fewer_generated_pairs(10) is laboratory
-    assert Laboratory(tmp_path).with_fewer_generated_pairs(10).num_pairs == 10
 
 
 def test_too_little_text_is_refused(tmp_path: Path) -> None:
@@ -80,12 +82,15 @@ def test_updates_fit_the_budget_and_are_the_same_for_all(text_files: TextFiles, 
 def test_variants_are_trained_translated_and_resumed(text_files: TextFiles, tmp_path: Path) -> None:
     laboratory = Laboratory(tmp_path / "lab", (1,), text_files=text_files)
     found = laboratory.train(TINY, 60, 1)
-    assert set(found) == {"loss", "parameters", "tokens_per_second", "seconds", "bleu", "chrf", "exact"}
+    assert set(found) == {
+        *("loss", "parameters", "tokens_per_second", "seconds"),
+        *("bleu", "chrf", "exact", "length", "search_seconds"),
+    }
     bundle = Bundle.open(laboratory.find_run(TINY, 60, 1) / "best")
     assert bundle.load_model().num_parameters == found["parameters"]
     prepared = laboratory.prepare(TINY)
     assert prepared.digests == bundle.description.data
-    prediction = measure_prediction(bundle.load_model(), bundle.load_tokenizer(), prepared.validation)
+    prediction = compute_teacher_forced_metrics(bundle.load_model(), bundle.load_tokenizer(), prepared.validation)
     assert prediction.loss == pytest.approx(found["loss"], rel=1e-5)
     lines = MetricsLog(laboratory.find_run(TINY, 60, 1) / "metrics.jsonl").read()
     assert prediction.accuracy == next(line["accuracy"] for line in lines if line["kind"] == "validation")
@@ -93,13 +98,19 @@ def test_variants_are_trained_translated_and_resumed(text_files: TextFiles, tmp_
     assert {name: again[name] for name in ("loss", "bleu", "chrf", "exact", "seconds")} == {
         name: found[name] for name in ("loss", "bleu", "chrf", "exact", "seconds")
     }
-    with pytest.raises(RunError, match="is not there or not finished"):
+    with pytest.raises(RunError, match="is not there: start the experiment anew with --restart"):
         laboratory.find_run(TINY, 60, 2)
 
 
 def test_divergence_is_a_measurement(text_files: TextFiles, tmp_path: Path) -> None:
     laboratory = Laboratory(tmp_path / "lab", (1,), text_files=text_files)
-    assert laboratory.train({**TINY, "training.learning_rate": 1e30}, 60, 1) == {"diverged": 1.0}
+    diverging = {**TINY, "training.learning_rate": 1e30}
+    found = laboratory.train(diverging, 60, 1)
+    assert found == count_as_diverged(500)
+    assert found["loss"] == pytest.approx(math.log(499))
+    assert laboratory.train(diverging, 60, 1) == found  # after a stop
+    with pytest.raises(DivergedError, match="has no model, as training diverged"):
+        laboratory.find_run(diverging, 60, 1)
 
 
 def test_trials_are_named_by_their_variants(tmp_path: Path, text_files: TextFiles) -> None:
@@ -108,18 +119,6 @@ def test_trials_are_named_by_their_variants(tmp_path: Path, text_files: TextFile
     assert [trial.settings for trial in trials] == [{"variant": "narrow"}, {"variant": "wide"}]
     found = trials[0].measure(1)
     assert found["cross-entropy 1"] > found["cross-entropy 10"] > 0
-
-
-def test_diverged_runs_count_with_the_loss_of_guessing() -> None:
-    results = Results(
-        [
-            Measurement({"variant": "a"}, 1, {"loss": 1.0}, 1.0),
-            Measurement({"variant": "a"}, 2, {"diverged": 1.0}, 1.0),
-            Measurement({"variant": "b"}, 1, {"loss": 2.0}, 1.0),
-        ]
-    )
-    assert find_losses(results, "a") == pytest.approx({1: 1.0, 2: math.log(499)})
-    assert find_losses(results, "c") == {}
 
 
 def test_table_of_variants_counts_what_diverged() -> None:

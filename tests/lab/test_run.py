@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from transduce.bundle import lock_folder
-from transduce.errors import BusyError, OutputError, UserError
-from transduce.lab import Laboratory, MeasurementLog, run_experiment
+from transduce.errors import BusyError, DivergedError, OutputError, UserError
+from transduce.lab import Laboratory, MeasurementLog, TextFiles, run_experiment
 from transduce.lab import experiments as package
 
 
@@ -74,6 +74,40 @@ def test_foreign_files_are_left_alone(experiment: str, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="holds something other than an experiment"):
         run_experiment(experiment, Laboratory(tmp_path, (1,)))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_restart_leaves_foreign_files_alone(experiment: str, tmp_path: Path) -> None:
+    (tmp_path / "measurements.jsonl").write_text('{"mine": 1}\n', encoding="utf-8")
+    (tmp_path / "data").mkdir()
+    with pytest.raises(OutputError, match="holds something other than an experiment"):
+        run_experiment(experiment, Laboratory(tmp_path, (1,)), restart=True)
+    assert (tmp_path / "data").is_dir()
+
+
+def test_a_text_that_has_changed_is_refused(experiment: str, text_files: TextFiles, tmp_path: Path) -> None:
+    folder = tmp_path / "lab"
+    run_experiment(experiment, Laboratory(folder, (1,), text_files=text_files))
+    text_files.target.write_text(
+        text_files.target.read_text(encoding="utf-8").replace("zahl 8\n", "Zahl 8\n"), encoding="utf-8"
+    )
+    with pytest.raises(UserError, match=r"was begun with text = '.*SHA-256 .*give the same"):
+        run_experiment(experiment, Laboratory(folder, (1, 2), text_files=text_files))
+    run_experiment(experiment, Laboratory(folder, (2,), text_files=text_files), restart=True)
+    assert read_measured(folder) == [(1, 2), (2, 2)]
+
+
+def test_a_trial_on_a_diverged_run_is_measured_as_such(
+    experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverge(width: int, seed: int) -> dict[str, float]:
+        raise DivergedError(f"width {width} and seed {seed} have no model")
+
+    monkeypatch.setattr("tests.lab.conftest.measure", diverge)
+    run_experiment(experiment, Laboratory(tmp_path, (1,)))
+    assert [one.values for one in MeasurementLog(tmp_path / "measurements.jsonl").read().measurements] == [
+        {"diverged": 1.0},
+        {"diverged": 1.0},
+    ]
 
 
 def test_two_processes_do_not_share_a_folder(experiment: str, tmp_path: Path) -> None:

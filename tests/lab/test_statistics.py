@@ -14,6 +14,7 @@ from transduce.lab.statistics import (
     judge_equal,
     judge_exactly,
     judge_larger,
+    judge_larger_than_all,
 )
 
 CLAIM = Claim("1", "One is larger.")
@@ -82,3 +83,21 @@ def test_equal(first: list[float], verdict: str) -> None:
 def test_exactly() -> None:
     assert judge_exactly(CLAIM, "counted", holds=True).verdict == "supported"
     assert judge_exactly(CLAIM, "counted", holds=False).verdict == "not supported"
+
+
+@pytest.mark.parametrize(
+    ("others", "verdict"),
+    [
+        ({"a": [1.0, 1.2, 1.1], "b": [0.1, 0.2, 0.3]}, "supported"),
+        ({"a": [1.0, 1.2, 1.1], "b": [5.0, 5.2, 5.1]}, "not supported"),
+        ({"a": [1.0, 1.2, 1.1], "b": [1.0, 5.2, 2.1]}, "not decided"),
+        ({"a": [1.0, 1.2, 1.1], "b": []}, "not decided"),
+        # The best of both, seed by seed, would be larger, though neither is.
+        ({"a": [2.9, 1.0, 2.9], "b": [1.0, 3.1, 1.0]}, "not decided"),
+    ],
+)
+def test_larger_than_all(others: dict[str, list[float]], verdict: str) -> None:
+    by_seed = {name: dict(enumerate(values)) for name, values in others.items()}
+    finding = judge_larger_than_all(CLAIM, {0: 3.0, 1: 3.0, 2: 3.2}, by_seed, "size of one")
+    assert finding.verdict == verdict
+    assert finding.measured.startswith("size of one minus that of each other: a: ")

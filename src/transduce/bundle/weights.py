@@ -1,5 +1,6 @@
 """The tensors of a model, shared ones once, checked by name, shape and type; and averages of weights."""
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,18 @@ def make_empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
     """Tensors with the names, shapes and types of a network, without values: they take no memory."""
     with torch.device("meta"):
         return model_tensors(make_encoder_decoder(config))
+
+
+def count_parameters(config: TransformerConfig) -> int:
+    """Number of trainable parameters of a network, which is not built; `sys.maxsize` if PyTorch cannot count so many.
+
+    Shared matrices count once.
+    """
+    try:
+        with torch.device("meta"):
+            return make_encoder_decoder(config).num_parameters
+    except RuntimeError:  # the size of a tensor in bytes is beyond 64 bits
+        return sys.maxsize
 
 
 def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], origin: str) -> None:

@@ -1,17 +1,17 @@
-"""`transduce lab`."""
+"""The command `transduce lab`: lists, runs and reports experiments."""
 
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from transduce.bundle import check_output_file, write_output_file
 from transduce.cli.console import ConsoleReporter, print_message
 from transduce.config import parse_duration
 from transduce.errors import UserError
 from transduce.lab import (
     EXPERIMENTS,
     Laboratory,
-    Report,
     TextFiles,
     compare_verdicts,
     find_experiment,
@@ -19,7 +19,9 @@ from transduce.lab import (
     run_experiment,
     write_reports,
 )
-from transduce.lab.report import format_table
+from transduce.lab.report import format_table, is_report
+
+PAGE = "page of transduce lab report"
 
 
 def list_experiments() -> None:
@@ -80,14 +82,17 @@ def run(
     print_message(f"the report is in {folder / 'report.html'} and {folder / 'report.md'}")
 
 
-def report(folders: list[Path], /, *, output: Path | None = None) -> None:
+def report(folders: list[Path], /, *, output: Path | None = None, force: bool = False) -> None:
     """Write the reports of experiments again, and print the verdicts of all of them as a table.
 
     Args:
         folders: folders of experiments; of an experiment that was run more than once, verdicts are shown side by side.
-        output: a page (HTML) with the reports of all folders.
+        output: a page (HTML) with the reports of all folders; an earlier page of this command is replaced.
+        force: replace any existing file.
     """
-    reports: list[Report] = [write_reports(folder) for folder in folders]
     if output is not None:
-        output.write_text(render_html(reports), encoding="utf-8")
+        check_output_file(output, is_report, PAGE, force=force)
+    reports = [write_reports(folder) for folder in folders]
+    if output is not None:
+        write_output_file(output, render_html(reports).encode("utf-8"), is_report, PAGE, force=force)
     print(format_table(compare_verdicts(reports)))

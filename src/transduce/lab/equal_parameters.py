@@ -1,8 +1,6 @@
 """Networks of the paper's comparison with as many parameters as a given Transformer."""
 
-import torch
-
-from transduce.baselines import make_encoder_decoder
+from transduce.bundle.weights import count_parameters
 from transduce.config import TransformerConfig
 
 LAYERS = {"recurrent": 1 / 6, "convs2s": 15 / 6, "bytenet": 30 / 6}
@@ -17,12 +15,6 @@ MAX_DIFFERENCE = 0.05
 
 _NUM_LAYERS = ("num_encoder_layers", "num_decoder_layers")
 _SHARED = ("vocabulary", "kernel_width", "max_positions", "dropout", "tied_embeddings", "output_bias")
-
-
-def count_parameters(config: TransformerConfig) -> int:
-    """Number of trainable parameters of any network, which is not allocated."""
-    with torch.device("meta"):
-        return make_encoder_decoder(config).num_parameters
 
 
 def match_rivals(transformer: TransformerConfig) -> dict[str, TransformerConfig]:
@@ -42,7 +34,7 @@ def _find_width(transformer: TransformerConfig, architecture: str, ratio: float,
     given = {name: getattr(transformer, name) for name in _SHARED} | layers | {"architecture": architecture}
 
     def make(half: int) -> TransformerConfig:
-        return TransformerConfig.model_validate({**given, "d_model": 2 * half, "num_heads": 1})
+        return TransformerConfig.model_validate({**given, "d_model": 2 * half})
 
     half = 1
     while count_parameters(make(2 * half)) < wanted:

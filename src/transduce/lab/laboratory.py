@@ -1,34 +1,32 @@
 """Where an experiment runs: its folder, seeds, time budget and text, and the training of one variant of the model."""
 
+import hashlib
 import json
 import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
+from typing import Any
 
 from transduce.baselines import make_encoder_decoder
 from transduce.bundle import replace_file
-from transduce.config import RunConfig, SearchConfig, load_run_config
+from transduce.config import RunConfig, load_run_config
 from transduce.data import PreparedData, prepare
 from transduce.demo import training_pairs, unseen_pairs
 from transduce.errors import CorpusError, DivergedError, RunError
 from transduce.evaluation import corpus_scores
 from transduce.kernels.device import find_device
 from transduce.lab.measurements import Value
-from transduce.model import EncoderDecoder
-from transduce.text import Tokenizer, open_parallel_corpus
-from transduce.training import MetricsLog, Progress, Updater, Validation, train
+from transduce.text import open_parallel_corpus
+from transduce.training import MetricsLog, Progress, SilentReporter, Updater, train
 from transduce.training.distributed import ALONE
 from transduce.training.distributed.batches import choose_parallel_micro_batches
-from transduce.training.loss import compute_losses
 from transduce.training.memory import Shape
-from transduce.translation import ForcedDecoder, Translator
+from transduce.translation import Translator
 
 Pair = tuple[str, str]
 
@@ -54,6 +52,12 @@ PROBE_UPDATES = 8
 
 MIN_UPDATES = 60
 
+MAX_SHOWN = 100
+"""Characters of settings in the name of a run's folder; file systems allow 255 bytes for all of it."""
+
+PLAN = "plan.json"
+"""The file of an experiment's folder that its decisions are in."""
+
 LOGGED_UPDATES = 50
 """Updates of a run whose loss is recorded, evenly spread."""
 
@@ -76,17 +80,15 @@ SETTINGS: dict[str, Value] = {
 """The model and the training from which experiments vary one thing: the demonstration's, which learns in a minute."""
 
 
-class TrialReporter:
+class TrialReporter(SilentReporter):
     """Passes the progress of training on, and drops its messages, which would bury those of the experiment."""
 
     def __init__(self, report_progress: Callable[[Progress], None]) -> None:
-        self.report_progress = report_progress
+        self._report_progress = report_progress
 
-    def report(self, text: str) -> None:
-        """Drop the message."""
-
-    def report_validation(self, update: int, validation: Validation, *, is_best: bool) -> None:
-        """Drop the figures, which are in the folder of the run."""
+    def report_progress(self, progress: Progress) -> None:
+        """Pass the progress on."""
+        self._report_progress(progress)
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class Laboratory:
         report: shows a message.
         report_progress: shows the progress of a training run.
         text_files: text to train on; generated text unless given.
-        num_pairs: pairs to train on, spread evenly over the text; all unless given, or if there are fewer.
+        training_pairs: what to train on; the text without its test pairs unless given.
     """
 
     folder: Path
@@ -117,8 +119,7 @@ class Laboratory:
     report: Callable[[str], None] = lambda _: None
     report_progress: Callable[[Progress], None] = lambda _: None
     text_files: TextFiles | None = None
-    num_pairs: int | None = None
-    _plan: dict[str, Any] = field(default_factory=dict)
+    training_pairs: Sequence[Pair] | None = None
 
     def remember(self, name: str, decide: Callable[[], Any]) -> Any:  # noqa: ANN401 - a value of JSON
         """A decision that depends on the machine, taken once: after a stop the experiment goes on with the same.
@@ -127,27 +128,33 @@ class Laboratory:
             name: names the decision in plan.json.
             decide: takes it; returns a value of JSON.
         """
-        path = self.folder / "plan.json"
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        if name not in known:
-            known[name] = decide()
+        if name not in self._read_plan():
+            decision = decide()
             self.folder.mkdir(parents=True, exist_ok=True)
-            with replace_file(path) as beside:
-                beside.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-        return known[name]
+            with replace_file(self.folder / PLAN) as beside:
+                beside.write_text(json.dumps(self._read_plan() | {name: decision}, indent=1) + "\n", encoding="utf-8")
+        return self._read_plan()[name]
+
+    def _read_plan(self) -> dict[str, Any]:
+        path = self.folder / PLAN
+        plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return plan
 
     @cached_property
     def test_pairs(self) -> list[Pair]:
         """The pairs that no model was trained on, at most `NUM_TEST_PAIRS`."""
-        return self._split_text()[1]
+        return self._split_text[1]
+
+    @property
+    def text_digest(self) -> str:
+        """The beginning of the SHA-256 of all pairs, by which it is noticed that a text has changed."""
+        return hashlib.sha256(repr(self._split_text).encode()).hexdigest()[:12]
 
     @cached_property
     def training_file(self) -> Path:
         """A file of tab-separated pairs to train on."""
         path = self.folder / "data" / "train.tsv"
-        pairs = self._split_text()[0]
-        if self.num_pairs is not None:
-            pairs = pairs[:: max(1, len(pairs) // self.num_pairs)][: self.num_pairs]
+        pairs = self._split_text[0] if self.training_pairs is None else self.training_pairs
         content = "".join(f"{source}\t{target}\n" for source, target in pairs)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != content:
@@ -155,11 +162,18 @@ class Laboratory:
                 beside.write_text(content, encoding="utf-8", newline="\n")
         return path
 
+    def with_fewer_pairs(self, num_pairs: int) -> "Laboratory":
+        """The same laboratory with `num_pairs` of its pairs to train on, spread evenly over the text."""
+        pairs = self._split_text[0]
+        return replace(self, training_pairs=pairs[:: max(1, len(pairs) // num_pairs)][:num_pairs])
+
     def with_fewer_generated_pairs(self, num_pairs: int) -> "Laboratory":
         """The same laboratory with `num_pairs` pairs to train on if text is generated; itself if a user gave text."""
-        return self if self.text_files is not None else replace(self, num_pairs=num_pairs)
+        return self.with_fewer_pairs(num_pairs) if self.text_files is None else self
 
+    @cached_property
     def _split_text(self) -> tuple[list[Pair], list[Pair]]:
+        """Pairs for training and pairs for the test, which have no side in common."""
         if self.text_files is None:
             return training_pairs(NUM_PAIRS, seed=1), unseen_pairs()[:NUM_TEST_PAIRS]
         names = str(self.text_files.source), str(self.text_files.target)
@@ -173,8 +187,9 @@ class Laboratory:
                 f"{10 * NUM_TEST_PAIRS:,}; leave --source and --target out to use generated text"
             )
         step = len(pairs) // NUM_TEST_PAIRS
-        chosen = range(0, step * NUM_TEST_PAIRS, step)
-        return [pair for number, pair in enumerate(pairs) if number not in chosen], [pairs[place] for place in chosen]
+        chosen = pairs[::step][:NUM_TEST_PAIRS]
+        sources, targets = map(set, zip(*chosen, strict=True))
+        return [pair for pair in pairs if pair[0] not in sources and pair[1] not in targets], chosen
 
     def make_config(self, settings: Mapping[str, Value], updates: int, seed: int, run: str) -> RunConfig:
         """The configuration of a run in this laboratory: `SETTINGS`, changed by `settings`.
@@ -214,29 +229,34 @@ class Laboratory:
     ) -> int:
         """The number of updates with which all variants, with all seeds, fit into the time budget; the same for all.
 
-        An experiment calls it once.
-
-        The time of an update of each variant is measured for a moment; see `remember`.
+        The time of an update of each variant is measured for a moment, once: see `remember`. If an experiment goes on
+        with more seeds, or there is no time for `MIN_UPDATES`, it takes longer than the budget, and a message says so.
 
         Args:
             variants: settings of each, see `make_config`.
             reserve: seconds of the budget that other trials of the experiment need.
             seconds_around: time of each run without its updates.
         """
+        around = seconds_around * len(variants)
+
+        def measure() -> float:
+            self.report(f"measuring the time of an update of {len(variants)} models")
+            return sum(self._measure_update(settings) for settings in variants)
 
         def decide() -> int:
-            self.report(f"measuring the time of an update of {len(variants)} models")
-            seconds = sum(self._measure_update(settings) for settings in variants) * len(self.seeds)
-            around = seconds_around * len(variants) * len(self.seeds)
-            updates = (TRAINING_SHARE * (self.budget - reserve) - around) / seconds
+            seconds = self.remember("seconds of one update of each variant", measure)
+            updates = (TRAINING_SHARE * (self.budget - reserve) / len(self.seeds) - around) / seconds
             return max(MIN_UPDATES, _round_down(updates))
 
-        return int(self.remember("updates", decide))
-
-    def plan_seconds(self, num_variants: int, *, reserve: float = 0.0) -> float:
-        """The seconds that each of the variants may train with each seed, where all get the same time."""
-        runs = num_variants * len(self.seeds)
-        return max(5.0, TRAINING_SHARE * (self.budget - reserve) / runs - SECONDS_AROUND_A_RUN)
+        updates = int(self.remember("updates", decide))
+        seconds = self._read_plan().get("seconds of one update of each variant", 0.0)
+        expected = reserve + len(self.seeds) * (updates * seconds + around)
+        if expected > self.budget:
+            self.report(
+                f"{updates} updates with {len(self.seeds)} seeds take about {timedelta(seconds=round(expected))}, "
+                f"longer than the budget of {timedelta(seconds=round(self.budget))}"
+            )
+        return updates
 
     def _measure_update(self, settings: Mapping[str, Value]) -> float:
         """Seconds of an update, the median of a few."""
@@ -272,13 +292,13 @@ class Laboratory:
         Returns:
             "loss": cross-entropy on the validation text in nats per token; "bleu", "chrf" and "exact" (share of
             translations equal to the reference) on the test pairs; "parameters"; "tokens_per_second" of training; and
-            "seconds" of training. If training diverges, only "diverged" = 1.
+            "seconds" of training. If training diverges, nothing was learned: see `count_as_diverged`.
         """
-        config = self.make_config(settings, updates, seed, f"{_describe(settings)}, {updates} updates, seed {seed}")
+        config = self.make_config(settings, updates, seed, _name_run(settings, updates, seed))
         try:
             result = train(config, TrialReporter(self.report_progress))
         except DivergedError:
-            return {"diverged": 1.0}
+            return count_as_diverged(config.model.vocabulary)
         lines = MetricsLog(result.folder / "metrics.jsonl").read()
         validation = next(line for line in reversed(lines) if line["kind"] == "validation")
         speeds = [line["tokens_per_second"] for line in lines if line["kind"] == "training"]
@@ -292,56 +312,63 @@ class Laboratory:
         }
 
     def score(self, bundle: Path, **search: Any) -> dict[str, float]:  # noqa: ANN401 - of `Translator.translate`
-        """Translate the test pairs with a bundle in float32: "bleu", "chrf", and "exact", the share of exact matches.
+        """Translate the test pairs with a bundle in float32.
 
         Args:
             bundle: the bundle.
-            search: settings of `Translator.translate`, as in beam=4.
+            search: settings of the search that differ from the bundle's, as in beam=4.
+
+        Returns:
+            "bleu", "chrf", "exact", the share of exact matches, "length", the tokens of all translations in relation to
+            those of all references, and "search_seconds".
         """
         sources, references = zip(*self.test_pairs, strict=True)
-        translator = Translator.load(bundle, device="cpu", precision="float32")
-        translations = translator.translate(sources, **search)
+        translator = Translator.load(bundle, device="cpu", precision="float32").with_search(search)
+        started = time.perf_counter()
+        translations = translator.translate(sources)
+        seconds = time.perf_counter() - started
         bleu, chrf = corpus_scores(translations, references, ["bleu", "chrf"])
         exact = sum(one == reference for one, reference in zip(translations, references, strict=True))
-        return {"bleu": bleu.value, "chrf": chrf.value, "exact": exact / len(references)}
+        num_tokens, num_reference_tokens = (
+            sum(map(len, translator.tokenizer.encode_targets(texts))) for texts in (translations, references)
+        )
+        return {
+            "bleu": bleu.value,
+            "chrf": chrf.value,
+            "exact": exact / len(references),
+            "length": num_tokens / num_reference_tokens,
+            "search_seconds": seconds,
+        }
 
     def find_run(self, settings: Mapping[str, Value], updates: int, seed: int) -> Path:
         """The folder of a run that `train` has finished.
 
         Raises:
-            RunError: there is none.
+            DivergedError: the run has no model, as it diverged.
+            RunError: there is no such run.
         """
-        folder = self.folder / "runs" / f"{_describe(settings)}, {updates} updates, seed {seed}"
+        folder = self.folder / "runs" / _name_run(settings, updates, seed)
+        if not folder.exists():
+            raise RunError(f"{folder}: is not there: start the experiment anew with --restart")
         if not (folder / "best").exists():
-            raise RunError(f"{folder}: is not there or not finished: delete {self.folder} and run the experiment again")
+            raise DivergedError(f"{folder}: has no model, as training diverged")
         return folder
 
 
-class Prediction(NamedTuple):
-    """How well a model predicts each token of given translations from the source and the tokens before it."""
+def count_as_diverged(vocabulary: int) -> dict[str, float]:
+    """What a diverged run counts with, so that a variant that often diverges does not look better for it.
 
-    loss: float
-    """Cross-entropy in nats per token, without label smoothing."""
-    accuracy: float
-    """Share of tokens whose probability is the highest of all."""
-
-
-def measure_prediction(model: EncoderDecoder, tokenizer: Tokenizer, pairs: Sequence[Pair]) -> Prediction:
-    """Measure how well a model, without dropout, predicts the targets of pairs of text."""
-    sources, targets = zip(*pairs, strict=True)
-    source_ids = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(sources)]
-    target_ids = [tokenizer.as_target(ids) for ids in tokenizer.encode_targets(targets)]
-    sums = torch.zeros(2, dtype=torch.float64)
-    with ForcedDecoder(model, tokenizer, SearchConfig()).batches(source_ids, target_ids) as batches:
-        for _, batch in batches:
-            losses = compute_losses(model, batch, smoothing=0.0)
-            sums += torch.stack([losses.cross_entropy.double(), losses.num_correct.double()])
-    return Prediction(*(sums / sum(map(len, target_ids))).tolist())
+    It has learned nothing: no translation is right, and its loss is that of guessing among `vocabulary` tokens but
+    `<pad>`.
+    """
+    return {"diverged": 1.0, "loss": math.log(vocabulary - 1), "accuracy": 0.0, "bleu": 0.0, "chrf": 0.0, "exact": 0.0}
 
 
-def _describe(settings: Mapping[str, Value]) -> str:
-    """Settings as the name of a folder, as in "num_heads=1 d_k=64"; "default" if there are none."""
-    return " ".join(f"{name.rpartition('.')[2]}={value}" for name, value in settings.items()) or "default"
+def _name_run(settings: Mapping[str, Value], updates: int, seed: int) -> str:
+    """The name of a run's folder: the first of its settings for people, and a digest of all of them."""
+    shown = " ".join(f"{name.rpartition('.')[2]}={value}" for name, value in settings.items())[:MAX_SHOWN] or "default"
+    digest = hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()[:8]
+    return f"{shown} ({digest}), {updates} updates, seed {seed}"
 
 
 def _round_down(number: float) -> int:

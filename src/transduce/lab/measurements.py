@@ -42,7 +42,8 @@ class MeasurementLog:
     def header(self) -> dict[str, Any]:
         """The first line; empty if there is none."""
         lines = self._read()
-        return dict(lines[0]["experiment"]) if lines and "experiment" in lines[0] else {}
+        found = lines[0].get("experiment") if lines and isinstance(lines[0], dict) else None
+        return dict(found) if isinstance(found, dict) else {}
 
     def append(self, measurement: Measurement) -> None:
         """Append a measurement. Numbers that are not finite are left out, as JSON has none."""

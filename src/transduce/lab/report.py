@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from transduce.bundle import replace_file
+from transduce.bundle import has_mark, replace_file
 from transduce.errors import UserError
 from transduce.lab.conclusion import Chart, Conclusion, Table
 from transduce.lab.experiments import find_experiment
@@ -54,12 +54,7 @@ class Report:
         measured = f"{len(results.measurements)} in {seconds:.0f} seconds, with seeds " + ", ".join(
             map(str, results.seeds())
         )
-        seeds, files = results.seeds(), header.get("text", "")
-        options = f"--budget {header.get('budget')} --seeds {len(seeds)} --first-seed {min(seeds, default=1)}"
-        given = "" if files == "generated" else " --source ... --target ..."
-        command = ("command", f"transduce lab run {header['name']} {options}{given}")
-        about = [(key, str(value)) for key, value in header.items() if key not in {"name", "budget"}]
-        facts = [command, *about, ("measurements", measured)]
+        facts = [*((key, str(value)) for key, value in header.items() if key != "name"), ("measurements", measured)]
         return cls(str(header["name"]), experiment.title, experiment.method, conclusion, facts)
 
 
@@ -78,10 +73,18 @@ def write_reports(folder: Path) -> Report:
     return report
 
 
+_MARK = '<meta name="generator" content="transduce lab">'
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is a page of `render_html`, which a newer one may replace."""
+    return has_mark(path, _MARK.encode())
+
+
 def render_html(reports: Sequence[Report]) -> str:
     """One page for all the reports, without scripts or external resources."""
     style = "".join((REPORT_FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "chart.css"))
-    return _TEMPLATES.get_template("report.html.j2").render(reports=reports, style=style)
+    return _TEMPLATES.get_template("report.html.j2").render(reports=reports, style=style, mark=_MARK)
 
 
 def render_markdown(report: Report) -> str:

@@ -2,19 +2,18 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from transduce.bundle import check_writable, lock_folder, remove_folder
-from transduce.errors import OutputError, UserError
+from transduce.errors import DivergedError, OutputError, UserError
 from transduce.lab.experiment import Trial
 from transduce.lab.experiments import find_experiment
-from transduce.lab.laboratory import Laboratory
+from transduce.lab.laboratory import PLAN, Laboratory
 from transduce.lab.measurements import Measurement, MeasurementLog
 from transduce.lab.report import MEASUREMENTS, Report, write_reports
 from transduce.training.reporting import describe_environment
@@ -40,27 +39,22 @@ def run_experiment(name: str, laboratory: Laboratory, *, restart: bool = False) 
     """
     experiment = find_experiment(name)
     folder = laboratory.folder
-    _check_folder(folder)
-    if laboratory.text_files is not None:
-        _ = laboratory.test_pairs  # a text that cannot be used leaves no folder behind
+    task = _describe_task(laboratory)  # a text that cannot be used leaves no folder behind
+    _check_folder(folder, {"name": name} if restart else {"name": name, **task})
     check_writable(folder / MEASUREMENTS)
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, folder / ".lock"):
+        log = MeasurementLog(folder / MEASUREMENTS)
         if restart:
-            for one in (folder / MEASUREMENTS, folder / "plan.json"):
-                one.unlink(missing_ok=True)
             for part in ("runs", "data", "cache"):
                 if (folder / part).exists():
                     remove_folder(folder / part)
-        log = MeasurementLog(folder / MEASUREMENTS)
-        _check_same(log, {"name": name, **_describe_task(laboratory)})
-        log.begin({"name": name, **_describe_task(laboratory), **_describe_machine()})
-        trials = experiment.plan(laboratory)
+            for one in (folder / PLAN, log.path):  # the measurements last: by them the folder is known
+                one.unlink(missing_ok=True)
+        log.begin({"name": name, "command": _format_command(name, laboratory), **task, **_describe_machine()})
+        trials, results = experiment.plan(laboratory), log.read()
         missing = [
-            (trial, seed)
-            for seed in laboratory.seeds
-            for trial in trials
-            if log.read().find(trial.settings, seed) is None
+            (trial, seed) for seed in laboratory.seeds for trial in trials if results.find(trial.settings, seed) is None
         ]
         _measure(missing, log, laboratory)
         return write_reports(folder)
@@ -79,32 +73,43 @@ def _measure(missing: Sequence[tuple[Trial, int]], log: MeasurementLog, laborato
         )
         begun = time.perf_counter()
         torch.manual_seed(seed)
-        values = trial.measure(seed)
+        try:
+            values = trial.measure(seed)
+        except DivergedError:  # of a run that an earlier trial has trained
+            values = {"diverged": 1.0}
         log.append(Measurement(trial.settings, seed, values, time.perf_counter() - begun))
         done += trial.cost
         write_reports(laboratory.folder)
 
 
-def _check_folder(folder: Path) -> None:
-    """Check that the folder is missing, empty, or that of an experiment."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MEASUREMENTS).exists():
+def _check_folder(folder: Path, task: Mapping[str, str]) -> None:
+    """Check that the folder is missing, empty, or that of an experiment with this name, budget and text."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    header = MeasurementLog(folder / MEASUREMENTS).header()
+    if "name" not in header:
         raise OutputError(f"{folder}: holds something other than an experiment: choose another --output")
-
-
-def _check_same(log: MeasurementLog, task: dict[str, Any]) -> None:
-    header = log.header()
     for key, value in task.items():
-        if header and header.get(key) != value:
+        if header.get(key) != value:
+            remedy = "" if key == "name" else ", or delete the measurements with --restart"
             raise UserError(
-                f"{log.path.parent}: was begun with {key} = {header.get(key)!r}, and this is {value!r}: give the same, "
-                "choose another --output, or delete the measurements with --restart"
+                f"{folder}: was begun with {key} = {header.get(key)!r}, and this is {value!r}: give the same, or "
+                f"choose another --output{remedy}"
             )
 
 
 def _describe_task(laboratory: Laboratory) -> dict[str, str]:
     files = laboratory.text_files
-    text = "generated" if files is None else f"{files.source} and {files.target}"
+    named = "generated" if files is None else f"{files.source} and {files.target}"
+    text = f"{named}, SHA-256 {laboratory.text_digest}"
     return {"budget": _format_budget(round(laboratory.budget)), "text": text}
+
+
+def _format_command(name: str, laboratory: Laboratory) -> str:
+    seeds = f"--seeds {len(laboratory.seeds)} --first-seed {min(laboratory.seeds)}"
+    files = laboratory.text_files
+    text = "" if files is None else f" --source {files.source} --target {files.target}"
+    return f"transduce lab run {name} --budget {_format_budget(round(laboratory.budget))} {seeds}{text}"
 
 
 def _format_budget(seconds: int) -> str:

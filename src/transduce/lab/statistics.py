@@ -84,6 +84,32 @@ def judge_larger(
     return Finding(claim, f"{what}: {difference.format(form)}{tested}", _place(difference, margin))
 
 
+def judge_larger_than_all(
+    claim: Claim, larger: BySeed, others: Mapping[str, BySeed], what: str, *, form: str = ".3g"
+) -> Finding:
+    """The finding about a claim that one quantity is larger than each of several others.
+
+    Supported if `judge_larger` supports it against each of them, not supported if it does not against one, and else
+    not decided. The best of the others is not chosen seed by seed: the maximum of noisy figures is too high.
+
+    Args:
+        claim: what the paper says.
+        larger: the quantity that is larger if the claim holds.
+        others: the others by name.
+        what: names the quantity, as in "BLEU of the Transformer".
+        form: how numbers are printed.
+    """
+    findings = {name: judge_larger(claim, larger, values, "", form=form) for name, values in others.items()}
+    verdicts = {finding.verdict for finding in findings.values()}
+    verdict: Verdict = "not decided"
+    if "not supported" in verdicts:
+        verdict = "not supported"
+    elif verdicts == {"supported"}:
+        verdict = "supported"
+    differences = ", ".join(f"{name}{finding.measured}" for name, finding in findings.items())
+    return Finding(claim, f"{what} minus that of each other: {differences}", verdict)
+
+
 def judge_equal(
     claim: Claim, first: BySeed, second: BySeed, what: str, *, tolerance: float, form: str = ".3g"
 ) -> Finding:

@@ -1,14 +1,17 @@
 """Variants of the model that are trained with the same text and number of updates, and what they reach."""
 
-import math
 from collections.abc import Mapping, Sequence
 
-from transduce.lab.conclusion import Table
+from transduce.lab.conclusion import Claim, Finding, Table
 from transduce.lab.experiment import Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
 from transduce.lab.learning_curves import train_with_curve
 from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import confidence_interval
+from transduce.lab.statistics import compare, confidence_interval, judge_exactly
+
+SAME_BLEU = 1.0
+"""Points of BLEU by which a model may be worse without harm: less than the 95 % interval of the score on some hundred
+sentences."""
 
 QUANTITIES = {
     "loss": ("loss, nats per token", ".3f"),
@@ -46,7 +49,7 @@ def choose_size(laboratory: Laboratory) -> dict[str, Value]:
 def plan_training(
     laboratory: Laboratory, variants: Mapping[str, Mapping[str, Value]], *, reserve: float = 0.0, beam: int = 1
 ) -> list[Trial]:
-    """A trial for each variant, with the setting "variant"; all of them have as many updates as the budget allows.
+    """Trials that train each variant, with as many updates as the budget allows: see `make_training_trials`.
 
     Args:
         laboratory: where they are trained.
@@ -55,6 +58,13 @@ def plan_training(
         beam: hypotheses kept when the test pairs are translated.
     """
     updates = laboratory.plan_updates(list(variants.values()), reserve=reserve)
+    return make_training_trials(laboratory, variants, updates, beam=beam)
+
+
+def make_training_trials(
+    laboratory: Laboratory, variants: Mapping[str, Mapping[str, Value]], updates: int, *, beam: int = 1
+) -> list[Trial]:
+    """A trial for each variant, with the setting "variant", that trains it with this number of updates."""
 
     def make_trial(name: str, settings: Mapping[str, Value]) -> Trial:
         return Trial({"variant": name}, lambda seed: train_with_curve(laboratory, settings, updates, seed, beam=beam))
@@ -62,15 +72,15 @@ def plan_training(
     return [make_trial(name, settings) for name, settings in variants.items()]
 
 
-def find_losses(results: Results, variant: str) -> dict[int, float]:
-    """The loss of a variant with each seed, in nats per token.
-
-    A run that diverged has learned nothing, and counts with the loss of guessing: the logarithm of the number of tokens
-    that can be predicted, all but `<pad>`. Leaving it out would make a variant that often diverges look better.
-    """
-    guessing = math.log(int(SETTINGS["text.vocabulary"]) - 1)
-    diverged = dict.fromkeys(results.by_seed("diverged", variant=variant), guessing)
-    return {**results.by_seed("loss", variant=variant), **diverged}
+def judge_saved_parameters(claim: Claim, results: Results, larger: str, smaller: str) -> Finding:
+    """The finding about a claim that one variant has vocabulary · d_model parameters fewer than another."""
+    saved = compare(*(results.by_seed("parameters", variant=variant) for variant in (larger, smaller)))
+    expected = int(SETTINGS["text.vocabulary"]) * int(SETTINGS["model.d_model"])
+    return judge_exactly(
+        claim,
+        f"{saved.mean:,.0f} parameters fewer; vocabulary · d_model = {expected:,}",
+        holds=saved.mean == expected if saved.num_seeds else None,
+    )
 
 
 def tabulate_variants(

@@ -3,7 +3,6 @@ update.
 """
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from transduce.bundle.weights import make_empty_tensors
+from transduce.bundle.weights import count_parameters
 from transduce.config import RunConfig, TransformerConfig
 from transduce.data import Batch, measure_longest_sides
 from transduce.errors import ConfigError, TrainingError, is_out_of_memory
@@ -63,13 +62,8 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
 
 
 def _count_parameters(model: TransformerConfig) -> int:
-    """Number of parameters of the network, which is not allocated; `sys.maxsize` if PyTorch cannot count so many."""
-    if model.architecture == "transformer":
-        return model.num_parameters
-    try:
-        return sum(tensor.numel() for tensor in make_empty_tensors(model).values())
-    except RuntimeError:  # the size of a tensor in bytes is beyond 64 bits
-        return sys.maxsize
+    """Number of parameters of the network; of a Transformer by formula, which has no limit."""
+    return model.num_parameters if model.architecture == "transformer" else count_parameters(model)
 
 
 def _largest_setting(model: TransformerConfig) -> str | None:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,7 +64,7 @@ class Validator:
         Raises:
             DivergedError: the model's logits are not finite.
         """
-        loss, accuracy = self._compute_teacher_forced_metrics(model)
+        loss, accuracy = compute_teacher_forced_metrics(model, self.tokenizer, self.pairs)
         if not math.isfinite(loss):
             raise DivergedError(
                 f"training has diverged: the loss on the validation text is {loss}; {DIVERGENCE_ADVICE}"
@@ -115,32 +116,45 @@ class Validator:
         translator = Translator(engine, self.tokenizer, search, self.config.data.source_language)
         return translator.translate(self._scored_texts()[0])
 
-    def _compute_teacher_forced_metrics(self, model: EncoderDecoder) -> tuple[float, float]:
-        device = next(model.parameters()).device
-        tokenizer, (source_texts, target_texts) = self.tokenizer, zip(*self.pairs, strict=True)
-        sides = (
-            [tokenizer.as_source(ids) for ids in tokenizer.encode_all(source_texts)],
-            [tokenizer.as_target(ids) for ids in tokenizer.encode_targets(target_texts)],
-        )
-        was_training = model.training
-        model.eval()
 
-        @torch.inference_mode()
-        def sums_over_tokens(indices: list[int]) -> Tensor:
-            sources, targets = ([side[index] for index in indices] for side in sides)
-            batch = Batch.from_ids(sources, targets, tokenizer.pad_id).to(device)
-            losses = compute_losses(model, batch, smoothing=0.0)
-            sums = torch.stack([losses.cross_entropy, losses.num_correct]).cpu().double()
-            return torch.cat([sums, torch.tensor([batch.num_target_tokens])])
+class TeacherForcedMetrics(NamedTuple):
+    """How well a model predicts each token of given translations from the source and the tokens before it."""
 
-        parts = list(batch_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096))
-        # One batch per thread: threads that share one batch wait for each other, especially next to other programs.
-        num_threads = torch.get_num_threads() if device.type == "cpu" else 1
-        one_by_one = num_threads == 1
-        sums = map(sums_over_tokens, parts) if one_by_one else map_on_cores(sums_over_tokens, parts, num_threads)
-        cross_entropy, num_correct, num_tokens = torch.stack(list(sums)).sum(dim=0).tolist()
-        model.train(was_training)
-        return cross_entropy / num_tokens, num_correct / num_tokens
+    loss: float
+    """Cross-entropy in nats per token, without label smoothing."""
+    accuracy: float
+    """Share of tokens whose probability is the highest of all."""
+
+
+def compute_teacher_forced_metrics(
+    model: EncoderDecoder, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]
+) -> TeacherForcedMetrics:
+    """How well a model, without dropout, predicts the targets of pairs of text; its mode and weights are unchanged."""
+    device = next(model.parameters()).device
+    source_texts, target_texts = zip(*pairs, strict=True)
+    sides = (
+        [tokenizer.as_source(ids) for ids in tokenizer.encode_all(source_texts)],
+        [tokenizer.as_target(ids) for ids in tokenizer.encode_targets(target_texts)],
+    )
+    was_training = model.training
+    model.eval()
+
+    @torch.inference_mode()
+    def sums_over_tokens(indices: list[int]) -> Tensor:
+        sources, targets = ([side[index] for index in indices] for side in sides)
+        batch = Batch.from_ids(sources, targets, tokenizer.pad_id).to(device)
+        losses = compute_losses(model, batch, smoothing=0.0)
+        sums = torch.stack([losses.cross_entropy, losses.num_correct]).cpu().double()
+        return torch.cat([sums, torch.tensor([batch.num_target_tokens])])
+
+    parts = list(batch_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096))
+    # One batch per thread: threads that share one batch wait for each other, especially next to other programs.
+    num_threads = torch.get_num_threads() if device.type == "cpu" else 1
+    one_by_one = num_threads == 1
+    sums = map(sums_over_tokens, parts) if one_by_one else map_on_cores(sums_over_tokens, parts, num_threads)
+    cross_entropy, num_correct, num_tokens = torch.stack(list(sums)).sum(dim=0).tolist()
+    model.train(was_training)
+    return TeacherForcedMetrics(cross_entropy / num_tokens, num_correct / num_tokens)
 
 
 def token_f1(hypotheses: Sequence[Sequence[int]], references: Sequence[Sequence[int]]) -> float:

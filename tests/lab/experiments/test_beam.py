@@ -1,29 +1,37 @@
 """What a search measures, and verdicts on beams and length penalties."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
 from transduce.lab import Laboratory, Measurement
-from transduce.lab.experiments.beam import ALPHAS, BEAMS, EXPERIMENT, measure_search
+from transduce.lab.experiments.beam import ALPHA, ALPHAS, BEAMS, EXPERIMENT, MODEL
 
 
 def test_one_model_and_all_searches_are_planned(planned: Laboratory) -> None:
     settings = [trial.settings for trial in EXPERIMENT.plan(planned)]
     assert settings[0] == {"variant": "trained"}
-    assert settings[1:] == [{"beam": beam, "alpha": alpha} for beam in BEAMS for alpha in ALPHAS]
+    assert settings[1] == {"beam": 1, "alpha": ALPHA}
+    assert settings[2:] == [{"beam": beam, "alpha": alpha} for beam in BEAMS[1:] for alpha in ALPHAS]
 
 
-def test_search_measures_what_the_laboratory_does(planned: Laboratory) -> None:
-    tiny = {"model.d_model": 16, "model.d_ff": 16, "model.num_heads": 2, "search.min_length": 3}
-    planned.train(tiny, 60, 1)
-    run = planned.find_run(tiny, 60, 1)
-    found = measure_search(planned, run, 2, 0.6)
-    scores = planned.score(run / "best", beam=2)
-    assert (found["bleu"], found["chrf"]) == (scores["bleu"], scores["chrf"])
-    assert found["length"] > 0
-    # There is but one hypothesis, whatever its penalty.
-    assert measure_search(planned, run, 1, 0.0)["length"] == measure_search(planned, run, 1, 1.5)["length"]
+def test_every_search_is_of_the_trained_model(planned: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[tuple[Path, Mapping[str, float]]] = []
+
+    def score(_: Laboratory, bundle: Path, **search: float) -> Mapping[str, float]:
+        searched.append((bundle, search))
+        return {"bleu": 1.0}
+
+    trials = EXPERIMENT.plan(planned)
+    run = planned.folder / "runs" / "made up"
+    (run / "best").mkdir(parents=True)
+    monkeypatch.setattr(Laboratory, "find_run", lambda _, settings, *__: run if settings == MODEL else None)
+    monkeypatch.setattr(Laboratory, "score", score)
+    for trial in trials[1:]:
+        assert trial.measure(1) == {"bleu": 1.0}
+    assert searched[0] == (run / "best", {"beam": 1, "length_penalty": ALPHA})
+    assert searched[-1] == (run / "best", {"beam": BEAMS[-1], "length_penalty": ALPHAS[-1]})
 
 
 @pytest.mark.parametrize(
@@ -37,7 +45,7 @@ def test_verdicts(
         bleu, length = [50 + factor * value for value in gain], [1 - factor * value / 100 for value in gain]
         return make_up({"beam": beam, "alpha": alpha}, bleu=bleu, length=length)
 
-    measurements = search(1, 0.6, 0) + search(4, 0.6, 2) + search(4, 0.0, 1) + search(1, 0.0, 0)
+    measurements = search(1, 0.6, 0) + search(4, 0.6, 2) + search(4, 0.0, 1)
     assert judge(EXPERIMENT, measurements) == [verdict, verdict, "not decided", "not decided"]
     widest = make_up({"beam": 16, "alpha": 0.0}, bleu=[50.0, 50.0, 50.0], length=[1 - value / 100 for value in gain])
     assert judge(EXPERIMENT, measurements + widest) == 4 * [verdict]

@@ -19,8 +19,8 @@ from transduce.lab.experiments.checkpoint_averaging import (
     SCHEDULES,
     save_best_checkpoint,
 )
-from transduce.lab.laboratory import measure_prediction
 from transduce.training.updater import learning_rate
+from transduce.training.validation import compute_teacher_forced_metrics
 
 
 def test_every_schedule_and_model_is_planned(planned: Laboratory) -> None:
@@ -55,7 +55,7 @@ def test_best_checkpoint_has_the_lowest_loss(planned: Laboratory, tmp_path: Path
     best = save_best_checkpoint(run, pairs, tmp_path / "best")
     bundle = Bundle.open(tmp_path / "best")
     model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
-    found = measure_prediction(model, tokenizer, pairs).loss
+    found = compute_teacher_forced_metrics(model, tokenizer, pairs).loss
     assert list_checkpoints(run / "checkpoints") == [20, 40, 60]
     losses = []
     for update in (20, 40, 60):
@@ -65,7 +65,7 @@ def test_best_checkpoint_has_the_lowest_loss(planned: Laboratory, tmp_path: Path
         other = bundle.load_model()
         for name, tensor in model_tensors(other).items():
             tensor.data.copy_(weights[name])
-        losses.append(measure_prediction(other, tokenizer, pairs).loss)
+        losses.append(compute_teacher_forced_metrics(other, tokenizer, pairs).loss)
     assert found == pytest.approx(min(losses))
 
 

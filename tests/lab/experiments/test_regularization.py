@@ -1,7 +1,6 @@
 """What is measured of a model that over-fits, and verdicts on dropout and label smoothing."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -15,7 +14,7 @@ def test_values_of_the_paper_are_planned(planned: Laboratory) -> None:
 
 
 def test_training_text_is_predicted_better_than_unseen_text(planned: Laboratory) -> None:
-    few = replace(planned, num_pairs=50)
+    few = planned.with_fewer_pairs(50)
     settings = {"model.num_encoder_layers": 1, "model.num_decoder_layers": 1, "search.max_extra_length": 2}
     found = train_and_measure(few, settings, 60, 1)
     assert len(few.training_file.read_text(encoding="utf-8").splitlines()) == 50

@@ -9,12 +9,12 @@ from pathlib import Path
 from transduce.bundle import Bundle, list_checkpoints, save_bundle
 from transduce.lab.conclusion import Chart, Claim, Conclusion, Table
 from transduce.lab.experiment import Experiment, Trial
-from transduce.lab.laboratory import FEW_PAIRS, Laboratory, measure_prediction
+from transduce.lab.laboratory import FEW_PAIRS, Laboratory
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import confidence_interval, judge_larger
 from transduce.training import RunFolder, average_run
 from transduce.training.reporting.charts import Series, draw_line_chart
-from transduce.training.validation import average_checkpoints
+from transduce.training.validation import average_checkpoints, compute_teacher_forced_metrics
 
 SCHEDULES: Mapping[str, Mapping[str, Value]] = {
     "inverse square root": {"training.schedule": "inverse_square_root"},
@@ -80,7 +80,7 @@ def _score_model(
         else:
             average_run(run, {LAST: 1, **dict(zip(MODELS[2:], AVERAGED, strict=True))}[model], bundle)
         opened = Bundle.open(bundle)
-        prediction = measure_prediction(opened.load_model(), opened.load_tokenizer(), laboratory.test_pairs)
+        prediction = compute_teacher_forced_metrics(opened.load_model(), opened.load_tokenizer(), laboratory.test_pairs)
         return {"loss": prediction.loss, **laboratory.score(bundle, beam=4)}
 
 
@@ -90,7 +90,7 @@ def save_best_checkpoint(run: Path, pairs: Sequence[tuple[str, str]], output: Pa
     tokenizer, losses = bundle.load_tokenizer(), {}
     for update in list_checkpoints(folder.checkpoints):
         model = average_checkpoints(folder, [update], bundle.model_config)
-        losses[update] = measure_prediction(model, tokenizer, pairs).loss
+        losses[update] = compute_teacher_forced_metrics(model, tokenizer, pairs).loss
     best = min(losses, key=lambda update: losses[update])
     save_bundle(output, average_checkpoints(folder, [best], bundle.model_config), tokenizer, bundle.description)
     return best

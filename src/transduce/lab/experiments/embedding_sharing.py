@@ -2,24 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 
-from transduce.lab.conclusion import Claim, Conclusion, Finding
+from transduce.lab.conclusion import Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import FEW_PAIRS, SETTINGS, Laboratory
 from transduce.lab.learning_curves import draw_learning_curves
 from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import compare, judge_exactly, judge_larger
-from transduce.lab.variants import find_losses, plan_training, tabulate_variants
+from transduce.lab.statistics import judge_larger
+from transduce.lab.variants import SAME_BLEU, judge_saved_parameters, plan_training, tabulate_variants
 
 VARIANTS: Mapping[str, Mapping[str, Value]] = {
     "one matrix for source and target": {"model.tied_embeddings": "three_way", "model.dropout": 0.1},
     "two matrices": {"model.tied_embeddings": "two_way", "model.dropout": 0.1},
 }
-"""Dropout is the paper's (5.4), as each of the few pairs is seen many times."""
+"""The models that are compared, by name. Both have the paper's dropout (5.4), against over-fitting few pairs."""
 ONE, TWO = VARIANTS
-
-SAME_BLEU = 1.0
-"""Points of BLEU by which a model may be worse without harm: less than the 95 % interval of the score on some hundred
-sentences."""
 
 SAME_LOSS = 0.02
 """Nats per token by which the loss may be higher without harm: a perplexity that is 2 % higher."""
@@ -41,11 +37,11 @@ def conclude(results: Results) -> Conclusion:
     """Verdicts on the number of parameters, the loss and BLEU."""
     return Conclusion(
         [
-            _judge_parameters(results),
+            judge_saved_parameters(PARAMETERS, results, TWO, ONE),
             judge_larger(
                 LOSS,
-                find_losses(results, TWO),
-                find_losses(results, ONE),
+                results.by_seed("loss", variant=TWO),
+                results.by_seed("loss", variant=ONE),
                 f"loss with two matrices minus loss with one, in nats per token, where {-SAME_LOSS} is no harm",
                 margin=-SAME_LOSS,
                 form=".3f",
@@ -65,18 +61,6 @@ def conclude(results: Results) -> Conclusion:
             "The paper does not say what sharing does to quality.",
             f"With {SETTINGS['text.vocabulary']} tokens, a matrix is a smaller part of the model than with 37,000.",
         ],
-    )
-
-
-def _judge_parameters(results: Results) -> Finding:
-    numbers = [results.by_seed("parameters", variant=variant) for variant in (TWO, ONE)]
-    saved, expected = compare(*numbers), int(SETTINGS["text.vocabulary"]) * int(SETTINGS["model.d_model"])
-    if not saved.num_seeds:
-        return Finding(PARAMETERS, "the number of parameters was not measured", "not decided")
-    return judge_exactly(
-        PARAMETERS,
-        f"{saved.mean:,.0f} parameters fewer; vocabulary · d_model = {expected:,}",
-        holds=saved.mean == expected,
     )
 
 

@@ -23,7 +23,7 @@ from transduce.lab.laboratory import Laboratory
 from transduce.lab.learning_curves import draw_learning_curves
 from transduce.lab.measurements import BySeed, Results, Value
 from transduce.lab.statistics import confidence_interval, judge_equal, judge_exactly, judge_larger
-from transduce.lab.variants import find_losses, plan_training, tabulate_variants
+from transduce.lab.variants import make_training_trials, tabulate_variants
 from transduce.model import Transformer, as_transformer
 from transduce.model.sublayers import Normalization
 from transduce.training.distributed.batches import BatchPosition, batch_stream
@@ -118,8 +118,9 @@ def plan(laboratory: Laboratory) -> Sequence[Trial]:
         _name(kind, order, depth, has_warmup=warmup): _make_settings(kind, order, depth, has_warmup=warmup)
         for kind, order, depth, warmup in choices
     }
-    training = plan_training(laboratory, variants, reserve=SECONDS_BESIDE_TRAINING * len(laboratory.seeds))
-    updates = laboratory.plan_updates([*variants.values()])  # the same number: the decision is remembered
+    reserve = SECONDS_BESIDE_TRAINING * len(laboratory.seeds)
+    updates = laboratory.plan_updates([*variants.values()], reserve=reserve)
+    training = make_training_trials(laboratory, variants, updates)
     initial = [
         Trial({"initial": order, "depth": depth}, partial(_measure_initial, laboratory, order, depth), cost=0.02)
         for order in ORDERS
@@ -258,81 +259,8 @@ def measure_padding(model: Transformer, batch: Batch, added: int) -> tuple[float
 
 def conclude(results: Results) -> Conclusion:
     """Verdicts on batch and layer normalisation, and on warm-up by the loss of models with and without it."""
-
-    def find_loss(order: str, depth: int, *, has_warmup: bool) -> BySeed:
-        return find_losses(results, _name("layer", order, depth, has_warmup=has_warmup))
-
-    def find_cost(depth: int) -> BySeed:
-        """What a post-norm model loses without warm-up."""
-        without, with_warmup = (find_loss("post", depth, has_warmup=warmup) for warmup in (False, True))
-        return {seed: without[seed] - with_warmup[seed] for seed in without.keys() & with_warmup.keys()}
-
-    def find_power(quantity: str) -> BySeed:
-        found = results.by_seed(f"{quantity}, {BATCHES_OF[0]}", inspected="batch")
-        return {seed: math.log2(value) for seed, value in found.items()}
-
-    slopes = {order: fit_slopes(results, order) for order in ORDERS}
-    none = dict.fromkeys(slopes["post"] | slopes["pre"], 0.0)
     return Conclusion(
-        [
-            _judge_alone(results),
-            judge_larger(
-                FLUCTUATION,
-                find_power("mean"),
-                find_power("mean by chance"),
-                "how many times as far as by chance, as a power of two, the means of batches are from that of all, in "
-                "all normalisations of the encoder, where one (twice as far) counts",
-                margin=1.0,
-            ),
-            judge_larger(
-                BATCH_WORSE,
-                find_losses(results, BATCH),
-                find_losses(results, LAYER),
-                "loss with batch normalisation minus loss with layer normalisation, in nats per token",
-                form=".3f",
-            ),
-            judge_equal(
-                POST_GRADIENT,
-                slopes["post"],
-                none,
-                "the power of L with which the gradient grows, with post-norm, minus 0",
-                tolerance=SAME_SLOPE,
-                form=".2f",
-            ),
-            judge_equal(
-                PRE_GRADIENT,
-                slopes["pre"],
-                dict.fromkeys(none, -0.5),
-                "the power of L with which the gradient grows, with pre-norm, minus -1/2",
-                tolerance=SAME_SLOPE,
-                form=".2f",
-            ),
-            judge_larger(
-                POST_NEEDS,
-                find_loss("post", DEEP, has_warmup=False),
-                find_loss("post", DEEP, has_warmup=True),
-                f"loss without warm-up minus loss with it, post-norm, {DEEP} layers, in nats per token",
-                margin=SAME,
-                form=".3f",
-            ),
-            judge_larger(
-                PRE_NEEDS_NONE,
-                find_loss("pre", DEEP, has_warmup=True),
-                find_loss("pre", DEEP, has_warmup=False),
-                f"loss with warm-up minus loss without it, pre-norm, {DEEP} layers, in nats per token, of which "
-                f"{-SAME} counts as no need",
-                margin=-SAME,
-                form=".3f",
-            ),
-            judge_larger(
-                DEEPER,
-                find_cost(DEEP),
-                find_cost(SHALLOW),
-                f"what a post-norm model loses without warm-up with {DEEP} layers, minus the same with {SHALLOW}, in "
-                "nats per token",
-                form=".3f",
-            ),
-        ],
+        [*_judge_batch_normalization(results), *_judge_gradients(results), *_judge_warmup(results)],
         charts=[
             draw_learning_curves(results, [LAYER, BATCH], "Training loss with layer and with batch normalisation"),
             _draw_fluctuation(results),
@@ -346,12 +274,98 @@ def conclude(results: Results) -> Conclusion:
         ],
         tables=[tabulate_variants(results, ["loss", "bleu", "exact"]), _tabulate_statistics(results)],
         remarks=[
-            "A run that diverged counts with the loss of guessing.",
+            "The paper says that it normalises layers (3.1), and not what would happen otherwise.",
             f"The highest learning rate is {LEARNING_RATE}, as in Xiong et al. 2020; warm-up is a tenth of the run.",
             "With batch normalisation, the first one evens out for those after it what varies from batch to batch.",
             "Which rate a model bears without warm-up depends on its width; this one is narrower than the paper's.",
         ],
     )
+
+
+def _judge_batch_normalization(results: Results) -> list[Finding]:
+    def find_power(quantity: str) -> BySeed:
+        found = results.by_seed(f"{quantity}, {BATCHES_OF[0]}", inspected="batch")
+        return {seed: math.log2(value) for seed, value in found.items()}
+
+    return [
+        _judge_alone(results),
+        judge_larger(
+            FLUCTUATION,
+            find_power("mean"),
+            find_power("mean by chance"),
+            "how many times as far as by chance, as a power of two, the means of batches are from that of all, in all "
+            "normalisations of the encoder, where one (twice as far) counts",
+            margin=1.0,
+        ),
+        judge_larger(
+            BATCH_WORSE,
+            results.by_seed("loss", variant=BATCH),
+            results.by_seed("loss", variant=LAYER),
+            "loss with batch normalisation minus loss with layer normalisation, in nats per token",
+            form=".3f",
+        ),
+    ]
+
+
+def _judge_gradients(results: Results) -> list[Finding]:
+    slopes = {order: fit_slopes(results, order) for order in ORDERS}
+    none = dict.fromkeys(slopes["post"] | slopes["pre"], 0.0)
+    return [
+        judge_equal(
+            POST_GRADIENT,
+            slopes["post"],
+            none,
+            "the power of L with which the gradient grows, with post-norm, minus 0",
+            tolerance=SAME_SLOPE,
+            form=".2f",
+        ),
+        judge_equal(
+            PRE_GRADIENT,
+            slopes["pre"],
+            dict.fromkeys(none, -0.5),
+            "the power of L with which the gradient grows, with pre-norm, minus -1/2",
+            tolerance=SAME_SLOPE,
+            form=".2f",
+        ),
+    ]
+
+
+def _judge_warmup(results: Results) -> list[Finding]:
+    def find_loss(order: str, depth: int, *, has_warmup: bool) -> BySeed:
+        return results.by_seed("loss", variant=_name("layer", order, depth, has_warmup=has_warmup))
+
+    def find_cost(depth: int) -> BySeed:
+        """What a post-norm model loses without warm-up."""
+        without, with_warmup = (find_loss("post", depth, has_warmup=warmup) for warmup in (False, True))
+        return {seed: without[seed] - with_warmup[seed] for seed in without.keys() & with_warmup.keys()}
+
+    return [
+        judge_larger(
+            POST_NEEDS,
+            find_loss("post", DEEP, has_warmup=False),
+            find_loss("post", DEEP, has_warmup=True),
+            f"loss without warm-up minus loss with it, post-norm, {DEEP} layers, in nats per token",
+            margin=SAME,
+            form=".3f",
+        ),
+        judge_larger(
+            PRE_NEEDS_NONE,
+            find_loss("pre", DEEP, has_warmup=True),
+            find_loss("pre", DEEP, has_warmup=False),
+            f"loss with warm-up minus loss without it, pre-norm, {DEEP} layers, in nats per token, of which {-SAME} "
+            "counts as no need",
+            margin=-SAME,
+            form=".3f",
+        ),
+        judge_larger(
+            DEEPER,
+            find_cost(DEEP),
+            find_cost(SHALLOW),
+            f"what a post-norm model loses without warm-up with {DEEP} layers, minus the same with {SHALLOW}, in nats "
+            "per token",
+            form=".3f",
+        ),
+    ]
 
 
 def fit_slopes(results: Results, order: str) -> dict[int, float]:

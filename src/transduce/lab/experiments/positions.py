@@ -9,12 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transduce.bundle import replace_file
 from transduce.config import TransformerConfig
 from transduce.evaluation import corpus_scores
 from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
 from transduce.lab.experiment import Experiment, Trial
-from transduce.lab.laboratory import Laboratory, Pair, TextFiles
+from transduce.lab.laboratory import Laboratory, Pair
 from transduce.lab.measurements import Results, Settings
 from transduce.lab.statistics import confidence_interval, judge_equal, judge_exactly, judge_larger
 from transduce.lab.variants import tabulate_variants
@@ -133,19 +132,14 @@ def make_training_lines(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def make_short_laboratory(laboratory: Laboratory) -> Laboratory:
-    """A laboratory whose text has lines of one or more pairs of `laboratory`, the longest of them left out."""
+    """A laboratory whose training text has lines of one or more pairs of `laboratory`, the longest of them left out."""
     pairs = [
         (source, target)
         for source, _, target in (
             line.partition("\t") for line in laboratory.training_file.read_text(encoding="utf-8").splitlines()
         )
     ]
-    lines = make_training_lines(pairs)
-    files = [laboratory.folder / "data" / f"lines.{side}" for side in ("source", "target")]
-    for path, side in zip(files, zip(*lines, strict=True), strict=True):
-        with replace_file(path) as beside:
-            beside.write_text("".join(f"{text}\n" for text in side), encoding="utf-8", newline="\n")
-    return replace(laboratory, folder=laboratory.folder / "data" / "lines", text_files=TextFiles(*files))
+    return replace(laboratory, folder=laboratory.folder / "data" / "lines", training_pairs=make_training_lines(pairs))
 
 
 def choose_test_lines(decoder: ForcedDecoder, pairs: Sequence[Pair], longest: int) -> list[list[Pair]]:

@@ -1,16 +1,16 @@
 """Dropout and label smoothing, on so few pairs that models over-fit (paper 5.4, Table 3 D)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from transduce.bundle import Bundle
 from transduce.lab.conclusion import Chart, Claim, Conclusion, Table
 from transduce.lab.experiment import Experiment, Trial
-from transduce.lab.laboratory import Laboratory, measure_prediction
+from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import confidence_interval, judge_larger
 from transduce.training.reporting.charts import Series, draw_line_chart
+from transduce.training.validation import compute_teacher_forced_metrics
 
 NUM_PAIRS = 1000
 """Pairs to train on, also of a user's text: so few that each is seen many times, and can be learned by heart."""
@@ -31,7 +31,7 @@ BLEU = Claim("5.4", "Label smoothing improves BLEU.")
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
     """The paper's dropout with each label smoothing, and the paper's label smoothing with each dropout."""
-    laboratory = replace(laboratory, num_pairs=NUM_PAIRS)
+    laboratory = laboratory.with_fewer_pairs(NUM_PAIRS)
     choices = [(dropout, SMOOTHING) for dropout in DROPOUTS]
     choices += [(DROPOUT, smoothing) for smoothing in SMOOTHINGS if smoothing != SMOOTHING]
     updates = laboratory.plan_updates([_make_settings(*choice) for choice in choices])
@@ -65,8 +65,8 @@ def train_and_measure(
     held_out = set(laboratory.prepare(settings).validation)
     lines = laboratory.training_file.read_text(encoding="utf-8").splitlines()
     pairs = [(source, target) for source, target in (line.split("\t") for line in lines)]
-    loss, accuracy = measure_prediction(model, tokenizer, laboratory.test_pairs)
-    training = measure_prediction(model, tokenizer, [pair for pair in pairs if pair not in held_out])
+    loss, accuracy = compute_teacher_forced_metrics(model, tokenizer, laboratory.test_pairs)
+    training = compute_teacher_forced_metrics(model, tokenizer, [pair for pair in pairs if pair not in held_out])
     return {**found, "loss": loss, "accuracy": accuracy, "training loss": training.loss}
 
 
@@ -121,7 +121,7 @@ def conclude(results: Results) -> Conclusion:
         ],
         tables=[_tabulate(results)],
         remarks=[
-            f"Models are trained on {NUM_PAIRS:,} pairs, each seen many times; the paper had 4.5 million.",
+            f"Models see {NUM_PAIRS:,} pairs, less a tenth for validation, many times each; the paper had 4.5 million.",
             "The loss of a finished model is measured without dropout and without label smoothing on both texts.",
         ],
     )

@@ -25,6 +25,12 @@ SCORES = ("scaled_dot", "dot", "additive")
 SIMILAR = 0.02
 """Difference of losses, in nats per token, up to which two models perform similarly."""
 
+MAX_ERROR = 0.05
+"""Part of d_k by which the measured variance may differ from it."""
+
+EXTREMELY_SMALL = 0.1
+"""Part of the gradient with division below which a gradient counts as extremely small."""
+
 NUM_QUERIES, NUM_KEYS = 4000, 32
 
 VARIANCE = Claim(
@@ -82,76 +88,72 @@ def conclude(results: Results) -> Conclusion:
     losses = {
         (score, d_k): results.by_seed("loss", variant=_name(score, d_k)) for d_k in (SMALL, LARGE) for score in SCORES
     }
-    variances = results.curve("d_k", "variance")
-    error = max((abs(variance / d_k - 1) for d_k, variance in variances), default=math.inf)
-    gradients = {d_k: results.mean("gradient", d_k=d_k) for d_k in (WIDTHS[0], WIDTHS[-1])}
-    repaired = results.mean("scaled gradient", d_k=WIDTHS[-1])
-    findings: list[Finding] = [
+    return Conclusion(
+        [
+            *_judge_random_vectors(results),
+            judge_equal(
+                SMALL_WIDTHS,
+                losses["dot", SMALL],
+                losses["additive", SMALL],
+                f"loss with undivided products minus loss with additive scores, d_k = {SMALL}, in nats per token",
+                tolerance=SIMILAR,
+            ),
+            judge_larger(
+                LARGE_WIDTHS,
+                losses["dot", LARGE],
+                losses["additive", LARGE],
+                f"loss with undivided products minus loss with additive scores, d_k = {LARGE}, in nats per token",
+            ),
+            judge_larger(
+                REPAIR,
+                losses["dot", LARGE],
+                losses["scaled_dot", LARGE],
+                f"loss with undivided products minus loss with divided ones, d_k = {LARGE}, in nats per token",
+            ),
+        ],
+        charts=[_draw_variance(results), _draw_gradient(results)],
+        tables=[tabulate_variants(results)],
+    )
+
+
+def _judge_random_vectors(results: Results) -> list[Finding]:
+    variances, gradients, divided = (
+        dict(results.curve("d_k", quantity)) for quantity in ("variance", "gradient", "scaled gradient")
+    )
+    if len(variances) < len(WIDTHS):
+        return [Finding(claim, "not measured", "not decided") for claim in (VARIANCE, GRADIENT)]
+    error = max(abs(variance / d_k - 1) for d_k, variance in variances.items())
+    first, last = WIDTHS[0], WIDTHS[-1]
+    return [
         judge_exactly(
-            VARIANCE,
-            f"for d_k from {WIDTHS[0]} to {WIDTHS[-1]} the variance is d_k within {error:.1%}",
-            holds=error < 0.05,
+            VARIANCE, f"for d_k from {first} to {last} the variance is d_k within {error:.1%}", holds=error < MAX_ERROR
         ),
         judge_exactly(
             GRADIENT,
-            f"the trace of the softmax's Jacobian falls from {gradients[WIDTHS[0]]:.2f} at d_k = {WIDTHS[0]} to "
-            f"{gradients[WIDTHS[-1]]:.3f} at {WIDTHS[-1]}; with division it is {repaired:.2f} there",
-            holds=gradients[WIDTHS[-1]] < 0.1 * repaired,
-        ),
-        judge_equal(
-            SMALL_WIDTHS,
-            losses["dot", SMALL],
-            losses["additive", SMALL],
-            f"loss with undivided products minus loss with additive scores, d_k = {SMALL}, in nats per token",
-            tolerance=SIMILAR,
-        ),
-        judge_larger(
-            LARGE_WIDTHS,
-            losses["dot", LARGE],
-            losses["additive", LARGE],
-            f"loss with undivided products minus loss with additive scores, d_k = {LARGE}, in nats per token",
-        ),
-        judge_larger(
-            REPAIR,
-            losses["dot", LARGE],
-            losses["scaled_dot", LARGE],
-            f"loss with undivided products minus loss with divided ones, d_k = {LARGE}, in nats per token",
+            f"the trace of the softmax's Jacobian falls from {gradients[first]:.2f} at d_k = {first} to "
+            f"{gradients[last]:.3f} at {last}; with division it is {divided[last]:.2f} there",
+            holds=gradients[last] < EXTREMELY_SMALL * divided[last],
         ),
     ]
-    return Conclusion(
-        findings,
-        charts=[
-            Chart(
-                "Variance of q·k over d_k",
-                draw_line_chart(
-                    "Variance of q·k",
-                    [
-                        Series("measured", variances),
-                        Series("theory: d_k", [(float(d_k), float(d_k)) for d_k in WIDTHS]),
-                        Series("after division", results.curve("d_k", "scaled variance")),
-                    ],
-                    "d_k",
-                    "",
-                    log=True,
-                    log_x=True,
-                ),
-            ),
-            Chart(
-                "Gradient of the softmax over d_k",
-                draw_line_chart(
-                    "Gradient of the softmax",
-                    [
-                        Series("undivided", results.curve("d_k", "gradient")),
-                        Series("divided by sqrt(d_k)", results.curve("d_k", "scaled gradient")),
-                    ],
-                    "d_k",
-                    "trace of the Jacobian",
-                    log_x=True,
-                ),
-            ),
-        ],
-        tables=[tabulate_variants(results)],
-    )
+
+
+def _draw_variance(results: Results) -> Chart:
+    series = [
+        Series("measured", results.curve("d_k", "variance")),
+        Series("theory: d_k", [(float(d_k), float(d_k)) for d_k in WIDTHS]),
+        Series("after division", results.curve("d_k", "scaled variance")),
+    ]
+    chart = draw_line_chart("Variance of q·k", series, "d_k", "", log=True, log_x=True)
+    return Chart("Variance of q·k over d_k", chart)
+
+
+def _draw_gradient(results: Results) -> Chart:
+    series = [
+        Series("undivided", results.curve("d_k", "gradient")),
+        Series("divided by sqrt(d_k)", results.curve("d_k", "scaled gradient")),
+    ]
+    chart = draw_line_chart("Gradient of the softmax", series, "d_k", "trace of the Jacobian", log_x=True)
+    return Chart("Gradient of the softmax over d_k", chart)
 
 
 EXPERIMENT = Experiment(

@@ -2,24 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 
-from transduce.lab.conclusion import Claim, Conclusion, Finding
+from transduce.lab.conclusion import Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
-from transduce.lab.laboratory import FEW_PAIRS, SETTINGS, Laboratory
+from transduce.lab.laboratory import FEW_PAIRS, Laboratory
 from transduce.lab.learning_curves import draw_learning_curves
 from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import compare, judge_exactly, judge_larger
-from transduce.lab.variants import find_losses, plan_training, tabulate_variants
+from transduce.lab.statistics import judge_larger
+from transduce.lab.variants import SAME_BLEU, judge_saved_parameters, plan_training, tabulate_variants
 
 VARIANTS: Mapping[str, Mapping[str, Value]] = {
     "tied": {"model.tied_embeddings": "two_way", "model.dropout": 0.1},
     "untied": {"model.tied_embeddings": "none", "model.dropout": 0.1},
 }
-"""Dropout is the paper's (5.4), as each of the few pairs is seen many times."""
+"""The models that are compared, by name. Both have the paper's dropout (5.4), against over-fitting few pairs."""
 TIED, UNTIED = VARIANTS
-
-SAME_BLEU = 1.0
-"""Points of BLEU by which a model may be worse without harm: less than the 95 % interval of the score on some hundred
-sentences."""
 
 PARAMETERS = Claim(
     "3.4",
@@ -38,11 +34,11 @@ def conclude(results: Results) -> Conclusion:
     """Verdicts on the number of parameters, the loss and BLEU."""
     return Conclusion(
         [
-            _judge_parameters(results),
+            judge_saved_parameters(PARAMETERS, results, UNTIED, TIED),
             judge_larger(
                 PERPLEXITY,
-                find_losses(results, UNTIED),
-                find_losses(results, TIED),
+                results.by_seed("loss", variant=UNTIED),
+                results.by_seed("loss", variant=TIED),
                 "loss (the logarithm of perplexity) of the untied model minus that of the tied one, in nats per token",
                 form=".3f",
             ),
@@ -61,18 +57,6 @@ def conclude(results: Results) -> Conclusion:
             "The claim about perplexity was made of models that write text without a source; this one translates.",
             "The paper does not say what tying does to quality.",
         ],
-    )
-
-
-def _judge_parameters(results: Results) -> Finding:
-    numbers = [results.by_seed("parameters", variant=variant) for variant in (UNTIED, TIED)]
-    saved, expected = compare(*numbers), int(SETTINGS["text.vocabulary"]) * int(SETTINGS["model.d_model"])
-    if not saved.num_seeds:
-        return Finding(PARAMETERS, "the number of parameters was not measured", "not decided")
-    return judge_exactly(
-        PARAMETERS,
-        f"{saved.mean:,.0f} parameters fewer; vocabulary · d_model = {expected:,}",
-        holds=saved.mean == expected,
     )
 
 

@@ -17,6 +17,7 @@ def make_results(accuracy: dict[str, tuple[float, float]], hits: float = 0.6) ->
             {
                 "accuracy, 1": one + seed / 1000,
                 "accuracy, 2": two + (seed % 2) / 1000,
+                "accuracy, 3": two,
                 "hits, 2": hits + seed / 1000,
                 "chance, 2": 0.2,
                 "hop 1, sentence 1": 0.75,

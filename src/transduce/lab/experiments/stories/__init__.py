@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 
 from transduce.lab.conclusion import Claim, Conclusion, Table
 from transduce.lab.experiment import Experiment, Trial
@@ -27,8 +28,8 @@ NETWORKS = (MANY_HOPS, ONE_HOP, TRANSFORMER)
 ALMOST_ALL = 0.95
 """Share of right answers from which Weston et al. 2015 count a kind of question as solved."""
 
-WELL = 0.1
-"""Difference of shares of right answers up to which one network performs as well as another."""
+WELL = 0.9
+"""Share of right answers above which a network performs well; guessing one of the six places gives 0.17."""
 
 USUAL_BUDGET = 600.0
 """Seconds for which the numbers of epochs are chosen, with three seeds."""
@@ -41,7 +42,7 @@ ATTENTION = Claim(
     "Sukhbaatar et al. 2015",
     "The hops attend to the supporting facts of a question, though nothing in training says which these are.",
 )
-SELF_ATTENTION = Claim(
+PERFORM_WELL = Claim(
     "2",
     "End-to-end memory networks, based on recurrent attention, perform well on simple-language question answering.",
 )
@@ -49,7 +50,7 @@ SELF_ATTENTION = Claim(
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
     """Both memory networks and the Transformer; with another budget, with more or fewer epochs."""
-    share = laboratory.budget * 3 / (USUAL_BUDGET * len(laboratory.seeds))
+    share = float(laboratory.remember("share", lambda: laboratory.budget * 3 / (USUAL_BUDGET * len(laboratory.seeds))))
 
     def count_epochs(usual: int) -> int:
         return max(1, round(usual * min(share, 4.0)))
@@ -103,6 +104,9 @@ def conclude(results: Results) -> Conclusion:
     def find(network: str, quantity: str) -> dict[int, float]:
         return results.by_seed(quantity, network=network)
 
+    by_kind = [find(MANY_HOPS, f"accuracy, {kind}") for kind in KINDS]
+    seeds = set.intersection(*(set(shares) for shares in by_kind))
+    all_kinds = {seed: fmean(shares[seed] for shares in by_kind) for seed in seeds}
     findings = [
         judge_above(
             SOLVED,
@@ -123,12 +127,11 @@ def conclude(results: Results) -> Conclusion:
             "share of hops that attend most to a supporting fact, minus the share of sentences chosen at random, two "
             "supporting facts",
         ),
-        judge_larger(
-            SELF_ATTENTION,
-            find(MANY_HOPS, "accuracy, 2"),
-            find(TRANSFORMER, "accuracy, 2"),
-            "share of right answers of the memory network minus that of the Transformer, two supporting facts",
-            margin=-WELL,
+        judge_above(
+            PERFORM_WELL,
+            all_kinds,
+            WELL,
+            "share of right answers of the memory network with three hops, mean of the three kinds of questions",
         ),
     ]
     rows = []
@@ -174,7 +177,7 @@ REMARK = (
 
 EXPERIMENT = Experiment(
     title="Questions about stories: a memory network beside a Transformer",
-    claims=[SOLVED, HOPS, ATTENTION, SELF_ATTENTION],
+    claims=[SOLVED, HOPS, ATTENTION, PERFORM_WELL],
     method=(
         "Stories are generated in which people walk between places and carry things, with questions that need one, two "
         "or three of their sentences. A memory network reads each sentence as a sum of words and attends to the "
