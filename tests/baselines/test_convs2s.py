@@ -52,7 +52,7 @@ def test_the_network_is_that_of_the_paper(kernel_width: int, make_model: Models,
     example = make_example([5, 7], [6, 9])
     logits = model(*example)
     source, target = example.source_ids[0, :5], example.target_ids[0, :6]
-    m, half = 5, math.sqrt(0.5)
+    m, scale = 5, math.sqrt(0.5)
 
     e = 4 * model.source_embedding.weight[source] + model.source_positions.table[:5]  # 4: sqrt(d_model)
     h = model.encoder_input(e)
@@ -64,10 +64,10 @@ def test_the_network_is_that_of_the_paper(kernel_width: int, make_model: Models,
     h = g = tokens + model.target_positions.table[:6]
     for decoder_layer in model.decoder:
         h = apply_block(make_torch_convolution(decoder_layer.convolution), h, kernel_width - 1, 0)
-        d = (decoder_layer.query(h) + g) * half
+        d = (decoder_layer.query(h) + g) * scale
         a = (d @ z.T).softmax(dim=1)
-        c = a @ ((z + e) * half) * (m * math.sqrt(1 / m))
-        h = (h + c) * half
+        c = a @ ((z + e) * scale) * (m * math.sqrt(1 / m))
+        h = (h + c) * scale
     expected = F.linear(model.decoder_output(h), model.projection.weight)
     torch.testing.assert_close(logits[0, :6, :-1], expected[:, :-1], atol=1e-5, rtol=1e-5)
 
@@ -232,7 +232,7 @@ def test_operations_that_follow_each_other_do_not_grow_with_the_sentence(
 
 @pytest.mark.parametrize(("n", "k"), [(9, 3), (13, 5), (14, 3)])
 def test_a_sentence_is_connected_by_layers_in_proportion_to_its_length(n: int, k: int) -> None:
-    """Table 1: of contiguous kernels, O(n / k) layers, exactly (n - 1) / (k - 1), connect its ends."""
+    """Table 1: of contiguous kernels, O(n / k) layers, 2 (n - 1) / (k - 1) of them, connect both ends."""
     torch.manual_seed(0)
     config = TransformerConfig(vocabulary=5, d_model=8, num_heads=1, kernel_width=k, dropout=0.0)
     x = torch.randn(1, n, 8, requires_grad=True, dtype=torch.float64)

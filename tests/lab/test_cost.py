@@ -1,4 +1,5 @@
 import time
+from functools import partial
 
 import pytest
 import torch
@@ -8,20 +9,21 @@ from transduce.lab.cost import MIN_CALLS, measure_saved_bytes, measure_seconds
 
 def test_seconds_are_those_of_the_fastest_call() -> None:
     pauses = iter([0.0, 0.05, 0.01, 0.05])  # the first call is not measured
-    found = measure_seconds(lambda: time.sleep(next(pauses)), 0.0)
-    assert found == pytest.approx(0.01, abs=0.008)
+    found = measure_seconds({"one": lambda: time.sleep(next(pauses))}, 0.0)
+    assert found == {"one": pytest.approx(0.01, abs=0.008)}
     assert not list(pauses)
 
 
 def test_calls_are_repeated_for_the_time() -> None:
-    calls: list[int] = []
+    calls: list[str] = []
 
-    def call() -> None:
-        calls.append(1)
+    def call(name: str) -> None:
+        calls.append(name)
         time.sleep(0.002)
 
-    measure_seconds(call, 0.1)
-    assert len(calls) > MIN_CALLS + 1
+    assert list(measure_seconds({name: partial(call, name) for name in "ab"}, 0.1)) == ["a", "b"]
+    assert len(calls) > 2 * MIN_CALLS + 2
+    assert calls == len(calls) // 2 * ["a", "b"]  # they take turns
 
 
 def test_saved_bytes_are_those_of_the_formula() -> None:

@@ -17,6 +17,9 @@ Departures from the paper:
 - Dropout applies to embeddings and to the output of each block before it is added, too; in the paper, to the last
   layer before the projection.
 - Matrices are drawn as the Transformer's are; the paper does not say how.
+- Embeddings are multiplied by sqrt(d_model), as the Transformer's are, and the start of a target is the zero vector.
+- Unless `tied_embeddings` is "none", the projection's matrix is that of the target embeddings, and with "three_way",
+  the default, of the source's too.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +33,7 @@ from torch.nn import functional as F
 from transduce.baselines.convolution import gather_windows
 from transduce.config import TransformerConfig
 from transduce.kernels.linear import Linear
-from transduce.model import Dropout, EncoderDecoder, LayerNormalization, OutputProjection, TokenEmbedding
+from transduce.model import Dropout, EncoderDecoder, LayerNormalization, OutputProjection
 from transduce.model.transformer import initialize
 
 DILATIONS = (1, 2, 4, 8, 16)
@@ -40,12 +43,12 @@ _Number = TypeVar("_Number", int, Tensor)
 
 
 def count_columns(length: _Number) -> _Number:
-    """|t̂| for a source of `length` tokens: 1.2 · `length`, rounded up (3.2). For one number or for a tensor of them."""
+    """Number of columns, |t̂| = 1.2 · `length`, rounded up (3.2), for a source of `length` tokens, or for several."""
     return -(-6 * length // 5)
 
 
 class ResidualBlock(nn.Module):
-    """A dilated convolution of half the width between two of width 1, within a residual connection (Figure 3, left).
+    """A residual block: a dilated convolution of d_model / 2 channels between two of width 1 (Figure 3, left).
 
     Layer normalisation and relu precede each of the three.
     """
@@ -107,7 +110,7 @@ class ByteNetState:
 
 
 class ByteNet(EncoderDecoder):
-    """Two stacks of residual blocks, the decoder's on the encoder's (Kalchbrenner et al. 2016, Figure 1).
+    """ByteNet: a decoder of dilated convolutions on top of an encoder of such (Kalchbrenner et al. 2016, Figure 1).
 
     A constant number of operations follow each other, however long a sentence is; O(log(n)) blocks connect all of its
     positions while dilations double (paper Table 1). Settings it reads: vocabulary, num_encoder_layers and
@@ -128,7 +131,7 @@ class ByteNet(EncoderDecoder):
     ) -> Float[Tensor, "batch columns d_model"]:
         """The memory: |t̂| columns for each sentence, and zeros in its padding."""
         num_added = count_columns(source_ids.size(1)) - source_ids.size(1)
-        embedded = self._embed(self.source_embedding, source_ids).masked_fill(~source_mask.unsqueeze(-1), 0)
+        embedded = self.embed(self.source_embedding, source_ids).masked_fill(~source_mask.unsqueeze(-1), 0)
         x = F.pad(embedded, (0, 0, 0, num_added))
         mask = torch.arange(x.size(1), device=x.device) < count_columns(source_mask.sum(dim=1, keepdim=True))
         padding = ~mask.unsqueeze(-1)
@@ -165,17 +168,13 @@ class ByteNet(EncoderDecoder):
         hidden, state = self._advance(last_ids[:, None], state)
         return self.projection(hidden.squeeze(1)), state
 
-    def _embed(self, embedding: TokenEmbedding, ids: Tensor) -> Tensor:
-        embedded = embedding(ids)
-        inputs: Tensor = self.dropout(embedded.to(self.compute_dtype or embedded.dtype))
-        return inputs
-
     def _advance(self, ids: Tensor, state: ByteNetState) -> tuple[Tensor, ByteNetState]:
         """The output at new positions, whose previous tokens are `ids`, and the state that includes them."""
         end = state.length + ids.size(1)
-        unfolded = F.pad(state.memory, (0, 0, 0, max(0, end - state.memory.size(1))))
-        embedded = self._embed(self.target_embedding, ids)
-        x = self.decoder_input(torch.cat([unfolded[:, state.length : end], embedded], dim=-1))
+        columns = state.memory[:, state.length : end]
+        unfolded = F.pad(columns, (0, 0, 0, ids.size(1) - columns.size(1)))
+        embedded = self.embed(self.target_embedding, ids)
+        x = self.decoder_input(torch.cat([unfolded, embedded], dim=-1))
         mask = torch.ones_like(ids, dtype=torch.bool)
         pasts = []
         for block, past in zip(self.decoder, state.past, strict=True):

@@ -13,7 +13,7 @@ from torch import Tensor
 def gather_windows(
     inputs: Float[Tensor, "batch padded channels"], kernel_width: int, dilation: int = 1
 ) -> Float[Tensor, "batch length window"]:
-    """The inputs of `kernel_width` positions that are `dilation` apart, side by side, for each place of the window.
+    """For each place of a window, the inputs of its `kernel_width` positions, `dilation` apart, side by side.
 
     There are (`kernel_width` - 1) · `dilation` fewer places than positions. What the first or last of them lack is
     added to the inputs before: on the left alone, and an output depends on no later input (a causal convolution).

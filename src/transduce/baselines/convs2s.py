@@ -11,11 +11,13 @@ Departures from the paper:
   those that section 3.2 lists are there: from the source embeddings, to the encoder's output, from h_i for attention,
   and to the decoder's output. A mapping from the target embeddings and one from the context, which only different
   widths need, are not.
-- Every sum of two terms is multiplied by sqrt(0.5), so that it keeps their variance, the three of attention too:
-  queries, values, and h_i + c_i. The paper says it of residual blocks alone (3.4), but its authors' code does it.
+- The sum of each residual connection is multiplied by sqrt(0.5), so that it keeps the variance of its terms, and so are
+  the three of attention: queries, values, and h_i + c_i. The paper says it of residual blocks alone (3.4), its authors'
+  code does it. The order of the sums is the paper's; in the code, c_i is added before the residual sum of the layer.
+- Embeddings are multiplied by sqrt(d_model), as the Transformer's are, and drawn smaller in proportion.
 - The start of a target has no embedding but its position.
-- The projection to logits is not weight-normalised, and unless `tied_embeddings` is "none", its matrix is that of the
-  target embeddings.
+- The projection to logits is not weight-normalised, and has a bias only with `output_bias`. Unless `tied_embeddings` is
+  "none", its matrix is that of the target embeddings, and with "three_way", the default, of the source's too.
 """
 
 import math
@@ -41,7 +43,7 @@ from transduce.model import (
 )
 from transduce.model.transformer import initialize
 
-HALF = math.sqrt(0.5)
+SUM_SCALE = math.sqrt(0.5)
 """Factor that gives a sum of two independent numbers of the same variance that variance."""
 
 EMBEDDING_DEVIATION = 0.1
@@ -51,8 +53,14 @@ EMBEDDING_DEVIATION = 0.1
 class WeightNormalizedLinear(nn.Module):
     """x W^T + b, where a row of W is a learned direction v, brought to a learned length g: g · v / |v|.
 
-    Salimans & Kingma 2016. At the start g is |v|. With `has_gate`, a gated linear unit follows, which halves its input
-    roughly: the variance of W is four times as large (3.5). Inputs that dropout has enlarged want a smaller one.
+    Salimans & Kingma 2016. At the start g is |v|.
+
+    Args:
+        inputs: number of inputs.
+        outputs: number of outputs.
+        kept: share of the inputs that dropout before it keeps; the variance of W is multiplied by it (3.5).
+        has_gate: whether a gated linear unit follows, which halves its input roughly: the variance of W is four times
+            as large (3.5).
     """
 
     def __init__(self, inputs: int, outputs: int, *, kept: float = 1.0, has_gate: bool = False) -> None:
@@ -82,7 +90,7 @@ class WeightNormalizedLinear(nn.Module):
 
 
 class GatedConvolution(nn.Module):
-    """A convolution with a gated linear unit: of its outputs A and B, A ∘ σ(B) (3.2; Dauphin et al. 2017)."""
+    """A convolution with two outputs, A and B, whose result is A ∘ σ(B): B is a gate (3.2; Dauphin et al. 2017)."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -91,13 +99,13 @@ class GatedConvolution(nn.Module):
         self.linear = WeightNormalizedLinear(window, 2 * config.d_model, kept=1 - config.dropout, has_gate=True)
 
     def forward(self, inputs: Float[Tensor, "batch padded d_model"]) -> Float[Tensor, "batch length d_model"]:
-        """One output for each window of `kernel_width` inputs."""
+        """A vector for each window of `kernel_width` inputs."""
         outputs: Tensor = F.glu(self.linear(gather_windows(inputs, self.kernel_width)))
         return outputs
 
 
 class ConvolutionalEncoderLayer(nn.Module):
-    """A convolution of each position's neighbourhood, within a residual connection."""
+    """An encoder layer: a convolution of each position and its neighbours, within a residual connection."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -110,7 +118,7 @@ class ConvolutionalEncoderLayer(nn.Module):
     ) -> Float[Tensor, "batch source d_model"]:
         """The output of the layer. Beyond the ends of a sentence, in its padding too, the convolution reads zeros."""
         inputs = self.dropout(x).masked_fill(~source_mask.unsqueeze(-1), 0)
-        outputs: Tensor = (self.convolution(F.pad(inputs, (0, 0, self.reach, self.reach))) + x) * HALF
+        outputs: Tensor = (self.convolution(F.pad(inputs, (0, 0, self.reach, self.reach))) + x) * SUM_SCALE
         return outputs
 
 
@@ -138,7 +146,7 @@ class ConvolutionalState:
 
 
 class ConvolutionalDecoderLayer(nn.Module):
-    """A convolution of each position and those before it, within a residual connection; then attention (3.3)."""
+    """A decoder layer: a convolution of each position and those before it, and attention, each residual (3.3)."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -165,8 +173,8 @@ class ConvolutionalDecoderLayer(nn.Module):
             source_mask: True at real source tokens.
         """
         inputs = torch.cat([past, self.dropout(x)], dim=1)
-        x = (self.convolution(inputs) + x) * HALF
-        x = (self._attend((self.query(x) + embedded) * HALF, memory, source_mask) + x) * HALF
+        x = (self.convolution(inputs) + x) * SUM_SCALE
+        x = (self._attend((self.query(x) + embedded) * SUM_SCALE, memory, source_mask) + x) * SUM_SCALE
         return x, inputs[:, inputs.size(1) - past.size(1) :]
 
     def _attend(self, queries: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
@@ -178,7 +186,7 @@ class ConvolutionalDecoderLayer(nn.Module):
 
 
 class ConvS2S(EncoderDecoder):
-    """Stacks of gated convolutions, and attention in each decoder layer (Gehring et al. 2017, Figure 1).
+    """ConvS2S: a network of gated convolutions, with attention in each decoder layer (Gehring et al. 2017, Figure 1).
 
     A constant number of operations follow each other, however long a sentence is; O(n / k) layers connect all of its
     positions (paper Table 1). Settings it reads: vocabulary, num_encoder_layers, num_decoder_layers, d_model,
@@ -219,7 +227,7 @@ class ConvS2S(EncoderDecoder):
         keys = self.encoder_output(x)
         if keys.requires_grad:
             keys.register_hook(lambda gradient: gradient / self.config.num_decoder_layers)
-        return torch.cat([keys, (keys + embedded) * HALF], dim=-1)
+        return torch.cat([keys, (keys + embedded) * SUM_SCALE], dim=-1)
 
     def decode_hidden(
         self,
@@ -247,9 +255,7 @@ class ConvS2S(EncoderDecoder):
         return self.projection(hidden.squeeze(1)), state
 
     def _embed(self, embedding: TokenEmbedding, positions: LearnedPositions, ids: Tensor, start: int = 0) -> Tensor:
-        embedded = embedding(ids) + positions(ids.size(1), start)
-        inputs: Tensor = self.dropout(embedded.to(self.compute_dtype or embedded.dtype))
-        return inputs
+        return self.embed(embedding, ids, positions(ids.size(1), start))
 
     def _advance(self, ids: Tensor, state: ConvolutionalState) -> tuple[Tensor, ConvolutionalState]:
         """The output at new positions, whose previous tokens are `ids`, and the state that includes them."""
@@ -264,11 +270,14 @@ class ConvS2S(EncoderDecoder):
 
 @torch.no_grad()
 def initialize_embeddings(network: ConvS2S) -> None:
-    """Draw tokens and positions with standard deviation 0.1, and a projection of its own with sqrt(1/d_model) (3.5).
+    """Draw embeddings and positions with standard deviation 0.1, and an untied projection as 3.5 says of its layers.
 
-    `TokenEmbedding` multiplies by sqrt(d_model), so what it multiplies is smaller by that factor.
+    `TokenEmbedding` multiplies by sqrt(d_model), so what it multiplies is smaller by that factor. The projection's
+    inputs pass dropout: its standard deviation is sqrt((1 - dropout) / d_model).
     """
     initialize(network)
+    if network.config.tied_embeddings == "none":
+        network.projection.weight.mul_(math.sqrt(1 - network.config.dropout))
     for embedding in {network.source_embedding, network.target_embedding}:
         embedding.weight.mul_(EMBEDDING_DEVIATION)
     for positions in (network.source_positions, network.target_positions):

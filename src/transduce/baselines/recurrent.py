@@ -15,7 +15,11 @@ Departures from the paper:
   state of the one below in place of the embedding, and the same context, which the state of the first layer decides.
 - Dropout, which the paper does not have, applies to embeddings, between layers, and to the output of the maxout layer,
   but not to what a layer passes on to itself (Zaremba et al. 2014).
-- Input products and the key of each source position have a bias; the paper omits biases from its equations.
+- Products with inputs, the key of each source position, W_s and the maxout layer have a bias; the paper omits biases
+  from its equations.
+- Embeddings are multiplied by sqrt(d_model), and the start of a target is the zero vector, as in the Transformer.
+- Unless `tied_embeddings` is "none", the projection's matrix is that of the target embeddings, and with "three_way",
+  the default, of the source's too; it is drawn as the Transformer's, not with 0.01.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +31,7 @@ from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
 from transduce.kernels.linear import Linear, linear
-from transduce.model import EncoderDecoder, OutputProjection, TokenEmbedding
+from transduce.model import EncoderDecoder, OutputProjection
 from transduce.model.transformer import initialize
 
 
@@ -37,7 +41,7 @@ class GatedRecurrentUnit(nn.Module):
     For an input x and a state s:
 
     - update gate z = σ(W_z x + U_z s): how much of the state is replaced;
-    - reset gate r = σ(W_r x + U_r s): how much of the state its successor may see;
+    - reset gate r = σ(W_r x + U_r s): how much of the state the candidate is computed from;
     - candidate s' = tanh(W x + U (r ∘ s));
     - new state (1 - z) ∘ s + z ∘ s'.
 
@@ -86,7 +90,7 @@ class GatedRecurrentUnit(nn.Module):
 
 
 class BidirectionalLayer(nn.Module):
-    """Two recurrent layers, which read the sentence from its start and from its end (A.2.1)."""
+    """Two recurrent layers, of which one reads the sentence from its start, the other from its end (A.2.1)."""
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
@@ -101,7 +105,7 @@ class BidirectionalLayer(nn.Module):
 
 
 class AdditiveAttention(nn.Module):
-    """The context c_i: annotations h_j, weighted by a softmax of v·tanh(W_a s_{i-1} + U_a h_j) (A.1.2)."""
+    """Additive attention: a mean of the h_j with weights from the softmax of v·tanh(W_a s_{i-1} + U_a h_j) (A.1.2)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -148,7 +152,7 @@ class RecurrentState:
 
 
 class RecurrentNetwork(EncoderDecoder):
-    """A bidirectional encoder, and a decoder that attends to it from its previous state (Bahdanau et al. 2015).
+    """RNNsearch: a bidirectional recurrent encoder, and a recurrent decoder with attention (Bahdanau et al. 2015).
 
     Reading and writing take one step after the other for every token: O(n) sequential operations (paper Table 1).
     Settings it reads: vocabulary, num_encoder_layers, num_decoder_layers (the paper has one of each), d_model, dropout,
@@ -173,7 +177,7 @@ class RecurrentNetwork(EncoderDecoder):
         self, source_ids: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"]
     ) -> Float[Tensor, "batch source two_d_model"]:
         """The annotations (the memory): for each source token, the states of both directions."""
-        x = self._embed(self.source_embedding, source_ids)
+        x = self.embed(self.source_embedding, source_ids)
         for number, layer in enumerate(self.encoder):
             x = layer(self.dropout(x) if number else x, source_mask)
         return x
@@ -186,7 +190,7 @@ class RecurrentNetwork(EncoderDecoder):
         source_mask: Bool[Tensor, "batch source"],
     ) -> Float[Tensor, "batch target d_model"]:
         """The output of the maxout layer, before the projection to logits."""
-        embedded = self._embed(self.target_embedding, self.shift_right(target_ids))
+        embedded = self.embed(self.target_embedding, self.shift_right(target_ids))
         state = self.start(memory, source_mask)
         states, contexts = [], []
         for token in embedded.unbind(1):
@@ -211,14 +215,9 @@ class RecurrentNetwork(EncoderDecoder):
         self, last_ids: Int[Tensor, " rows"], state: RecurrentState
     ) -> tuple[Float[Tensor, "rows vocabulary"], RecurrentState]:
         """Logits of the next token after `last_ids` (`<pad>` at the start), and the state that includes them."""
-        token = self._embed(self.target_embedding, last_ids[:, None]).squeeze(1)
+        token = self.embed(self.target_embedding, last_ids[:, None]).squeeze(1)
         context, state = self._advance(token, state)
         return self.projection(self._compute_hidden(state.layers[-1], token, context)), state
-
-    def _embed(self, embedding: TokenEmbedding, ids: Tensor) -> Tensor:
-        embedded = embedding(ids)
-        inputs: Tensor = self.dropout(embedded.to(self.compute_dtype or embedded.dtype))
-        return inputs
 
     def _advance(self, token: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """The context c_i and the state s_i, from the embedding of the previous token and the state s_{i-1} (A.2.2)."""

@@ -29,8 +29,8 @@ class TransformerConfig(Section):
     architecture: Literal["transformer", "recurrent", "convs2s", "bytenet"] = "transformer"
     """The kind of network: the paper's, or one of those that it is compared with: recurrent layers with attention
     (Bahdanau et al. 2015), ConvS2S (Gehring et al. 2017), ByteNet (Kalchbrenner et al. 2016). These read the numbers of
-    layers, d_model, dropout, vocabulary, tied_embeddings and output_bias, and, if they convolve, kernel_width; all
-    other settings are the Transformer's."""
+    layers, d_model, dropout, vocabulary, tied_embeddings and output_bias; those that convolve, kernel_width; ConvS2S
+    alone, max_positions. All other settings are the Transformer's."""
 
     vocabulary: int = Field(default=37_000, ge=4)
     """Number of token ids, shared by source and target; the last one is `<pad>` (paper 5.1)."""

@@ -1,7 +1,8 @@
-"""What a computation costs: the time of a call, and the memory that it keeps for the backward pass."""
+"""What computations cost: the times of calls, and the memory that one keeps for the backward pass."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -10,25 +11,31 @@ from transduce.kernels.hardware import keep_freed_memory
 
 MIN_CALLS = 3
 
+Name = TypeVar("Name", bound=Hashable)
 
-def measure_seconds(call: Callable[[], object], seconds: float) -> float:
-    """The shortest time of a call, in seconds: whatever else the machine does can only lengthen it.
 
-    As in training, the process keeps the memory that it frees.
+def measure_seconds(calls: Mapping[Name, Callable[[], object]], seconds: float) -> dict[Name, float]:
+    """The shortest time of each call, in seconds: whatever else the machine does can only lengthen it.
+
+    The calls take turns, so that a machine which is busy for a while delays all of them. As in training, the process
+    keeps the memory that it frees.
 
     Args:
-        call: what is measured; it is called once before, to build and load what it needs.
-        seconds: how long calls are repeated, at least `MIN_CALLS` of them.
+        calls: what is compared, by name; each is called once before, to build and load what it needs.
+        seconds: how long all of them together are repeated, each at least `MIN_CALLS` times.
     """
     keep_freed_memory()
-    call()
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(times) < MIN_CALLS or time.perf_counter() < end:
-        started = time.perf_counter()
+    for call in calls.values():
         call()
-        times.append(time.perf_counter() - started)
-    return min(times)
+    times: dict[Name, list[float]] = {name: [] for name in calls}
+    end, rounds = time.perf_counter() + seconds, 0
+    while rounds < MIN_CALLS or time.perf_counter() < end:
+        for name, call in calls.items():
+            started = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - started)
+        rounds += 1
+    return {name: min(found) for name, found in times.items()}
 
 
 def measure_saved_bytes(call: Callable[[], object]) -> int:

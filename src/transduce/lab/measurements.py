@@ -91,7 +91,7 @@ class Results:
         return next(same, None)
 
     def select(self, **settings: Value) -> "Results":
-        """Those with all of these settings."""
+        """The measurements whose trials have all of these settings."""
         chosen = settings.items()
         return Results(one for one in self.measurements if chosen <= one.settings.items())
 

@@ -24,6 +24,7 @@ from transduce.model import (
     sinusoids,
 )
 from transduce.model.transformer import initialize
+from transduce.training.distributed.batches import use_one_thread
 
 NUM_TOKENS = 16
 LENGTH = 12
@@ -106,6 +107,7 @@ def compute_entropy(weights: Float[Tensor, "*batch key"]) -> Float[Tensor, "*bat
     return entropy
 
 
+@use_one_thread()  # the layer is so small that threads would only wait for each other
 def train_and_test(num_heads: int, num_updates: int, seed: int) -> Mapping[str, float]:
     """Train a layer on random examples with Adam, and test it on others.
 

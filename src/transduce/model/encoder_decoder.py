@@ -109,6 +109,14 @@ class EncoderDecoder(nn.Module, ABC):
         logits: Tensor = self.projection(self.decode_hidden(target_ids, target_mask, memory, source_mask))
         return logits
 
+    def embed(
+        self, embedding: TokenEmbedding, ids: Int[Tensor, "batch length"], positions: Tensor | None = None
+    ) -> Float[Tensor, "batch length d_model"]:
+        """The input of the encoder or the decoder: embedded tokens, plus `positions` if given, after dropout (5.4)."""
+        embedded = embedding(ids) if positions is None else embedding(ids) + positions
+        inputs: Tensor = self.dropout(embedded.to(self.compute_dtype or embedded.dtype))
+        return inputs
+
     def shift_right(self, target_ids: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
         """The decoder's input: `<pad>`, the zero vector, then all target tokens but the last (paper 3.1)."""
         return target_ids.roll(1, dims=1).index_fill(1, target_ids.new_zeros(1), self.pad_id)

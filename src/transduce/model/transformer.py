@@ -88,9 +88,7 @@ class Transformer(EncoderDecoder):
         return self.projection(hidden.squeeze(1)), state
 
     def _embed(self, embedding: TokenEmbedding, ids: Tensor, start: int = 0) -> Tensor:
-        embedded = embedding(ids) + self.positions(ids.size(1), start)
-        inputs: Tensor = self.dropout(embedded.to(self.compute_dtype or embedded.dtype))
-        return inputs
+        return self.embed(embedding, ids, self.positions(ids.size(1), start))
 
 
 def as_transformer(model: EncoderDecoder, purpose: str) -> Transformer:

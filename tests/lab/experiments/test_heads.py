@@ -13,14 +13,13 @@ from transduce.lab.experiments.heads import (
     IN_TASK,
     LOOP,
     ONE_PRODUCT,
-    TIMED,
     TRAINED,
     LoopedHeads,
     conclude,
     count_operations,
     make_attention,
     measure_entropies,
-    measure_time,
+    measure_times,
     plan,
 )
 from transduce.lab.laboratory import Laboratory
@@ -47,12 +46,15 @@ def test_a_loop_over_heads_computes_the_same(num_heads: int) -> None:
     torch.testing.assert_close(*results)
 
 
-@pytest.mark.parametrize("kind", [ONE_PRODUCT, LOOP])
-def test_times_are_measured(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "WIDTH", 16)
-    assert make_attention(kind, 2, 16)(torch.randn(1, 3, 16)).shape == (1, 3, 16)
+    monkeypatch.setattr(heads, "TIMED", (1, 2))
+    for kind in (ONE_PRODUCT, LOOP):
+        assert make_attention(kind, 2, 16)(torch.randn(1, 3, 16)).shape == (1, 3, 16)
     monkeypatch.setattr(heads, "make_attention", lambda kind, number: make_attention(kind, number, 16))
-    assert measure_time(kind, 2, 0.0, 1)["both"] > 0
+    found = measure_times(0.0, 1)
+    assert list(found) == [f"{kind}, {number} heads" for number in (1, 2) for kind in (ONE_PRODUCT, LOOP)]
+    assert all(seconds > 0 for seconds in found.values())
 
 
 def test_operations_differ_by_the_softmax_alone() -> None:
@@ -92,7 +94,7 @@ def test_the_plan_has_task_times_and_models(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(heads, "_plan_task", lambda _: 10)
     settings = [dict(trial.settings) for trial in plan(Laboratory(tmp_path))]
     assert [one["task heads"] for one in settings if "task heads" in one] == list(IN_TASK)
-    assert [one["heads"] for one in settings if one.get("as") == LOOP] == list(TIMED)
+    assert {"timed": "self-attention"} in settings
     assert len([one for one in settings if "variant" in one]) == len(TRAINED)
     assert settings[-1] == {"variant": "32 heads, d_k = 2"}
 
@@ -101,7 +103,7 @@ def make_results(right: Mapping[int, float], times: Mapping[int, float], losses:
     """Three seeds, with small differences between them."""
     found: list[tuple[Settings, Mapping[str, float]]] = []
     found += [({"task heads": number}, {"right": value}) for number, value in right.items()]
-    found += [({"as": ONE_PRODUCT, "heads": number}, {"both": value}) for number, value in times.items()]
+    found += [({"timed": number}, {f"{ONE_PRODUCT}, {number} heads": value}) for number, value in times.items()]
     found += [({"variant": name}, {"loss": value}) for name, value in losses.items()]
     return Results(
         Measurement(

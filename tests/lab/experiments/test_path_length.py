@@ -111,6 +111,7 @@ def test_plan_has_all_networks_and_distances(tmp_path: Path) -> None:
     settings = [dict(trial.settings) for trial in trials]
     assert [one["path"] for one in settings if "path" in one] == list(NETWORKS)
     assert [one["layer"] for one in settings if "layer" in one] == list(NAMES)
+    assert {"timed": "layers"} in settings
     recalls = {(one["recall"], one["distance"]) for one in settings if "recall" in one}
     assert recalls == {(name, distance) for name in NAMES for distance in RECALL_DISTANCES}
 
@@ -123,11 +124,16 @@ def make_results(
         for network in NETWORKS:
             counts = {f"distance {d}": float(count_by_theory(network, d) + extra) for d in PATH_DISTANCES}
             made.append(Measurement({"path": network}, seed, counts, 1.0))
+        seconds = {
+            f"seconds at {n}, {name}": (slower if name == "recurrent" else 1.0) + seed / 100
+            for n in TIMED_LENGTHS
+            for name in NAMES
+        }
+        made.append(Measurement({"timed": "layers"}, seed, seconds, 1.0))
         for name in NAMES:
             is_recurrent = name == "recurrent"
             chains = {f"chain at {n}": 18.0 + is_recurrent * slope * n for n in CHAIN_LENGTHS}
-            seconds = {f"seconds at {n}": (slower if is_recurrent else 1.0) + seed / 100 for n in TIMED_LENGTHS}
-            made.append(Measurement({"layer": name}, seed, chains | seconds, 1.0))
+            made.append(Measurement({"layer": name}, seed, chains, 1.0))
             for distance in RECALL_DISTANCES:
                 value = (accuracy if name == "transformer" else others) + seed / 100
                 values = {"accuracy": value, "parameters": 50_000.0}

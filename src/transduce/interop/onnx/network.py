@@ -254,7 +254,7 @@ class Layers:
         return graph.operation("Add", embedded, marks)
 
     def _add_sinusoids(self, places: str, d_model: int) -> str:
-        """The sinusoids of any positions, [length, d_model], computed in float64."""
+        """Add nodes that compute the sinusoids of the positions `places`, [length, d_model], in float64."""
         graph = self.graph
         periods = 10_000 ** (torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
         position = self.unsqueeze(graph.cast(places, np.float64), -1)

@@ -32,8 +32,10 @@ ADDITIVE, DOT, FUSED = "additive", "dot product", "dot product, fused"
 MUCH = 2.0
 """Ratio from which one quantity is much larger than another: the double. Below, two are similar."""
 
-MAX_SECONDS = 1.0
-"""Most time for which one computation is repeated."""
+KINDS = (ADDITIVE, DOT, FUSED)
+
+MAX_SECONDS = 6.0
+"""Most time for which the computations of one size are repeated."""
 
 COMPLEXITY = Claim("3.2.1", "Additive and dot-product attention are similar in theoretical complexity.")
 FASTER = Claim("3.2.1", "Dot-product attention is much faster in practice.")
@@ -100,39 +102,39 @@ def make_attention(attention: str, d_k: int) -> Callable[[Sequence[Tensor], Tens
     return attend
 
 
-def measure_cost(attention: str, length: int, d_k: int, seconds: float, seed: int) -> Mapping[str, float]:
-    """Time and memory of one attention.
+def measure_cost(length: int, d_k: int, seconds: float, seed: int) -> Mapping[str, float]:
+    """Time and memory of every attention.
 
     Args:
-        attention: how it is computed.
         length: number of queries, and of keys.
         d_k: width of a query, a key and a value.
-        seconds: how long each measurement of time may be repeated.
+        seconds: how long all calls together are repeated.
         seed: of the numbers that are attended to.
 
     Returns:
-        "forward" and "both": seconds of the forward pass without gradients, and of forward and backward pass together;
-        "saved": bytes kept for the backward pass.
+        For each of `KINDS`, named as in "both, additive": "forward" and "both": seconds of the forward pass without
+        gradients, and of forward and backward pass together; "saved": bytes kept for the backward pass.
     """
     generator = torch.Generator().manual_seed(seed)
     inputs = [torch.randn(1, NUM_HEADS, length, d_k, generator=generator) for _ in range(3)]
     with_gradients = [one.clone().requires_grad_() for one in inputs]
     mask = torch.ones(1, 1, 1, length, dtype=torch.bool)
-    attend = make_attention(attention, d_k)
     outer = torch.ones_like(inputs[0])
+    attentions = {kind: make_attention(kind, d_k) for kind in KINDS}
 
-    def forward() -> None:
-        with torch.no_grad():
-            attend(inputs, mask)
+    @torch.no_grad()
+    def forward(kind: str) -> None:
+        attentions[kind](inputs, mask)
 
-    def both() -> None:
-        attend(with_gradients, mask).backward(outer)  # type: ignore[no-untyped-call]
+    def both(kind: str) -> None:
+        attentions[kind](with_gradients, mask).backward(outer)  # type: ignore[no-untyped-call]
 
-    return {
-        "forward": measure_seconds(forward, seconds),
-        "both": measure_seconds(both, seconds),
-        "saved": measure_saved_bytes(lambda: attend(with_gradients, mask)),
+    calls = {f"{one.__name__}, {kind}": partial(one, kind) for one in (forward, both) for kind in KINDS}
+    saved = {
+        f"saved, {kind}": float(measure_saved_bytes(partial(attend, with_gradients, mask)))
+        for kind, attend in attentions.items()
     }
+    return {**measure_seconds(calls, seconds), **saved}
 
 
 def list_sizes() -> list[tuple[int, int]]:
@@ -142,14 +144,11 @@ def list_sizes() -> list[tuple[int, int]]:
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """Every attention at every size."""
-    kinds = [(kind, *size) for size in list_sizes() for kind in (ADDITIVE, DOT, FUSED)]
-    share = 0.5 * laboratory.budget / (2 * len(kinds) * len(laboratory.seeds))
+    """The trials: every size."""
+    sizes = list_sizes()
+    share = 0.5 * laboratory.budget / (len(sizes) * len(laboratory.seeds))
     seconds = float(laboratory.remember("seconds", lambda: min(MAX_SECONDS, share)))
-    return [
-        Trial({"attention": kind, "length": length, "d_k": d_k}, partial(measure_cost, kind, length, d_k, seconds))
-        for kind, length, d_k in kinds
-    ]
+    return [Trial({"length": length, "d_k": d_k}, partial(measure_cost, length, d_k, seconds)) for length, d_k in sizes]
 
 
 def conclude(results: Results) -> Conclusion:
@@ -160,11 +159,11 @@ def conclude(results: Results) -> Conclusion:
 
     def divide(quantity: str) -> BySeed:
         """The quantity of additive attention divided by that of dot-product attention, for each seed."""
-        own, other = (results.by_seed(quantity, attention=kind, **longest) for kind in (ADDITIVE, DOT))
+        own, other = (results.by_seed(f"{quantity}, {kind}", **longest) for kind in (ADDITIVE, DOT))
         return {seed: own[seed] / other[seed] for seed in sorted(own.keys() & other.keys())}
 
     where = f"at length {LONGEST} and d_k = {USUAL_WIDTH}"
-    saved = {kind: results.mean("saved", attention=kind, **longest) for kind in (ADDITIVE, DOT)}
+    saved = {kind: results.mean(f"saved, {kind}", **longest) for kind in (ADDITIVE, DOT)}
     operations = count_operations(ADDITIVE, LONGEST, USUAL_WIDTH) / count_operations(DOT, LONGEST, USUAL_WIDTH)
     rates = {seed: ratio / operations for seed, ratio in divide("forward").items()}
     findings = [
@@ -205,10 +204,8 @@ def conclude(results: Results) -> Conclusion:
 
 
 def _draw_charts(results: Results) -> list[Chart]:
-    kinds = (ADDITIVE, DOT, FUSED)
-
     def measured(quantity: str, factor: float, over: str, **fixed: int) -> list[Series]:
-        curves = {kind: results.curve(over, quantity, attention=kind, **fixed) for kind in kinds}
+        curves = {kind: results.curve(over, f"{quantity}, {kind}", **fixed) for kind in KINDS}
         return [Series(kind, [(x, factor * y) for x, y in curve]) for kind, curve in curves.items()]
 
     def draw(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Chart:
@@ -216,7 +213,7 @@ def _draw_charts(results: Results) -> list[Chart]:
 
     theory = [
         Series(f"{kind}, theory", [(float(n), count_saved_bytes(kind, n, USUAL_WIDTH) / 1e6) for n in LENGTHS])
-        for kind in kinds
+        for kind in KINDS
     ]
     return [
         draw(
@@ -258,17 +255,16 @@ def _draw_charts(results: Results) -> list[Chart]:
 
 
 def _divide_curves(results: Results, quantity: str) -> list[tuple[float, float]]:
-    own, other = (dict(results.curve("length", quantity, attention=kind, d_k=USUAL_WIDTH)) for kind in (ADDITIVE, DOT))
+    own, other = (dict(results.curve("length", f"{quantity}, {kind}", d_k=USUAL_WIDTH)) for kind in (ADDITIVE, DOT))
     return [(length, own[length] / other[length]) for length in own if length in other]
 
 
 def _tabulate(results: Results) -> Table:
     rows = []
     for length, d_k in list_sizes():
-        for kind in (ADDITIVE, DOT, FUSED):
+        for kind in KINDS:
             forward, both, saved = (
-                results.mean(quantity, attention=kind, length=length, d_k=d_k)
-                for quantity in ("forward", "both", "saved")
+                results.mean(f"{quantity}, {kind}", length=length, d_k=d_k) for quantity in ("forward", "both", "saved")
             )
             operations = count_operations(kind, length, d_k)
             if math.isfinite(forward):

@@ -55,8 +55,8 @@ ONE_PRODUCT, LOOP = "one product for all heads", "one head after another"
 ENTROPIES = {"encoder": "encoder", "decoder": "decoder", "encoder_decoder": "encoder-decoder"}
 """The three attentions, and their names in a chart."""
 
-MAX_SECONDS = 0.5
-"""Most time for which one computation is repeated."""
+MAX_SECONDS = 10.0
+"""Most time for which the computations with all numbers of heads are repeated."""
 
 JOINTLY = Claim(
     "3.2.2",
@@ -134,17 +134,29 @@ def make_attention(kind: str, num_heads: int, d_model: int = WIDTH) -> Callable[
     return attend
 
 
-def measure_time(kind: str, num_heads: int, seconds: float, seed: int) -> Mapping[str, float]:
-    """Seconds of self-attention to some sentences: "both", of the forward and the backward pass together."""
+def measure_times(seconds: float, seed: int) -> Mapping[str, float]:
+    """Seconds of the forward and backward pass of self-attention to some sentences, measured for `seconds` in all.
+
+    Returns:
+        The times of both kinds and all numbers of heads, named as by `_name_time`.
+    """
     torch.manual_seed(seed)
-    attend = make_attention(kind, num_heads)
     inputs = torch.randn(SENTENCES, TOKENS, WIDTH, requires_grad=True)
     outer = torch.ones_like(inputs)
+    attentions = {
+        _name_time(kind, num_heads): make_attention(kind, num_heads)
+        for num_heads in TIMED
+        for kind in (ONE_PRODUCT, LOOP)
+    }
 
-    def both() -> None:
-        attend(inputs).backward(outer)  # type: ignore[no-untyped-call]
+    def both(name: str) -> None:
+        attentions[name](inputs).backward(outer)  # type: ignore[no-untyped-call]
 
-    return {"both": measure_seconds(both, seconds)}
+    return measure_seconds({name: partial(both, name) for name in attentions}, seconds)
+
+
+def _name_time(kind: str, num_heads: int) -> str:
+    return f"{kind}, {num_heads} heads"
 
 
 def count_operations(num_heads: int) -> int:
@@ -205,13 +217,11 @@ def measure_entropies(decoder: ForcedDecoder, pairs: Sequence[Pair]) -> Mapping[
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The task of two places, the times, and models with each number of heads."""
+    """The trials: the task of two places, the times, and models with each number of heads."""
     num_seeds = len(laboratory.seeds)
     for_task, for_time = 0.25 * laboratory.budget, 0.1 * laboratory.budget
     task_updates = int(laboratory.remember("task updates", lambda: _plan_task(for_task / (len(IN_TASK) * num_seeds))))
-    timed = [(kind, num_heads) for num_heads in TIMED for kind in (ONE_PRODUCT, LOOP)]
-    share = 0.5 * for_time / (len(timed) * num_seeds)
-    seconds = float(laboratory.remember("seconds", lambda: min(MAX_SECONDS, share)))
+    seconds = float(laboratory.remember("seconds", lambda: min(MAX_SECONDS, 0.5 * for_time / num_seeds)))
     variants: dict[str, Settings] = {_name(num_heads): {"model.num_heads": num_heads} for num_heads in TRAINED}
     updates = laboratory.plan_updates(list(variants.values()), reserve=for_task + for_time)
 
@@ -225,7 +235,7 @@ def plan(laboratory: Laboratory) -> Sequence[Trial]:
 
     return [
         *(Trial({"task heads": n}, partial(_learn_task, n, task_updates), cost=0.3) for n in IN_TASK),
-        *(Trial({"as": kind, "heads": n}, partial(measure_time, kind, n, seconds), cost=0.05) for kind, n in timed),
+        Trial({"timed": "self-attention"}, partial(measure_times, seconds), cost=0.5),
         *(Trial({"variant": name}, partial(train, settings)) for name, settings in variants.items()),
     ]
 
@@ -255,7 +265,7 @@ def _name(num_heads: int) -> str:
 def conclude(results: Results) -> Conclusion:
     """Verdicts on the task from two heads and one, on time from the paper's eight and one, and on text from losses."""
     losses = {num_heads: results.by_seed("loss", variant=_name(num_heads)) for num_heads in TRAINED}
-    one, several = (results.by_seed("both", **{"as": ONE_PRODUCT}, heads=num_heads) for num_heads in (1, OF_PAPER))
+    one, several = (results.by_seed(_name_time(ONE_PRODUCT, num_heads)) for num_heads in (1, OF_PAPER))
     two, single = (results.by_seed("right", **{"task heads": num_heads}) for num_heads in (2, 1))
     ratios = {seed: several[seed] / one[seed] for seed in sorted(one.keys() & several.keys())}
     findings = [
@@ -320,8 +330,9 @@ def _draw_charts(results: Results) -> list[Chart]:
         draw(
             f"Time of self-attention, d_model = {WIDTH}",
             [
-                Series(kind, [(n, 1000 * y) for n, y in results.curve("heads", "both", **{"as": kind})])
+                Series(kind, [(float(n), 1000 * results.mean(_name_time(kind, n))) for n in TIMED])
                 for kind in (ONE_PRODUCT, LOOP)
+                if results.by_seed(_name_time(kind, 1))
             ],
             "ms",
         ),
@@ -342,9 +353,9 @@ def _tabulate_times(results: Results) -> Table:
     rows = [
         [str(n), f"{count_operations(n) / 1e6:,.0f}"]
         + [
-            confidence_interval(
-                {seed: 1000 * y for seed, y in results.by_seed("both", **{"as": kind}, heads=n).items()}
-            ).format(".2f")
+            confidence_interval({seed: 1000 * y for seed, y in results.by_seed(_name_time(kind, n)).items()}).format(
+                ".2f"
+            )
             for kind in (ONE_PRODUCT, LOOP)
         ]
         for n in TIMED

@@ -109,7 +109,7 @@ LAYER, BATCH = (_name(kind, "post", SHALLOW, has_warmup=True) for kind in KINDS)
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """Untrained models of every depth, then trained ones, then statistics of two of these."""
+    """The trials: untrained models of every depth, then trained ones, then statistics of two of these."""
     choices = [("batch", "post", SHALLOW, True)]
     choices += [
         ("layer", order, depth, warmup) for depth in (SHALLOW, DEEP) for order in ORDERS for warmup in (True, False)

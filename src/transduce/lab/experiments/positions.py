@@ -195,7 +195,7 @@ def _bin_name(high: float) -> str:
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The matrices of all shifts, and models with each kind of positions, trained on the shorter lines."""
+    """The trials: the matrices of all shifts, and models with each kind of positions, trained on the shorter lines."""
     short = make_short_laboratory(laboratory)
     # Translating long lines takes about as long as what is planned for a run besides its updates.
     updates = short.plan_updates(list(POSITIONS.values()), reserve=0.1 * laboratory.budget)

@@ -30,7 +30,7 @@ BLEU = Claim("5.4", "Label smoothing improves BLEU.")
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The paper's dropout with each label smoothing, and the paper's label smoothing with each dropout."""
+    """The trials: the paper's dropout with each label smoothing, and the paper's label smoothing with each dropout."""
     laboratory = laboratory.with_fewer_pairs(NUM_PAIRS)
     choices = [(dropout, SMOOTHING) for dropout in DROPOUTS]
     choices += [(DROPOUT, smoothing) for smoothing in SMOOTHINGS if smoothing != SMOOTHING]

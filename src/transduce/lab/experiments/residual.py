@@ -1,4 +1,4 @@
-"""The experiment on residual connections: layers with them and without, over depth (paper 3.1)."""
+"""Layers with residual connections and without, over depth (paper 3.1)."""
 
 import math
 import sys
@@ -139,7 +139,7 @@ def _gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """Untrained models of one depth; then trained ones of every depth, with residual connections and without."""
+    """The trials: untrained models of one depth; then trained ones of every depth, with residuals and without."""
     choices = [(depth, connections) for depth in DEPTHS for connections in (WITH, WITHOUT)]
     updates = laboratory.plan_updates(
         [_make_settings(depth) for depth, _ in choices], reserve=SECONDS_OF_INITIAL_MODELS * len(laboratory.seeds)
@@ -188,8 +188,9 @@ def train_model(laboratory: Laboratory, depth: int, connections: str, updates: i
     updater.parallel_micro_batches = choose_parallel_micro_batches(config, device, ALONE)
     batches = batch_stream(prepared, config.text, config.training, BatchPosition())
     try:
-        for number, (_, batch) in enumerate(islice(batches, updates), start=1):
-            updater.update(number, [batch])
+        with updater.limit_threads():
+            for number, (_, batch) in enumerate(islice(batches, updates), start=1):
+                updater.update(number, [batch])
     finally:
         updater.processes.close()
     metrics = compute_teacher_forced_metrics(model, prepared.tokenizer, laboratory.test_pairs)

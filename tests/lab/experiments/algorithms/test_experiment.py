@@ -41,5 +41,5 @@ def test_nothing_is_decided_from_nothing() -> None:
 def test_every_network_is_trained_and_measured(tmp_path: Path) -> None:
     for trial in EXPERIMENT.plan(Laboratory(tmp_path, (1,), budget=5.0)):
         values = trial.measure(1)
-        assert 0 <= values[f"symbols, {TRAINED} bits"] <= 1
+        assert 0 <= values[f"exact, {TRAINED} bits"] <= 1
         assert values["parameters"] > 20_000

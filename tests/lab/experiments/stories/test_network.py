@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from transduce.lab.experiments.stories.network import MemoryNetwork, position_encoding
 
@@ -54,7 +55,7 @@ def plain_network(network: MemoryNetwork, sentences: Tensor, question: Tensor) -
         for age, exponential in zip(real, exponentials, strict=True):
             weight = exponential / sum(exponentials)
             state = [u + weight * c for u, c in zip(state, embed_sentence(hop + 1, age), strict=True)]
-    return [sum(u * w for u, w in zip(state, row, strict=True)) for row in network.words[3].tolist()]
+    return [sum(u * w for u, w in zip(state, row, strict=True)) for row in network.words[3][1:].tolist()]
 
 
 def test_the_network_is_its_formulas(network: MemoryNetwork, inputs: tuple[Tensor, Tensor]) -> None:
@@ -62,7 +63,7 @@ def test_the_network_is_its_formulas(network: MemoryNetwork, inputs: tuple[Tenso
     network.double()
     network.encoding = position_encoding(WORDS, WIDTH).double()
     expected = [plain_network(network, *one) for one in zip(sentences, questions, strict=True)]
-    torch.testing.assert_close(network(*inputs).tolist(), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(network(*inputs)[:, 1:].tolist(), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_attention_sums_to_one_and_ignores_padding(network: MemoryNetwork, inputs: tuple[Tensor, Tensor]) -> None:
@@ -96,16 +97,18 @@ def test_adjacent_hops_share_their_embeddings(network: MemoryNetwork, inputs: tu
     assert torch.equal(before[0], after[0])
     assert not torch.allclose(before[1], after[1])
     # The first embeds the question: without any story left, it decides alone.
-    gradients = torch.autograd.grad(network(*inputs).sum(), list(network.words))
+    gradients = torch.autograd.grad(network(*inputs)[:, 1:].sum(), list(network.words))
     assert all((gradient[1:] != 0).any() for gradient in gradients)
     logits = network(*inputs)
     *_, (_, state) = network.iterate_hops(*inputs)
-    torch.testing.assert_close(logits, state @ network.words[-1].T)  # and the last computes the answer
+    torch.testing.assert_close(logits[:, 1:], state @ network.words[-1][1:].T)  # and the last computes the answer
 
 
 def test_the_empty_word_stays_zero(network: MemoryNetwork, inputs: tuple[Tensor, Tensor]) -> None:
-    network(*inputs)[:, 1:].sum().backward()
-    for matrix in list(network.words)[:-1]:
+    logits = network(*inputs)
+    assert (logits[:, 0] == -torch.inf).all()  # nor is it ever the answer
+    F.cross_entropy(logits, torch.arange(1, 1 + len(logits))).backward()
+    for matrix in network.words:
         assert matrix.grad is not None
         assert (matrix[0] == 0).all()
         assert (matrix.grad[0] == 0).all()

@@ -46,7 +46,7 @@ TRANSFORMER_FAILS = Claim(
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The three networks; with another budget, with more or fewer updates."""
+    """The trials: the three networks; with another budget, with more or fewer updates."""
     share = float(laboratory.remember("share", lambda: laboratory.budget / (USUAL_BUDGET * len(laboratory.seeds))))
 
     def scale(training: TrainingSettings) -> TrainingSettings:
@@ -67,9 +67,8 @@ def plan(laboratory: Laboratory) -> Sequence[Trial]:
 
 def _name_figures(measured: Measurements) -> dict[str, float]:
     exact = {f"exact, {length} bits": share for length, share in measured.exact_accuracy.items()}
-    symbols = {f"symbols, {length} bits": share for length, share in measured.symbol_accuracy.items()}
     sizes = {"parameters": float(measured.num_parameters), "longest": float(measured.longest_length)}
-    return {**exact, **symbols, **sizes, "seconds": measured.seconds}
+    return {**exact, **sizes, "seconds": measured.seconds}
 
 
 def conclude(results: Results) -> Conclusion:

@@ -1,8 +1,18 @@
-"""The Neural GPU and the Extended Neural GPU: convolutions over a whole tape at once, repeated once per symbol.
+"""The Neural GPU and the Extended Neural GPU: one convolutional unit is applied to a grid of numbers, once per symbol.
 
 Kaiser & Sutskever 2016 ("Neural GPUs Learn Algorithms") and Kaiser & Bengio 2016 ("Can Active Memory Replace
 Attention?"). A state has a vector of m numbers (`maps`) at each place of a grid. One side of the grid is the sequence
 (`length`), the other is w columns (`width`): [batch, maps, length, width].
+
+Departures from the papers:
+
+- Each step applies one CGRU, not two in a row.
+- Embedded symbols pass tanh, on the output tape too, so that they are as large as what a CGRU computes.
+- Gates start without bias; in the authors' code they start at 1.
+- Dropout is on the candidates, not on the whole state, and each of n steps drops an n-th part of the given share. It is
+  off unless asked for.
+- Parameters are not relaxed: the paper draws several sets of them together in the course of training.
+- On the tape, an output symbol is written to the first column alone.
 """
 
 import torch
@@ -64,14 +74,14 @@ class NeuralGPU(nn.Module):
     """Reads a sequence of n symbols, applies a CGRU n times, and reads n symbols from where the input was.
 
     The first column of the first state holds the embedded symbols, the other columns are 0 (Kaiser & Sutskever 2016,
-    section 3). With each application, a place depends on two places more on either side: one by the convolution of the
+    section 2). With each application, a place depends on two places more on either side: one by the convolution of the
     candidate, one by that of the reset gate within it.
 
     Args:
         num_symbols: number of ids.
         num_maps: m, numbers at each place.
         width: w, columns.
-        dropout: the share of dropped candidates, times n: longer sequences have more steps, and less of it in each.
+        dropout: share of candidates, of which each of the n steps drops an n-th part.
     """
 
     def __init__(self, num_symbols: int, num_maps: int, width: int, dropout: float = 0.0) -> None:

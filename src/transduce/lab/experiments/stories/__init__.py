@@ -7,7 +7,6 @@ from statistics import fmean
 
 from transduce.lab.conclusion import Claim, Conclusion, Table
 from transduce.lab.experiment import Experiment, Trial
-from transduce.lab.experiments.stories.answering import answer_question
 from transduce.lab.experiments.stories.stories import KINDS
 from transduce.lab.experiments.stories.training import (
     Measurements,
@@ -17,6 +16,7 @@ from transduce.lab.experiments.stories.training import (
     load_memory_network,
     train_memory_network,
     train_transformer,
+    weigh_sentences,
 )
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results
@@ -49,7 +49,7 @@ PERFORM_WELL = Claim(
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """Both memory networks and the Transformer; with another budget, with more or fewer epochs."""
+    """The trials: both memory networks and the Transformer; with another budget, with more or fewer epochs."""
     share = float(laboratory.remember("share", lambda: laboratory.budget * 3 / (USUAL_BUDGET * len(laboratory.seeds))))
 
     def count_epochs(usual: int) -> int:
@@ -76,14 +76,14 @@ def _measure_memory(
         stories = draw_stories(settings.stories, seed, "test", kind)
         hits, chance = 0.0, 0.0
         for story in stories:
-            hops = answer_question(network, story).hops
+            hops = weigh_sentences(network, story)
             attended = [max(range(len(hop)), key=hop.__getitem__) for hop in hops]
             hits += sum(place in story.supporting_facts for place in attended) / len(hops)
             chance += len(story.supporting_facts) / len(story.sentences)
         found[f"hits, {kind}"] = hits / len(stories)
         found[f"chance, {kind}"] = chance / len(stories)
     shown = draw_stories(settings.stories, seed, "test", 2)[0]
-    for number, hop in enumerate(answer_question(network, shown).hops, start=1):
+    for number, hop in enumerate(weigh_sentences(network, shown), start=1):
         found |= {f"hop {number}, sentence {place}": weight for place, weight in enumerate(hop, start=1)}
     return found
 
@@ -171,8 +171,8 @@ def _show_hops(results: Results) -> list[Table]:
 
 REMARK = (
     "Stories, questions and words are generated and new; those of Weston et al. 2015 are larger. One network learns "
-    "all kinds of questions together, in fewer epochs than in Sukhbaatar et al. 2015. The Transformer, which has to "
-    "find out what a sentence is, is far from having learned all that it could in this time."
+    "all kinds of questions together. The Transformer, which has to find out what a sentence is, is far from having "
+    "learned all that it could in this time."
 )
 
 EXPERIMENT = Experiment(

@@ -25,7 +25,7 @@ def position_encoding(num_words: int, d_model: int) -> Float[Tensor, "{num_words
 
 
 class MemoryNetwork(nn.Module):
-    """Attention over the sentences of a story, hop after hop, and a word as the answer.
+    """Reads a story and a question, attends to the sentences several times, and answers with one word.
 
     Weights are tied between adjacent hops (section 2.2): the embedding of the values in one hop is that of the keys in
     the next, so that K hops have K + 1 embeddings. The first one embeds the question, too, and the words of the last
@@ -46,7 +46,7 @@ class MemoryNetwork(nn.Module):
         self.words = nn.ParameterList(torch.empty(vocabulary, d_model).normal_(std=0.1) for _ in range(num_hops + 1))
         self.ages = nn.ParameterList(torch.empty(num_sentences, d_model).normal_(std=0.1) for _ in range(num_hops + 1))
         for matrix in self.words:
-            nn.init.zeros_(matrix[0])  # the empty word has the zero vector, and training does not change it
+            nn.init.zeros_(matrix[0])  # the empty word has the zero vector (4.2), and training does not change it
         self.register_buffer("encoding", position_encoding(num_words, d_model), persistent=False)
         self.has_softmax = True
         """Whether memories are weighted by the softmax of their scores, or by the scores themselves: "linear start"
@@ -60,9 +60,12 @@ class MemoryNetwork(nn.Module):
     def forward(
         self, sentences: Int[Tensor, "batch sentence word"], question: Int[Tensor, "batch word"]
     ) -> Float[Tensor, "batch vocabulary"]:
-        """Logits of the answer: W u, with u the question's vector after the last hop (eqs. 3, 4)."""
+        """Logits of the answer: W u, with u the question's vector after the last hop (eqs. 3, 4).
+
+        The empty word, which is no answer, has the logit -inf.
+        """
         *_, (_, state) = self.iterate_hops(sentences, question)
-        return F.linear(state, self.words[-1])
+        return F.pad(F.linear(state, self.words[-1][1:]), (1, 0), value=-torch.inf)
 
     def iterate_hops(
         self, sentences: Int[Tensor, "batch sentence word"], question: Int[Tensor, "batch word"]

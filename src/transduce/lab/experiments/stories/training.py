@@ -1,8 +1,10 @@
 """Training the memory network and a Transformer to answer the same questions, and measuring them.
 
-The memory network is trained as in Sukhbaatar et al. 2015, section 4.2, in fewer epochs; the Transformer reads story
-and question as one sequence and writes the answer. Both train for less than two minutes and begin anew when they were
-stopped. Results are the same for the same seed on one machine with the same number of threads.
+The memory network is trained as in Sukhbaatar et al. 2015, section 4.2, with the epochs and rates that they use for all
+tasks together with 10,000 examples of each; but its linear start ends after 5 epochs at the latest, where theirs lasts
+until the loss on the validation stories rises. The Transformer reads story and question as one sequence and writes the
+answer. Both train for less than two minutes and begin anew when they were stopped. With one seed, results are the same
+every time on one machine.
 """
 
 import math
@@ -33,6 +35,7 @@ from transduce.lab.experiments.stories.stories import (
 )
 from transduce.model import Transformer
 from transduce.training import Updater
+from transduce.training.distributed.batches import use_one_thread
 
 END = 0
 """Id of `</s>` for the Transformer: that of the empty word, which its sequences do not have."""
@@ -95,7 +98,7 @@ class TransformerSettings:
     epochs: int = 14
     batch_size: int = 64
     learning_rate: float = 0.008
-    """Peak; it is reached after `warmup` updates and falls linearly to 0."""
+    """Peak of the learning rate, which is reached after `warmup` updates and falls linearly to 0."""
     warmup: int = 200
     stories: StorySettings = field(default_factory=StorySettings)
 
@@ -120,11 +123,12 @@ class Measurements:
 
     num_parameters: int
     seconds: float
-    """Time of training, without making the stories and without the test; no part of what is repeatable."""
+    """Time of training, without making the stories and without the test; differs from run to run."""
     accuracy: dict[int, float]
     """For each kind of question, the share of test questions that are answered rightly."""
 
 
+@use_one_thread()  # the networks are so small that threads would only wait for each other
 def train_memory_network(settings: MemoryNetworkSettings, seed: int, folder: Path, report: Report) -> Measurements:
     """Train a memory network, write it to `folder` (see `load_memory_network`), and measure it.
 
@@ -241,6 +245,14 @@ def save_memory_network(network: MemoryNetwork, folder: Path) -> None:
         write_tensors(path, model_tensors(network))
 
 
+@torch.no_grad()
+def weigh_sentences(network: MemoryNetwork, story: Story) -> list[list[float]]:
+    """For each hop, the weight of each sentence of a story, in the order of `story.sentences`; a hop's sum to 1."""
+    sentences, questions, _ = map(torch.from_numpy, encode_stories([story]))
+    # The network has the latest sentence first.
+    return [weights[0].flip(0).tolist() for weights, _ in network.iterate_hops(sentences, questions)]
+
+
 def load_memory_network(settings: MemoryNetworkSettings, folder: Path) -> MemoryNetwork:
     """The network that `train_memory_network` wrote to `folder`.
 
@@ -252,6 +264,7 @@ def load_memory_network(settings: MemoryNetworkSettings, folder: Path) -> Memory
     return network.eval()
 
 
+@use_one_thread()  # the networks are so small that threads would only wait for each other
 def train_transformer(settings: TransformerSettings, seed: int, folder: Path, report: Report) -> Measurements:  # noqa: ARG001 - as every training function
     """Train a Transformer on the same stories as `train_memory_network` with the same seed, and measure it.
 
