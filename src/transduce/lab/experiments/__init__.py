@@ -6,7 +6,8 @@ from transduce.errors import UserError
 from transduce.lab.experiment import Experiment
 
 EXPERIMENTS = {
-    "algorithms": "addition beyond the lengths of training: Neural GPUs and a Transformer (2)",
+    "addition": "addition beyond the lengths of training: Neural GPUs and a Transformer (2)",
+    "multiplication": "multiplication of binary numbers: Neural GPUs and a Transformer (2)",
     "stories": "questions about stories: a memory network, hop by hop, and a Transformer (2)",
     "residual": "layers with residual connections and without, over depth (3.1)",
     "normalization": "layer and batch normalisation; post-norm and pre-norm over depth and warm-up (3.1)",

@@ -1,4 +1,4 @@
-"""Sequences that an algorithm turns into others: addition, multiplication, copying and reversing of binary numbers.
+"""Two binary numbers and their sum or product, as sequences of symbols.
 
 Numbers are written with the lowest bit first (little-endian), as by Kaiser & Sutskever 2016 ("Neural GPUs Learn
 Algorithms", section 3). Sources and targets end in `</s>`.
@@ -57,23 +57,9 @@ def _generate_multiplication(generator: np.random.Generator, length: int, number
     return _make_examples([first + ZERO, TIMES, second + ZERO], _carry(product))
 
 
-def _generate_copy(generator: np.random.Generator, length: int, number: int) -> Examples:
-    """From `length` bits to the same bits."""
-    bits = _draw_bits(generator, length, number)
-    return _make_examples([bits + ZERO], bits)
-
-
-def _generate_reverse(generator: np.random.Generator, length: int, number: int) -> Examples:
-    """From `length` bits to the same bits from last to first."""
-    bits = _draw_bits(generator, length, number)
-    return _make_examples([bits + ZERO], bits[:, ::-1])
-
-
 TASKS: dict[str, Callable[[np.random.Generator, int, int], Examples]] = {
     "addition": _generate_addition,
     "multiplication": _generate_multiplication,
-    "copy": _generate_copy,
-    "reverse": _generate_reverse,
 }
 """For each task, the function that draws examples from a generator, for a number of bits and a number of examples."""
 

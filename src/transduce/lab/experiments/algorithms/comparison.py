@@ -1,0 +1,189 @@
+"""Networks that learn an operation on binary numbers, and what they do with longer numbers than those of training."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
+from transduce.lab.experiment import Experiment, Trial
+from transduce.lab.experiments.algorithms.training import (
+    ExtendedNeuralGPUSettings,
+    Measurements,
+    NeuralGPUSettings,
+    TrainingSettings,
+    TransformerSettings,
+    train_extended_neural_gpu,
+    train_neural_gpu,
+    train_transformer,
+)
+from transduce.lab.laboratory import Laboratory
+from transduce.lab.measurements import Results
+from transduce.lab.statistics import judge_above, judge_share_above
+from transduce.training.reporting.charts import Series, draw_line_chart
+
+NEURAL_GPU, EXTENDED, TRANSFORMER = "Neural GPU", "Extended Neural GPU", "Transformer"
+NETWORKS = (NEURAL_GPU, EXTENDED, TRANSFORMER)
+
+NEARLY_ALL = 0.9
+"""Share of results that are right to the last bit, above which a network counts as having learned the operation."""
+
+USUAL_BUDGET = 600.0
+"""Seconds for which the numbers of updates are chosen, with one seed."""
+
+EXTENDED_LEARNS = Claim(
+    "Kaiser & Bengio 2016", "The Extended Neural GPU, whose decoder reads an output tape, learns algorithms, too."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """An operation on two binary numbers, and the networks that learn it."""
+
+    verb: str
+    """As in "add"."""
+    result: str
+    """What it makes, as in "sum"."""
+    neural_gpu: NeuralGPUSettings
+    extended: ExtendedNeuralGPUSettings
+    transformer: TransformerSettings
+    learns: Claim
+    """That the Neural GPU learns it."""
+    generalizes: Claim
+    """That the Neural GPU has it right for longer numbers than those of training."""
+    transformer_fails: Claim | None = None
+    """That a Transformer has it wrong for longer numbers."""
+    remark: str
+    """How training differs from that of the claims' papers."""
+
+    @property
+    def training(self) -> TrainingSettings:
+        """The training of the Neural GPU; that of the others has the same numbers."""
+        return self.neural_gpu.training
+
+    @property
+    def longest(self) -> int:
+        """Bits of the longest numbers of training."""
+        return self.training.longest_length
+
+    @property
+    def beyond(self) -> int:
+        """Bits of the numbers with which networks are tested beyond training."""
+        return 2 * self.longest
+
+
+def make_experiment(operation: Operation, title: str) -> Experiment:
+    """The experiment that compares Neural GPU, Extended Neural GPU and Transformer with an operation."""
+    claims = [operation.learns, operation.generalizes, EXTENDED_LEARNS]
+    return Experiment(
+        title=title,
+        claims=[*claims, *([operation.transformer_fails] if operation.transformer_fails else [])],
+        method=(
+            f"Networks of about the same number of parameters learn to {operation.verb} binary numbers, written with "
+            f"the lowest bit first, by a curriculum of growing length up to {operation.longest} bits. Then they "
+            f"{operation.verb} numbers of other lengths, also longer ones, and a {operation.result} counts as right if "
+            "all of its bits are."
+        ),
+        plan=partial(plan, operation),
+        conclude=partial(conclude, operation),
+        num_seeds=1,
+    )
+
+
+def plan(operation: Operation, laboratory: Laboratory) -> Sequence[Trial]:
+    """The trials: the three networks; with another budget, with more or fewer updates."""
+    share = float(laboratory.remember("share", lambda: laboratory.budget / (USUAL_BUDGET * len(laboratory.seeds))))
+
+    def scale(training: TrainingSettings) -> TrainingSettings:
+        return replace(training, updates=max(10, round(training.updates * share)))
+
+    gpu, extended, transformer = operation.neural_gpu, operation.extended, operation.transformer
+    runs = {
+        NEURAL_GPU: partial(train_neural_gpu, replace(gpu, training=scale(gpu.training))),
+        EXTENDED: partial(train_extended_neural_gpu, replace(extended, training=scale(extended.training))),
+        TRANSFORMER: partial(train_transformer, replace(transformer, training=scale(transformer.training))),
+    }
+
+    def measure(name: str, seed: int) -> Mapping[str, float]:
+        return _name_figures(runs[name](seed, laboratory.folder / "runs" / f"{name}, seed {seed}", laboratory.report))
+
+    return [Trial({"network": name}, partial(measure, name)) for name in NETWORKS]
+
+
+def _name_figures(measured: Measurements) -> dict[str, float]:
+    exact = {f"exact, {length} bits": share for length, share in measured.exact_accuracy.items()}
+    sizes = {"parameters": float(measured.num_parameters), "longest": float(measured.longest_length)}
+    return {**exact, **sizes, "seconds": measured.seconds}
+
+
+def conclude(operation: Operation, results: Results) -> Conclusion:
+    """Verdicts on results of the length of training and of twice that length, and accuracy over length."""
+    findings = [
+        _judge(operation, results, operation.learns, NEURAL_GPU, operation.longest),
+        _judge(operation, results, operation.generalizes, NEURAL_GPU, operation.beyond),
+        _judge(operation, results, EXTENDED_LEARNS, EXTENDED, operation.longest),
+    ]
+    if operation.transformer_fails is not None:
+        findings.append(_judge_failure(operation, results, operation.transformer_fails))
+    title = f"Share of right {operation.result}s over the length of the numbers"
+    shown = [network for network in NETWORKS if results.select(network=network).measurements]
+    lengths = operation.training.test_lengths
+
+    def find_share(network: str, length: int) -> float:
+        return results.mean(f"exact, {length} bits", network=network)
+
+    curves = [
+        Series(network, [(float(length), share) for length in lengths if (share := find_share(network, length)) >= 0])
+        for network in shown
+    ]
+    rows = [
+        [
+            network,
+            *(f"{find_share(network, length):.0%}" for length in lengths),
+            f"{results.mean('longest', network=network):.0f}",
+            f"{results.mean('parameters', network=network):,.0f}",
+            f"{results.mean('seconds', network=network):,.0f}",
+        ]
+        for network in shown
+    ]
+    heads = ["network", *(f"{length} bits" for length in lengths), "longest in training", "parameters", "seconds"]
+    return Conclusion(
+        findings,
+        charts=[Chart(title, draw_line_chart(title, curves, "bits", ""))],
+        tables=[Table(f"Share of {operation.result}s that are right to the last bit", heads, rows)],
+        remarks=[
+            f"Training begins with one bit, and ends with {operation.longest} or as many as a network came to.",
+            operation.remark,
+            f"With one seed, intervals are those of the test {operation.result}s.",
+            "The three networks have about as many parameters, and numbers of updates that take about as long.",
+        ],
+    )
+
+
+def _judge(operation: Operation, results: Results, claim: Claim, network: str, length: int) -> Finding:
+    """The finding about a claim that a network has nearly all results right for numbers of `length` bits."""
+    shares = results.by_seed(f"exact, {length} bits", network=network)
+    what = f"{network}: share of right {operation.result}s of numbers of {length} bits"
+    return _judge_share(operation, claim, shares, what)
+
+
+def _judge_failure(operation: Operation, results: Results, claim: Claim) -> Finding:
+    """The finding about a claim that the Transformer has nearly all results wrong for numbers beyond training.
+
+    Not decided unless it has learned the operation, with every seed.
+    """
+    learned = results.by_seed(f"exact, {operation.longest} bits", network=TRANSFORMER)
+    if not learned or min(learned.values()) <= NEARLY_ALL:
+        measured = f"{TRANSFORMER}: has not learned to {operation.verb} numbers of {operation.longest} bits"
+        return Finding(claim, measured, "not decided")
+    shares = results.by_seed(f"exact, {operation.beyond} bits", network=TRANSFORMER)
+    what = f"{TRANSFORMER}: share of wrong {operation.result}s of numbers of {operation.beyond} bits"
+    return _judge_share(operation, claim, {seed: 1 - share for seed, share in shares.items()}, what)
+
+
+def _judge_share(operation: Operation, claim: Claim, shares: Mapping[int, float], what: str) -> Finding:
+    """Of several seeds, the seeds are the cases; of one alone, the test numbers."""
+    if len(shares) > 1:
+        return judge_above(claim, dict(shares), NEARLY_ALL, what)
+    num_all = len(shares) * operation.training.num_tests
+    num_right = round(sum(shares.values()) * operation.training.num_tests)
+    return judge_share_above(claim, num_right, num_all, NEARLY_ALL, what)
