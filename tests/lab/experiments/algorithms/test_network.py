@@ -31,32 +31,107 @@ def convolve(weight: Tensor, bias: Tensor, inputs: Tensor, position: int, column
     return total
 
 
-@pytest.mark.parametrize("has_tape", [False, True])
-@torch.no_grad()
-def test_a_step_is_the_formula_place_by_place(has_tape: bool) -> None:
-    unit = ConvolutionalGRU(MAPS, has_tape=has_tape)
-    state, tape = torch.randn(MAPS, LENGTH, WIDTH), torch.randn(MAPS, LENGTH, WIDTH)
+def step_plainly(unit: ConvolutionalGRU, state: Tensor, tape: Tensor | None = None) -> Tensor:
+    """CGRU(s) or CGRU(s, p) for one grid [maps, length, width], place by place."""
+    maps, length, width = state.shape
 
     def compute(part: torch.nn.Conv2d, first: int, inputs: Tensor) -> Tensor:
         """W * s, or W * s + W' * p, for one of the stacked kernels."""
         assert part.bias is not None
-        weight, bias = part.weight[first : first + MAPS], part.bias[first : first + MAPS]
-        outputs = torch.empty(MAPS, LENGTH, WIDTH)
-        for position in range(LENGTH):
-            for column in range(WIDTH):
-                outputs[:, position, column] = convolve(weight[:, :MAPS], bias, inputs, position, column)
-                if has_tape:
-                    of_tape = convolve(weight[:, MAPS:], torch.zeros(MAPS), tape, position, column)
+        weight, bias = part.weight[first : first + maps], part.bias[first : first + maps]
+        outputs = torch.empty_like(state)
+        for position in range(length):
+            for column in range(width):
+                outputs[:, position, column] = convolve(weight[:, :maps], bias, inputs, position, column)
+                if tape is not None:
+                    of_tape = convolve(weight[:, maps:], torch.zeros_like(bias), tape, position, column)
                     outputs[:, position, column] += of_tape
         return outputs
 
     def gate(numbers: Tensor) -> Tensor:
         return numbers.clone().apply_(lambda x: max(0.0, min(1.0, 1.2 / (1 + math.exp(-x)) - 0.1)))
 
-    update, reset = gate(compute(unit.gates, 0, state)), gate(compute(unit.gates, MAPS, state))
-    expected = update * state + (1 - update) * torch.tanh(compute(unit.candidate, 0, reset * state))
-    found = unit(state[None], tape[None] if has_tape else None)[0]
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    update, reset = gate(compute(unit.gates, 0, state)), gate(compute(unit.gates, maps, state))
+    return update * state + (1 - update) * torch.tanh(compute(unit.candidate, 0, reset * state))
+
+
+def encode_plainly(unit: ConvolutionalGRU, embedding: torch.nn.Embedding, ids: Tensor, width: int) -> Tensor:
+    """The grid after as many steps as there are symbols, which are in its first column before."""
+    state = torch.zeros(embedding.embedding_dim, len(ids), width, dtype=torch.float64)
+    for position, symbol in enumerate(ids.tolist()):
+        state[:, position, 0] = torch.tanh(embedding.weight[symbol])
+    for _ in ids:
+        state = step_plainly(unit, state)
+    return state
+
+
+@torch.no_grad()
+def make_distinct(network: torch.nn.Module) -> None:
+    """Large parameters, biases too: every place of the grid, and every step, changes what comes out."""
+    for parameter in network.parameters():
+        parameter.normal_(std=0.4)
+
+
+@pytest.mark.parametrize("has_tape", [False, True])
+@torch.no_grad()
+def test_a_step_is_the_formula_place_by_place(has_tape: bool) -> None:
+    unit = ConvolutionalGRU(MAPS, has_tape=has_tape)
+    state = torch.randn(MAPS, LENGTH, WIDTH)
+    tape = torch.randn(MAPS, LENGTH, WIDTH) if has_tape else None
+    found = unit(state[None], None if tape is None else tape[None])[0]
+    torch.testing.assert_close(found, step_plainly(unit, state, tape), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@torch.no_grad()
+def test_a_neural_gpu_is_its_formulas(width: int) -> None:
+    network = NeuralGPU(SYMBOLS, MAPS, width).double()
+    make_distinct(network)
+    ids = torch.randint(0, SYMBOLS, (2, 5))
+    for row, found in zip(ids, network(ids), strict=True):
+        state = encode_plainly(network.unit, network.embedding, row, width)
+        expected = [network.output.weight @ state[:, place, 0] + network.output.bias for place in range(5)]
+        torch.testing.assert_close(found, torch.stack(expected))
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@torch.no_grad()
+def test_an_extended_neural_gpu_is_its_formulas(width: int) -> None:
+    network = ExtendedNeuralGPU(SYMBOLS, MAPS, width).double()
+    make_distinct(network)
+    sources, targets = torch.randint(0, SYMBOLS, (2, 5)), torch.randint(0, SYMBOLS, (2, 4))
+    for source, target, found in zip(sources, targets, network(sources, targets), strict=True):
+        state = encode_plainly(network.encoder, network.source_embedding, source, width)
+        tape = torch.zeros_like(state)
+        for place, symbol in enumerate(target.tolist()):
+            state = step_plainly(network.decoder, state, tape)
+            expected = network.output.weight @ state[:, place, 0] + network.output.bias
+            torch.testing.assert_close(found[place], expected)
+            tape[:, place, 0] = torch.tanh(network.target_embedding.weight[symbol])
+
+
+def test_the_number_of_parameters_is_that_of_the_formulas() -> None:
+    m, output = 5, SYMBOLS * 5 + SYMBOLS
+    unit, unit_with_tape = 3 * (9 * m * m + m), 3 * (18 * m * m + m)  # U and W are kernels of 3 by 3
+    for width in (1, 4):
+        networks = (NeuralGPU(SYMBOLS, m, width), ExtendedNeuralGPU(SYMBOLS, m, width))
+        counts = [sum(parameter.numel() for parameter in network.parameters()) for network in networks]
+        assert counts == [SYMBOLS * m + unit + output, 2 * SYMBOLS * m + unit + unit_with_tape + output]
+
+
+@torch.no_grad()
+def test_each_of_n_steps_drops_an_nth_part() -> None:
+    """Units that keep nothing of their state give the candidates; an output that changes nothing shows them."""
+    source, target = torch.randint(0, SYMBOLS, (300, 4)), torch.randint(0, SYMBOLS, (300, 3))
+    gpu, extended = (made(SYMBOLS, SYMBOLS, WIDTH, dropout=0.8).train() for made in (NeuralGPU, ExtendedNeuralGPU))
+    for network in (gpu, extended):
+        network.output.weight.copy_(torch.eye(SYMBOLS))
+        network.output.bias.zero_()
+        for unit in network.modules():
+            if isinstance(unit, ConvolutionalGRU):
+                torch.nn.init.constant_(unit.gates.bias[:SYMBOLS], -100)  # type: ignore[index]
+    for candidates in (gpu(source), extended.encode(source), extended(source, target)):
+        assert (candidates == 0).float().mean().item() == pytest.approx(0.8 / 4, abs=0.03)
 
 
 def test_a_cut_gate_reaches_its_ends() -> None:
@@ -130,8 +205,9 @@ def test_logits_of_an_extended_neural_gpu_depend_on_earlier_symbols_alone() -> N
 
 @torch.no_grad()
 def test_generated_symbols_are_the_best_after_each_other() -> None:
-    network = ExtendedNeuralGPU(SYMBOLS, 4, WIDTH).eval()
-    source = torch.randint(0, SYMBOLS, (3, 8))
+    network = ExtendedNeuralGPU(SYMBOLS, 4, WIDTH).eval().double()
+    make_distinct(network)
+    source = torch.randint(0, SYMBOLS, (100, 8))
     generated = network.generate(source, 7)
-    assert generated.shape == (3, 7)
+    assert generated.shape == (100, 7)
     assert (network(source, generated).argmax(dim=-1) == generated).all()
