@@ -7,7 +7,7 @@ from torch import Tensor
 
 from transduce.baselines import ARCHITECTURES, make_encoder_decoder
 from transduce.config import TransformerConfig
-from transduce.model import EncoderDecoder
+from transduce.model import Dropout, EncoderDecoder
 
 SMALL: dict[str, Any] = {
     "vocabulary": 23,
@@ -80,6 +80,15 @@ def make_example() -> Callable[..., Example]:
         return Example(*side(sources, seed=1), *side(targets, seed=2))
 
     return make
+
+
+@pytest.fixture(params=[1.0, 0.7], ids="kept={}".format)
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
+    """What dropout multiplies each number by, so that a formula can say where it applies; 1: as it is in evaluation."""
+    factor: float = request.param
+    if factor != 1:
+        monkeypatch.setattr(Dropout, "forward", lambda _, inputs: factor * inputs)
+    return factor
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from transduce.baselines import ARCHITECTURES, make_encoder_decoder
 from transduce.config import TransformerConfig
-from transduce.model import EncoderDecoder, Transformer
+from transduce.model import Dropout, EncoderDecoder, Transformer
 from transduce.search import SearchTask, beam_search
 from transduce.translation.engines.networks import ModelNetwork
 
@@ -24,6 +24,11 @@ def test_every_architecture_of_the_settings_has_a_network() -> None:
 
 def test_settings_choose_the_network(variant: dict[str, Any], make_model: Models) -> None:
     assert type(make_model(**variant)) is ARCHITECTURES[variant["architecture"]]
+
+
+def test_the_setting_is_the_share_that_every_dropout_drops(variant: dict[str, Any], make_model: Models) -> None:
+    model = make_model(**variant | {"dropout": 0.3})
+    assert {part.p for part in model.modules() if isinstance(part, Dropout)} == {0.3}
 
 
 @torch.no_grad()
@@ -115,6 +120,7 @@ def test_bfloat16_comes_close(variant: dict[str, Any], make_model: Models, make_
 
 
 @torch.no_grad()
+@pytest.mark.usefixtures("kept")
 def test_decoding_by_token_equals_decoding_at_once(
     variant: dict[str, Any], make_model: Models, make_example: Examples
 ) -> None:

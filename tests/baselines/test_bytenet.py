@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from transduce.baselines import ByteNet
 from transduce.baselines.bytenet import DILATIONS, ResidualBlock, count_columns, make_blocks
 from transduce.config import TransformerConfig
+from transduce.kernels.linear import Linear
 from transduce.model import EncoderDecoder, LayerNormalization
 
 Examples = Callable[..., Any]
@@ -24,8 +25,8 @@ def make_bytenet(make_model: Models, **changes: Any) -> ByteNet:
     return model
 
 
-def apply_block(block: ResidualBlock, x: Tensor, left: int, right: int) -> Tensor:
-    """Figure 3 for x [length, 2d], with PyTorch's own operations."""
+def apply_block(block: ResidualBlock, x: Tensor, left: int, right: int, kept: float) -> Tensor:
+    """Figure 3 for x [length, 2d], with PyTorch's own operations; dropout is on what is added."""
 
     def normalize(x: Tensor, part: LayerNormalization) -> Tensor:
         return F.relu(F.layer_norm(x, part.gain.shape, part.gain, part.bias))
@@ -35,18 +36,20 @@ def apply_block(block: ResidualBlock, x: Tensor, left: int, right: int) -> Tenso
     # Ours reads the channels of one position after those of another; theirs all positions of one channel.
     weight = torch.unflatten(block.convolution.weight, 1, (block.kernel_width, -1)).transpose(1, 2)
     inner = F.conv1d(inner, weight, block.convolution.bias, dilation=block.dilation)[0].T
-    return x + F.linear(normalize(inner, block.expansion_normalization), block.expansion.weight, block.expansion.bias)
+    inner = normalize(inner, block.expansion_normalization)
+    return x + kept * F.linear(inner, block.expansion.weight, block.expansion.bias)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kernel_width", [1, 3, 5])
 @pytest.mark.parametrize("target_length", [4, 6, 11])
 def test_the_network_is_that_of_the_paper(
-    kernel_width: int, target_length: int, make_model: Models, make_example: Examples
+    kernel_width: int, target_length: int, kept: float, make_model: Models, make_example: Examples
 ) -> None:
     """One sentence through all formulas, which ends before column |t̂|, at it, or goes on past it.
 
-    The network itself has the sentence in a batch with longer ones.
+    The network itself has the sentence in a batch with longer ones. Dropout is on embeddings, on the output of each
+    block, and on the last layer before the projection.
     """
     model = make_bytenet(make_model, kernel_width=kernel_width, num_encoder_layers=3, num_decoder_layers=6)
     example = make_example([5, 9], [target_length, 12])
@@ -55,17 +58,17 @@ def test_the_network_is_that_of_the_paper(
     num_columns = 6  # 1.2 · 5
 
     columns = torch.zeros(num_columns, 16)
-    columns[:5] = 4 * model.source_embedding.weight[source]  # 4: sqrt(d_model)
+    columns[:5] = kept * 4 * model.source_embedding.weight[source]  # 4: sqrt(d_model)
     for block, dilation in zip(model.encoder, (1, 2, 4), strict=True):
         reach = dilation * (kernel_width - 1) // 2
-        columns = apply_block(block, columns, reach, reach)
-    embedded = torch.cat([torch.zeros(1, 16), 4 * model.target_embedding.weight[target[:-1]]])
+        columns = apply_block(block, columns, reach, reach, kept)
+    embedded = torch.cat([torch.zeros(1, 16), kept * 4 * model.target_embedding.weight[target[:-1]]])
     unfolded = torch.zeros(target_length, 16)
     unfolded[:num_columns] = columns[:target_length]
     x = model.decoder_input(torch.cat([unfolded, embedded], dim=1))
     for block, dilation in zip(model.decoder, (1, 2, 4, 8, 16, 1), strict=True):
-        x = apply_block(block, x, dilation * (kernel_width - 1), 0)
-    expected = F.linear(F.relu(model.output(x)), model.projection.weight)
+        x = apply_block(block, x, dilation * (kernel_width - 1), 0, kept)
+    expected = F.linear(kept * F.relu(model.output(x)), model.projection.weight)
     torch.testing.assert_close(logits[:, :-1], expected[:, :-1], atol=1e-4, rtol=1e-4)
 
 
@@ -162,6 +165,16 @@ def test_the_number_of_parameters_is_that_of_the_figures(encoder: int, decoder: 
         + (4 * d * 2 * d + 2 * d)  # the column and the embedding side by side
         + (2 * d * 2 * d + 2 * d)  # the layer before the projection
     )
+
+
+def test_initial_values_have_the_variance_of_glorot() -> None:
+    torch.manual_seed(0)
+    model = ByteNet(make_config(d_model=64))
+    for part in (part for part in model.modules() if isinstance(part, Linear)):
+        bound = math.sqrt(6 / (part.in_features + part.out_features))  # uniform: its variance is bound² / 3
+        assert part.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+        assert 0.98 * bound < part.weight.abs().max() <= bound
+        assert not part.bias.any()
 
 
 def test_operations_that_follow_each_other_do_not_grow_with_the_sentence(

@@ -38,37 +38,42 @@ def make_torch_convolution(convolution: GatedConvolution) -> nn.Module:
     return cast("nn.Module", theirs)
 
 
-def apply_block(convolution: nn.Module, x: Tensor, left: int, right: int) -> Tensor:
-    """Section 3.2 and 3.4 for x [length, channels]."""
-    of_windows = convolution(F.pad(x.T[None], (left, right)))
+def apply_block(convolution: nn.Module, x: Tensor, left: int, right: int, kept: float) -> Tensor:
+    """Section 3.2 and 3.4 for x [length, channels]; dropout is on the input of the convolution."""
+    of_windows = convolution(F.pad(kept * x.T[None], (left, right)))
     return (F.glu(of_windows, dim=1)[0].T + x) * math.sqrt(0.5)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kernel_width", [1, 3, 5])
-def test_the_network_is_that_of_the_paper(kernel_width: int, make_model: Models, make_example: Examples) -> None:
-    """One sentence through all formulas; the network itself has it in a batch with longer ones."""
+def test_the_network_is_that_of_the_paper(
+    kernel_width: int, kept: float, make_model: Models, make_example: Examples
+) -> None:
+    """One sentence through all formulas; the network itself has it in a batch with longer ones.
+
+    Dropout is on embeddings, on the input of each convolution, and on the decoder's output.
+    """
     model = make_convs2s(make_model, kernel_width=kernel_width)
     example = make_example([5, 7], [6, 9])
     logits = model(*example)
     source, target = example.source_ids[0, :5], example.target_ids[0, :6]
     m, scale = 5, math.sqrt(0.5)
 
-    e = 4 * model.source_embedding.weight[source] + model.source_positions.table[:5]  # 4: sqrt(d_model)
+    e = kept * (4 * model.source_embedding.weight[source] + model.source_positions.table[:5])  # 4: sqrt(d_model)
     h = model.encoder_input(e)
     for layer in model.encoder:
-        h = apply_block(make_torch_convolution(layer.convolution), h, kernel_width // 2, kernel_width // 2)
+        h = apply_block(make_torch_convolution(layer.convolution), h, kernel_width // 2, kernel_width // 2, kept)
     z = model.encoder_output(h)
 
     tokens = torch.cat([torch.zeros(1, 16), 4 * model.target_embedding.weight[target[:-1]]])
-    h = g = tokens + model.target_positions.table[:6]
+    h = g = kept * (tokens + model.target_positions.table[:6])
     for decoder_layer in model.decoder:
-        h = apply_block(make_torch_convolution(decoder_layer.convolution), h, kernel_width - 1, 0)
+        h = apply_block(make_torch_convolution(decoder_layer.convolution), h, kernel_width - 1, 0, kept)
         d = (decoder_layer.query(h) + g) * scale
         a = (d @ z.T).softmax(dim=1)
         c = a @ ((z + e) * scale) * (m * math.sqrt(1 / m))
         h = (h + c) * scale
-    expected = F.linear(model.decoder_output(h), model.projection.weight)
+    expected = F.linear(kept * model.decoder_output(h), model.projection.weight)
     torch.testing.assert_close(logits[0, :6, :-1], expected[:, :-1], atol=1e-5, rtol=1e-5)
 
 
@@ -150,12 +155,11 @@ def test_the_number_of_parameters_is_that_of_the_formulas(encoder: int, decoder:
     )
 
 
-def test_initial_values_are_those_of_the_paper() -> None:
+@pytest.mark.parametrize("tied_embeddings", ["three_way", "none"])
+def test_initial_values_are_those_of_the_paper(tied_embeddings: str) -> None:
     torch.manual_seed(0)
-    config = TransformerConfig(
-        architecture="convs2s", vocabulary=500, d_model=64, num_heads=1, dropout=0.2, tied_embeddings="two_way"
-    )
-    model = ConvS2S(config)
+    settings: dict[str, Any] = {"vocabulary": 500, "d_model": 64, "num_heads": 1, "dropout": 0.2}
+    model = ConvS2S(TransformerConfig(**settings, tied_embeddings=tied_embeddings))
     ids = torch.arange(499)[None]
     for embedding in (model.source_embedding, model.target_embedding):
         assert embedding(ids).std().item() == pytest.approx(0.1, rel=0.05)
@@ -166,6 +170,8 @@ def test_initial_values_are_those_of_the_paper() -> None:
         assert weight.std().item() == pytest.approx(math.sqrt(4 * 0.8 / (3 * 64)), rel=0.05)
     assert model.encoder_input.weight.std().item() == pytest.approx(math.sqrt(0.8 / 64), rel=0.05)
     assert model.encoder_output.weight.std().item() == pytest.approx(math.sqrt(1 / 64), rel=0.05)
+    if tied_embeddings == "none":
+        assert model.projection.weight[:-1].std().item() == pytest.approx(math.sqrt(0.8 / 64), rel=0.05)
     assert not any(part.bias.any() for part in model.modules() if isinstance(part, WeightNormalizedLinear))
 
 

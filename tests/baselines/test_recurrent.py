@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transduce.baselines import RecurrentNetwork
 from transduce.baselines.recurrent import AdditiveAttention, GatedRecurrentUnit
 from transduce.config import TransformerConfig
+from transduce.kernels.linear import Linear
 from transduce.model import EncoderDecoder
 
 Examples = Callable[..., Any]
@@ -98,22 +99,34 @@ def test_attention_is_that_of_the_paper() -> None:
 
 
 @torch.no_grad()
-def test_a_step_of_the_decoder_is_that_of_the_paper(make_model: Models, make_example: Examples) -> None:
-    """Appendix A.2.2, for one sentence and one layer, the way the paper writes it."""
-    model = make_model(architecture="recurrent", num_encoder_layers=1, num_decoder_layers=1)
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_the_network_is_that_of_the_paper(
+    num_layers: int, kept: float, make_model: Models, make_example: Examples
+) -> None:
+    """Appendix A.2.2, for one sentence, the way the paper writes it.
+
+    Of several layers, the first decides on the context, which all of them read. Dropout is on embeddings, between
+    layers and on the output of the maxout layer.
+    """
+    model = make_model(architecture="recurrent", num_encoder_layers=num_layers, num_decoder_layers=num_layers)
     assert isinstance(model, RecurrentNetwork)
     example = make_example([5], [3])
-    memory = model.encode(example.source_ids, example.source_mask)
-    logits = model.decode(example.target_ids, example.target_mask, memory, example.source_mask)[0]
-    h, unit, attention = memory[0], model.decoder[0], model.attention
-    s = torch.tanh(model.initial_states[0](h[0, 16:]))
-    embeddings = [torch.zeros(16), *(4 * model.target_embedding.weight[example.target_ids[0, :2]])]  # 4: sqrt(d_model)
+    logits = model(*example)[0]
+    h = kept * 4 * model.source_embedding.weight[example.source_ids]  # 4: sqrt(d_model)
+    for number, layer in enumerate(model.encoder):
+        h = layer(kept * h if number else h, example.source_mask)
+    h, attention = h[0], model.attention
+    states = [torch.tanh(initial(h[0, 16:])) for initial in model.initial_states]
+    embeddings = [torch.zeros(16), *(kept * 4 * model.target_embedding.weight[example.target_ids[0, :2]])]
     for t, y in enumerate(embeddings):
-        energies = torch.tanh(attention.query_weight @ s + attention.key(h)) @ attention.hidden_weight[0]
+        energies = torch.tanh(attention.query_weight @ states[0] + attention.key(h)) @ attention.hidden_weight[0]
         c = energies.softmax(dim=0) @ h
-        s = unit.step(unit.input(torch.cat([y, c]))[None], s[None])[0]
-        pairs = model.maxout(torch.cat([s, y, c]))
-        t_i = torch.maximum(pairs[0::2], pairs[1::2])
+        below = y
+        for number, unit in enumerate(model.decoder):
+            states[number] = unit.step(unit.input(torch.cat([below, c]))[None], states[number][None])[0]
+            below = kept * states[number]
+        pairs = model.maxout(torch.cat([states[-1], y, c]))
+        t_i = kept * torch.maximum(pairs[0::2], pairs[1::2])
         torch.testing.assert_close(logits[t, :-1], (model.projection.weight @ t_i)[:-1], atol=1e-5, rtol=1e-5)
 
 
@@ -146,14 +159,19 @@ def test_the_number_of_parameters_is_that_of_the_equations(encoder: int, decoder
 def test_initial_values_are_those_of_the_paper() -> None:
     torch.manual_seed(4)
     network = RecurrentNetwork(TransformerConfig(vocabulary=50, d_model=64, num_heads=1))
-    for unit in network.decoder:
-        for matrix in unit.recurrent_weight.chunk(3):
-            torch.testing.assert_close(matrix @ matrix.T, torch.eye(64), atol=1e-5, rtol=0)
-        assert unit.input.weight.std().item() == pytest.approx(0.01, rel=0.05)
-        assert not unit.input.bias.any()
+    for part in network.modules():
+        if isinstance(part, GatedRecurrentUnit):
+            for matrix in part.recurrent_weight.chunk(3):
+                torch.testing.assert_close(matrix @ matrix.T, torch.eye(64), atol=1e-5, rtol=0)
+        elif isinstance(part, Linear):  # products with inputs, W_s, U_o, V_o and C_o; U_a
+            deviation = 0.001 if part is network.attention.key else 0.01
+            assert part.weight.std().item() == pytest.approx(deviation, rel=0.05)
+            assert part.weight.abs().max() > 3 * deviation  # normal: uniform numbers would end at 1.7
+            assert not part.bias.any()
     assert network.attention.query_weight.std().item() == pytest.approx(0.001, rel=0.05)
-    assert network.attention.key.weight.std().item() == pytest.approx(0.001, rel=0.05)
     assert not network.attention.hidden_weight.any()
+    # The projection too, whose matrix is that of the embeddings.
+    assert network.projection.weight[:-1].std().item() == pytest.approx(1 / 8, rel=0.05)
 
 
 @torch.no_grad()
