@@ -104,6 +104,15 @@ def test_adjacent_hops_share_their_embeddings(network: MemoryNetwork, inputs: tu
     torch.testing.assert_close(logits[:, 1:], state @ network.words[-1][1:].T)  # and the last computes the answer
 
 
+def test_initial_values_are_those_of_the_paper() -> None:
+    """Section 4.2: normal with mean 0 and deviation 0.1."""
+    torch.manual_seed(0)
+    made = MemoryNetwork(100, WORDS, 50, 40, num_hops=3)
+    for values in [*(matrix[1:] for matrix in made.words), *made.ages]:
+        assert values.std().item() == pytest.approx(0.1, rel=0.06)
+        assert values.mean().item() == pytest.approx(0, abs=0.01)
+
+
 def test_the_empty_word_stays_zero(network: MemoryNetwork, inputs: tuple[Tensor, Tensor]) -> None:
     logits = network(*inputs)
     assert (logits[:, 0] == -torch.inf).all()  # nor is it ever the answer

@@ -4,6 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from transduce.errors import BundleError
 from transduce.lab.experiments.stories.stories import KINDS, encode_stories, generate_story
@@ -63,6 +66,44 @@ def test_softmax_comes_back_after_the_linear_start(tmp_path: Path) -> None:
     messages.clear()
     train_memory_network(dataclasses.replace(TINY_MEMORY, max_linear_epochs=0), 1, tmp_path, messages.append)
     assert len(messages) == 2
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_linear_start_ends_when_the_loss_on_the_validation_stories_rises(seed: int, tmp_path: Path) -> None:
+    """With few stories and a high rate, which soon leads too far."""
+    stories = StorySettings(kinds=(1,), num_stories=10, num_tests=20)
+    settings = MemoryNetworkSettings(
+        d_model=8, num_hops=2, learning_rate=0.1, epochs=30, halve_every=30, max_linear_epochs=30, stories=stories
+    )
+    messages: list[str] = []
+    train_memory_network(settings, seed, tmp_path, messages.append)
+    losses = [float(message.split()[3]) for message in messages[: messages.index("from now on with softmax")]]
+    assert 2 < len(losses) < 30
+    assert losses[:-1] == sorted(set(losses[:-1]), reverse=True)
+    assert losses[-1] > losses[-2]
+
+
+def test_the_rate_is_halved_every_few_epochs_and_is_half_in_the_linear_start(tmp_path: Path) -> None:
+    settings = dataclasses.replace(
+        TINY_MEMORY, epochs=7, halve_every=2, max_linear_epochs=3, learning_rate=0.008, batch_size=120
+    )
+    rates: list[float] = []  # an epoch is one update
+    with register_optimizer_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"])):
+        train_memory_network(settings, 1, tmp_path, ignore)
+    assert rates == pytest.approx([0.004, 0.004, 0.002, 0.004, 0.002, 0.002, 0.001])
+
+
+def test_empty_sentences_are_between_the_others_in_training_alone(tmp_path: Path) -> None:
+    settings = dataclasses.replace(TINY_MEMORY, stories=dataclasses.replace(TINY, num_sentences=(10, 10)))
+    read: dict[bool, list[Tensor]] = {True: [], False: []}
+    with register_module_forward_pre_hook(lambda network, inputs: read[network.training].append(inputs[0])):
+        train_memory_network(settings, 1, tmp_path, ignore)
+    is_empty, is_empty_in_tests = ((torch.cat(read[training]) == 0).all(dim=-1) for training in (True, False))
+    assert is_empty.shape == (settings.epochs * 120, 11)
+    assert (is_empty.sum(dim=1) == 1).all()  # a tenth of ten sentences
+    assert is_empty.any(dim=0).all()
+    assert is_empty_in_tests.size(1) == 10
+    assert not is_empty_in_tests.any()
 
 
 def test_a_transformer_depends_on_its_seed_alone(tmp_path: Path) -> None:
