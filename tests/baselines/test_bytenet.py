@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from transduce.baselines import ByteNet
 from transduce.baselines.bytenet import DILATIONS, ResidualBlock, count_columns, make_blocks
@@ -175,6 +177,39 @@ def test_initial_values_have_the_variance_of_glorot() -> None:
         assert part.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
         assert 0.98 * bound < part.weight.abs().max() <= bound
         assert not part.bias.any()
+
+
+class NumberCounter(TorchDispatchMode):
+    """Counts the numbers that operations read and write; what is only looked at in another shape is neither."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = operation(*args, **(kwargs or {}))
+        if not operation.is_view:
+            leaves = tree_leaves((args, kwargs, results))
+            self.numbers += sum(leaf.numel() for leaf in leaves if isinstance(leaf, Tensor))
+        return results
+
+
+@torch.no_grad()
+def test_time_and_memory_are_linear_in_the_sentence(make_model: Models, make_example: Examples) -> None:
+    """The title of the paper: a step of decoding reads one column of the source, however long that is."""
+    model = make_bytenet(make_model)
+    of_sentences: list[int] = []
+    of_steps: set[int] = set()
+    for n in (20, 40, 80):
+        example = make_example([n], [n])
+        with NumberCounter() as counter:
+            model(*example)
+        of_sentences.append(counter.numbers)
+        state = model.start(model.encode(example.source_ids, example.source_mask), example.source_mask)
+        for last_ids in example.target_ids[:, :20].unbind(1):
+            with NumberCounter() as counter:
+                _, state = model.decode_step(last_ids, state)
+            of_steps.add(counter.numbers)
+    assert of_sentences[2] - of_sentences[1] == 2 * (of_sentences[1] - of_sentences[0])
+    assert len(of_steps) == 1
 
 
 def test_operations_that_follow_each_other_do_not_grow_with_the_sentence(

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from transduce.baselines import ConvS2S
+from transduce.baselines import ConvS2S, make_encoder_decoder
 from transduce.baselines.bytenet import DILATIONS
 from transduce.config import TransformerConfig
 from transduce.lab import Laboratory, Results, run_experiment
@@ -81,6 +82,37 @@ def test_complexity_is_that_of_table_1() -> None:
     assert count_multiplications("recurrent", 10, 512) == 10 * 512 * 512
     assert count_multiplications("self-attention", 512, 512) == count_multiplications("recurrent", 512, 512)
     assert count_multiplications("convolutional", 10, 512) == 3 * count_multiplications("recurrent", 10, 512)
+
+
+def count_in_layer(architecture: str, length: int, width: int, kernel_width: int = 3) -> int:
+    """The multiplications that one more encoder layer computes."""
+    small = {"vocabulary": 9, "num_decoder_layers": 1, "num_heads": 2, "max_positions": length}
+    given = {**small, "architecture": architecture, "d_model": width, "d_ff": width, "kernel_width": kernel_width}
+    ids = torch.arange(length)[None] % 8
+    counts = []
+    for num_layers in (1, 2):
+        network = make_encoder_decoder(TransformerConfig.model_validate({**given, "num_encoder_layers": num_layers}))
+        with FlopCounterMode(display=False) as counter:
+            network.encode(ids, torch.ones_like(ids, dtype=torch.bool))
+        counts.append(counter.get_total_flops() // 2)  # additions count, too
+    return counts[1] - counts[0]
+
+
+@pytest.mark.parametrize("d", [16, 32])
+@pytest.mark.parametrize("n", [20, 40, 80])
+def test_networks_multiply_as_often_as_table_1_says(n: int, d: int) -> None:
+    """The constants that Table 1 leaves out are the same for every n, d and k."""
+    attention, recurrent = (count_multiplications(network, n, d) for network in ("self-attention", "recurrent"))
+    # Scores, and sums of values; of each vector, four products for attention and two in the feed-forward layer.
+    assert count_in_layer("transformer", n, d) == 2 * attention + (4 + 2) * recurrent
+    # In two directions, three products with both states of the layer below, and three with the state.
+    assert count_in_layer("recurrent", n, d) == 2 * (3 * 2 + 3) * recurrent
+    for k in (1, 3, 5):
+        convolutional = count_multiplications("convolutional", n, d, k)
+        assert count_in_layer("convs2s", n, d, k) == 2 * convolutional  # an output and its gate
+        # Of 1.2 n columns: two products with half of the channels on one side, and a convolution with half on both.
+        of_columns = (recurrent + convolutional / 4) * 1.2
+        assert count_in_layer("bytenet", n, d, k) == pytest.approx(of_columns)
 
 
 def test_secrets_are_recalled_at_their_distance() -> None:
