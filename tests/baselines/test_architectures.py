@@ -1,6 +1,7 @@
 """What holds for every network, whatever its parts."""
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, cast, get_args
 
 import pytest
@@ -9,9 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.baselines import ARCHITECTURES, make_encoder_decoder
-from transduce.config import TransformerConfig
+from transduce.config import SearchConfig, TransformerConfig
 from transduce.model import Dropout, EncoderDecoder, Transformer
 from transduce.search import SearchTask, beam_search
+from transduce.translation import PyTorchEngine
 from transduce.translation.engines.networks import ModelNetwork
 
 Examples = Callable[..., Any]
@@ -170,6 +172,21 @@ def test_a_search_finds_the_hypothesis_that_the_network_scores(
         )
         scores = logits.log_softmax(dim=-1)[0].gather(1, target.T).flatten()
         torch.testing.assert_close(torch.tensor(best.token_scores), scores, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_a_batch_is_each_alone(variant: dict[str, Any], make_model: Models, *, adds_up_alike: bool) -> None:
+    random = torch.Generator().manual_seed(3)
+    lengths = (3, 9, 1, 6, 15, 6, 17)
+    sources = [[*torch.randint(2, 22, (length,), generator=random).tolist(), 1] for length in lengths]
+    engine, search = PyTorchEngine(make_model(**variant), end_id=1), SearchConfig(beam=3, max_extra_length=5)
+    together = engine.search(sources, search, 3)
+    alone = [engine.search([source], search, 3)[0] for source in sources]
+    if adds_up_alike:
+        assert alone == together  # to the last bit
+    for one, other in zip(chain(*alone), chain(*together), strict=True):
+        assert one.ids == other.ids
+        assert one.score == pytest.approx(other.score, abs=1e-5)
 
 
 def reverse(positions: Tensor, lengths: Tensor) -> Tensor:

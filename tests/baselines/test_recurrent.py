@@ -180,7 +180,7 @@ def test_a_new_network_attends_to_all_source_tokens_alike(make_example: Examples
     example = make_example([4], [1])
     memory = network.encode(example.source_ids, example.source_mask)
     state = network.start(memory, example.source_mask)
-    context = network.attention(state.layers[0], state.keys, memory, example.source_mask)
+    context = network.attention(state.layers[0], state.keys, state.memory, state.source_mask)
     torch.testing.assert_close(context, memory.mean(dim=1))
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from transduce.bundle import Bundle, RecordedHead, read_calibration, update_calibration
+from transduce.baselines import make_encoder_decoder
+from transduce.bundle import Bundle, RecordedHead, read_calibration, save_bundle, update_calibration
 from transduce.translation import AlignmentHead, Translator
 
 
@@ -232,6 +233,20 @@ def test_figures_are_printed_and_kept(transduce: Any, bundle_folder: Path, conte
     assert table[0].split() == ["words", f"{found['num_words']:,}"]
     assert table[4].endswith(f" {found['auc']:.3f}")
     assert transduce("translate", bundle_folder, standard_input=b"ba do\n").exit_code == 0
+
+
+def test_a_network_without_heads_has_confidence_alone(transduce: Any, bundle_folder: Path, workspace: Path) -> None:
+    bundle = Bundle.open(bundle_folder)
+    config = bundle.model_config.model_copy(update={"architecture": "recurrent"})
+    description = bundle.description.model_copy(update={"model": config})
+    save_bundle(workspace / "recurrent", make_encoder_decoder(config), bundle.load_tokenizer(), description)
+    answer = transduce("calibrate", "recurrent", *GIVEN, "--beam", "1")
+    assert answer.exit_code == 0
+    assert "words are not aligned: only a Transformer has heads" in answer.messages
+    calibration = read_calibration(Bundle.open(workspace / "recurrent"))
+    assert calibration is not None
+    assert calibration.confidence is not None
+    assert calibration.alignment is None
 
 
 def test_the_beam_is_kept(transduce: Any, bundle_folder: Path) -> None:

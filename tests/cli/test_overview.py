@@ -23,7 +23,8 @@ def test_the_text_says_the_same(transduce: Any) -> None:
     for name, shape in found["shapes"].items():
         assert any(line.split() == [*" x ".join(map(str, shape)).split(), name] for line in answer.lines)
     settings = TransformerConfig.model_validate(found["model"]).own_settings()
-    assert settings.keys() == found["model"].keys() - {"kernel_width"}  # which is another network's
+    others = {"kernel_width", "max_relative_distance"}  # of another network, and of other positions
+    assert settings.keys() == found["model"].keys() - others
     for name, value in settings.items():
         assert [name, str(value)] in [line.split() for line in answer.lines]
 

@@ -161,3 +161,19 @@ def test_each_network_has_its_own_settings() -> None:
     assert "num_heads" not in config.own_settings()
     assert "kernel_width" not in TransformerConfig().own_settings()
     assert TransformerConfig(architecture="convs2s").own_settings().keys() >= {"max_positions", "kernel_width"}
+    assert "max_relative_distance" not in TransformerConfig().own_settings()
+    assert "max_relative_distance" in TransformerConfig(positions="relative").own_settings()
+
+
+def test_a_network_without_heads_may_be_narrower_than_their_usual_number() -> None:
+    config = TransformerConfig(architecture="recurrent", d_model=4)
+    assert (config.d_k, config.d_v) == (1, 1)
+    assert TransformerConfig.model_validate(config.model_dump()) == config  # as it is read again
+
+
+def test_what_is_computed_for_a_transformer_is_refused_to_other_networks() -> None:
+    config = TransformerConfig(architecture="convs2s")
+    with pytest.raises(ConfigError, match="is no Transformer"):
+        _ = config.num_parameters
+    with pytest.raises(ConfigError, match="is no Transformer"):
+        Transformer(config)

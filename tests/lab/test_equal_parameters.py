@@ -35,3 +35,10 @@ def test_rivals_are_as_deep_in_proportion_as_published() -> None:
     six = TransformerConfig(vocabulary=100, d_model=32, d_ff=64, num_heads=4, max_positions=64)
     depths = {name: config.num_encoder_layers for name, config in match_rivals(six).items()}
     assert depths == {"transformer": 6, "recurrent": 1, "convs2s": 15, "bytenet": 30}
+
+
+@pytest.mark.parametrize("architecture", ["transformer", "recurrent", "convs2s", "bytenet"])
+def test_layers_are_counted_without_building_them(architecture: str) -> None:
+    config = TransformerConfig(architecture=architecture, vocabulary=20, d_model=8, num_heads=1, num_encoder_layers=7)
+    assert count_parameters(config) == make_encoder_decoder(config).num_parameters
+    assert count_parameters(config.model_copy(update={"num_decoder_layers": 10**9})) > 10**11

@@ -15,7 +15,7 @@ from transduce.serving.models import ModelInfo
 from transduce.serving.monitoring import LogFormat, Metrics, describe_failure, start_logging
 from transduce.serving.scheduling import Limits
 
-MODEL = ModelInfo("en", "de", "small", "native", "float32", "abc", 100, 40, 4)
+MODEL = ModelInfo("en", "de", "small", "native", "float32", "abc", 100, "transformer", 40, 4)
 
 
 def text_of(metrics: Metrics) -> str:
@@ -68,7 +68,7 @@ def test_nobody_makes_labels_by_asking() -> None:
 def test_a_model_that_was_replaced_is_no_longer_listed() -> None:
     metrics = Metrics()
     metrics.set_models([asdict(MODEL)])
-    metrics.set_models([asdict(ModelInfo("en", "de", "small", "native", "float32", "def", 100, 40, 4))])
+    metrics.set_models([asdict(ModelInfo("en", "de", "small", "native", "float32", "def", 100, "transformer", 40, 4))])
     assert re.findall(r'transduce_model_info\{digest="(\w+)"', text_of(metrics)) == ["def"]
 
 

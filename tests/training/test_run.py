@@ -562,9 +562,43 @@ def test_every_kind_of_model_learns_and_is_loaded_again(
     assert {name: getattr(bundle.model_config, name) for name in model} == model
     sentences = ["sun moon", "lamp", "bird tree wind", "door"]
     translator = Translator.load(bundle.folder, device="cpu")
+    for precision in ("int8", "bfloat16"):
+        with pytest.raises(ConfigError, match=f"precision '{precision}': .* computed in float32 alone"):
+            Translator.load(bundle.folder, device="cpu", precision=precision)
     together = [found.alternatives[0] for found in translator.find_translations(sentences, num_best=1)]
     for sentence, of_batch in zip(sentences, together, strict=True):
         alone = translator.find_translations([sentence], num_best=1)[0].alternatives[0]
         assert alone.text == of_batch.text
         assert alone.token_scores == pytest.approx(of_batch.token_scores, abs=1e-5)
     assert len({of_batch.score for of_batch in together}) == 4
+
+
+def test_a_network_without_heads_is_trained_further_without_guided_alignment(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    first = train(make_config("first", model__architecture="recurrent", training__updates=3))
+
+    def make(*settings: str) -> RunConfig:
+        given = [f"training.start_from={first.folder}", "preset=low-resource", *settings]
+        return load_run_config(None, arguments={"output": str(tmp_path / "second")}, settings=given)[0]
+
+    assert make().training.guided_alignment > 0
+    assert apply_start_from(make())[0].training.guided_alignment == 0
+    with pytest.raises(ConfigError, match=r"training.guided_alignment = 0.2 guides a head of a Transformer"):
+        apply_start_from(make("training.guided_alignment=0.2"))
+
+
+def test_the_network_and_settings_that_it_does_not_read_are_named(make_config: MakeConfig, watcher: Any) -> None:
+    reporter = watcher()
+    changes = {"model__architecture": "bytenet", "model__positions": "rotary", "model__max_relative_distance": 3}
+    result = train(make_config(**changes, training__updates=2), reporter)
+    assert any(", bytenet network, " in line for line in reporter.said)
+    expected = (
+        "without effect in a bytenet network with these settings: "
+        "model.d_ff, model.num_heads, model.positions, model.max_relative_distance"
+    )
+    assert [line for line in reporter.said if line.startswith("without effect")] == [expected]
+    report = (result.folder / "report.html").read_text(encoding="utf-8")
+    assert "model.architecture" in report
+    assert "<td>model.positions" not in report
+    assert "- bytenet\n" in (result.folder / "best" / "README.md").read_text(encoding="utf-8")

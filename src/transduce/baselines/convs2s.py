@@ -16,6 +16,7 @@ Departures from the paper:
   code does it. The order of the sums is the paper's; in the code, c_i is added before the residual sum of the layer.
 - Embeddings are multiplied by sqrt(d_model), as the Transformer's are, and drawn smaller in proportion.
 - The start of a target has no embedding but its position.
+- Initial embeddings from co-occurrence, where training is asked for them, are as long as the Transformer's: about 1.
 - The projection to logits is not weight-normalised, and has a bias only with `output_bias`. Unless `tied_embeddings` is
   "none", its matrix is that of the target embeddings, and with "three_way", the default, of the source's too.
 """
@@ -31,6 +32,7 @@ from torch.nn import functional as F
 
 from transduce.baselines.convolution import gather_windows
 from transduce.config import TransformerConfig
+from transduce.kernels.layers import compute_elementwise
 from transduce.kernels.linear import linear
 from transduce.model import (
     DotScore,
@@ -100,8 +102,9 @@ class GatedConvolution(nn.Module):
 
     def forward(self, inputs: Float[Tensor, "batch padded d_model"]) -> Float[Tensor, "batch length d_model"]:
         """A vector for each window of `kernel_width` inputs."""
-        outputs: Tensor = F.glu(self.linear(gather_windows(inputs, self.kernel_width)))
-        return outputs
+        outputs, gate = self.linear(gather_windows(inputs, self.kernel_width)).chunk(2, dim=-1)
+        gated: Tensor = outputs * compute_elementwise(torch.sigmoid, gate)
+        return gated
 
 
 class ConvolutionalEncoderLayer(nn.Module):

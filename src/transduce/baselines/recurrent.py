@@ -28,9 +28,11 @@ from typing import cast
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.kernels.linear import Linear, linear
+from transduce.kernels.layers import KEY_PADDING_MULTIPLE, compute_elementwise
+from transduce.kernels.linear import Linear, linear, needs_batch_invariance
 from transduce.model import EncoderDecoder, OutputProjection
 from transduce.model.transformer import initialize
 
@@ -60,9 +62,9 @@ class GatedRecurrentUnit(nn.Module):
         """The state after one more input; `products` are those of the input, from `self.input`."""
         weight = self.recurrent_weight.to(state.dtype)
         of_gates, of_candidate = torch.split(products, [2 * self.width, self.width], dim=-1)
-        gates = torch.sigmoid(of_gates + linear(state, weight[: 2 * self.width]))
+        gates = compute_elementwise(torch.sigmoid, of_gates + linear(state, weight[: 2 * self.width]))
         update, reset = gates.chunk(2, dim=-1)
-        candidate = torch.tanh(of_candidate + linear(reset * state, weight[2 * self.width :]))
+        candidate = compute_elementwise(torch.tanh, of_candidate + linear(reset * state, weight[2 * self.width :]))
         return (1 - update) * state + update * candidate
 
     def forward(
@@ -122,7 +124,7 @@ class AdditiveAttention(nn.Module):
     ) -> Float[Tensor, "rows two_widths"]:
         """The context for a decoder state; `keys` are U_a h_j, which are the same for every target position."""
         query_weight, hidden_weight = self.query_weight.to(state.dtype), self.hidden_weight.to(state.dtype)
-        hidden = torch.tanh(linear(state, query_weight)[:, None] + keys)
+        hidden = compute_elementwise(torch.tanh, linear(state, query_weight)[:, None] + keys)
         scores = linear(hidden, hidden_weight).squeeze(-1)
         weights = scores.masked_fill(~source_mask, -torch.inf).softmax(dim=-1)
         return (weights[:, None] @ memory).squeeze(1)
@@ -204,8 +206,11 @@ class RecurrentNetwork(EncoderDecoder):
     ) -> RecurrentState:
         """The initial state: s_0 = tanh(W_s h←_1), of the state that has read the source from its end to its start."""
         at_start = memory[:, 0, self.config.d_model :]
+        if needs_batch_invariance(memory):  # softmax sums a partial register in another order: see `pad_keys`
+            padding = -memory.size(1) % KEY_PADDING_MULTIPLE
+            memory, source_mask = F.pad(memory, (0, 0, 0, padding)), F.pad(source_mask, (0, padding))
         return RecurrentState(
-            layers=tuple(torch.tanh(layer(at_start)) for layer in self.initial_states),
+            layers=tuple(compute_elementwise(torch.tanh, layer(at_start)) for layer in self.initial_states),
             keys=self.attention.key(memory),
             memory=memory,
             source_mask=source_mask,

@@ -29,7 +29,7 @@ from transduce.bundle.output import (
     resolve_folder,
     write_files,
 )
-from transduce.config import SearchConfig, TransformerConfig
+from transduce.config import PRESETS, SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ConfigError, OutputError, UserError
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
@@ -338,8 +338,16 @@ def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
             f"{bundle.folder}; these settings contradict it; leave them out:\n{lines}"
         )
     model = bundle.model_config.model_copy(update=dropout)
+    training = config.training
+    if training.guided_alignment and model.architecture != "transformer":
+        if training.guided_alignment != PRESETS[config.preset].get("training", {}).get("guided_alignment"):
+            raise ConfigError(
+                f"training.guided_alignment = {training.guided_alignment} guides a head of a Transformer, and "
+                f"{bundle.folder} is one of architecture {model.architecture!r}, which has none: set it to 0"
+            )
+        training = training.model_copy(update={"guided_alignment": 0.0})
     text = config.text.model_copy(update={"tokenizer": tokenizer or str(bundle.tokenizer_path)})
-    adopted = config.model_copy(update={"model": model, "text": text})
+    adopted = config.model_copy(update={"model": model, "text": text, "training": training})
     return inherit_search_settings(adopted, bundle.description.search, bundle.description.languages)
 
 

@@ -52,11 +52,18 @@ def make_empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
 def count_parameters(config: TransformerConfig) -> int:
     """Number of trainable parameters of a network, which is not built; `sys.maxsize` if PyTorch cannot count so many.
 
-    Shared matrices count once.
+    Shared matrices count once. All layers of a stack but the first are alike, so that one more of each is counted.
     """
-    try:
+
+    def count(num_encoder_layers: int, num_decoder_layers: int) -> int:
+        layers = {"num_encoder_layers": num_encoder_layers, "num_decoder_layers": num_decoder_layers}
         with torch.device("meta"):
-            return make_encoder_decoder(config).num_parameters
+            return make_encoder_decoder(config.model_copy(update=layers)).num_parameters
+
+    try:
+        fewest = count(1, 1)
+        of_encoder = (config.num_encoder_layers - 1) * (count(2, 1) - fewest)
+        return fewest + of_encoder + (config.num_decoder_layers - 1) * (count(1, 2) - fewest)
     except RuntimeError:  # the size of a tensor in bytes is beyond 64 bits
         return sys.maxsize
 

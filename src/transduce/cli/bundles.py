@@ -44,8 +44,8 @@ def export(
 
     Args:
         model: a bundle, or the folder of a run.
-        to: the format: ctranslate2, huggingface, argos, marian or onnx; or transduce, a bundle in int8, a quarter of
-            the size.
+        to: the format: ctranslate2, huggingface, argos, marian or onnx; or transduce, a bundle in int8, about a
+            quarter of the size; of networks other than a Transformer, not all matrices are rounded.
         output: the folder to write, or the file for argos; an earlier export there is replaced.
         precision: type of the weights, if the format supports it. Default: float32; for transduce always int8.
         probe: sentences for the parity check, one per line, plain or compressed; the first 200 are used. Without it,

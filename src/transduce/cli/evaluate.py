@@ -152,15 +152,19 @@ def calibrate(
     check_calibratable(bundle, force=force)
     translator = Translator.load(bundle.folder, device=device, precision="float32")
     measured = measure_confidence(translator, source, target, beam=beam)
-    pairs = _open_pairs(source, target)
-    head = choose_head(measure_heads(ForcedDecoder.from_bundle(bundle, device=device), pairs))
-    update_calibration(bundle, confidence=measured, alignment=RecordedHead(**asdict(head)), force=force)
+    head = None
+    if bundle.model_config.architecture == "transformer":
+        pairs = _open_pairs(source, target)
+        head = choose_head(measure_heads(ForcedDecoder.from_bundle(bundle, device=device), pairs))
+    alignment = None if head is None else RecordedHead(**asdict(head))
+    update_calibration(bundle, confidence=measured, alignment=alignment, force=force)
     if json:
         print_json({"model": str(model), **measured.model_dump()})
     else:
         print(_format_figures(measured))
     figures = f"calibrated on {format_count(measured.num_pairs, 'pair')}, beam {measured.beam}"
-    print_message(f"{bundle.folder}: {figures}; words are aligned by --head {head}")
+    words = f"words are aligned by --head {head}" if head else "words are not aligned: only a Transformer has heads"
+    print_message(f"{bundle.folder}: {figures}; {words}")
 
 
 def _format_figures(measured: RecordedConfidence) -> str:

@@ -20,6 +20,11 @@ _SETTINGS_OF_BASELINES = {
 """The settings that networks other than the Transformer read."""
 
 
+def _compute_head_width(given: Mapping[str, Any]) -> int:
+    """d_model / num_heads; 1 at least, as a network without heads may be narrower than the default number of heads."""
+    return max(1, int(given.get("d_model", 0)) // int(given.get("num_heads", 1)))
+
+
 class TransformerConfig(Section):
     """Settings that determine the network and its number of parameters.
 
@@ -54,10 +59,10 @@ class TransformerConfig(Section):
     num_heads: int = Field(default=8, ge=1)
     """h, parallel attention heads (paper 3.2.2)."""
 
-    d_k: int = Field(default_factory=lambda given: given.get("d_model", 0) // given.get("num_heads", 1), ge=1)
+    d_k: int = Field(default_factory=_compute_head_width, ge=1)
     """Width of a query and of a key in one head; d_model / num_heads unless given (paper 3.2.2)."""
 
-    d_v: int = Field(default_factory=lambda given: given.get("d_model", 0) // given.get("num_heads", 1), ge=1)
+    d_v: int = Field(default_factory=_compute_head_width, ge=1)
     """Width of a value in one head; d_model / num_heads unless given (paper 3.2.2)."""
 
     attention_score: Literal["scaled_dot", "dot", "additive"] = "scaled_dot"
@@ -136,7 +141,8 @@ class TransformerConfig(Section):
         """The settings that a network of this architecture reads, with their values."""
         all_settings = self.model_dump()
         if self.architecture == "transformer":
-            return {name: value for name, value in all_settings.items() if name != "kernel_width"}
+            unused = {"kernel_width", *(["max_relative_distance"] if self.positions != "relative" else [])}
+            return {name: value for name, value in all_settings.items() if name not in unused}
         return {name: all_settings[name] for name in _SETTINGS_OF_BASELINES[self.architecture]}
 
     @property
@@ -153,7 +159,16 @@ class TransformerConfig(Section):
 
     @property
     def num_parameters(self) -> int:
-        """Number of trainable parameters of a Transformer, computed without building it. Shared matrices count once."""
+        """Number of trainable parameters of a Transformer, computed without building it. Shared matrices count once.
+
+        Raises:
+            ConfigError: the network is none; `bundle.weights.count_parameters` counts those of any.
+        """
+        if self.architecture != "transformer":
+            raise ConfigError(
+                f'model.architecture = "{self.architecture}" is no Transformer, whose parameters are counted here: '
+                "count them by transduce.bundle.weights.count_parameters"
+            )
         heads, d_model = self.num_heads, self.d_model
         projected = heads * (2 * self.d_k + self.d_v)
         attention = (d_model + 1) * projected + (heads * self.d_v + 1) * d_model

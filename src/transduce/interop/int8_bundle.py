@@ -1,4 +1,7 @@
-"""Bundles whose matrices are stored in int8, a quarter of the size, for Transduce, which computes with the integers."""
+"""Bundles whose matrices are stored in int8, about a quarter of the size, for Transduce.
+
+It computes with the integers where it has `InferenceModel`, and other networks in float32 with the rounded weights.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,6 +4,7 @@ Each is computed by the compiled kernels (`native/training.py`) where the librar
 otherwise by PyTorch's operations, which are its plain reference.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,23 @@ NARROWEST_ROW = 16
 """Numbers in one AVX-512 register: torch's softmax of shorter rows takes up to ten times as long."""
 
 
+SIMD_PADDING_MULTIPLE = 32
+"""Numbers that PyTorch's elementwise functions compute at once; what is left over at the end is rounded otherwise."""
+
+
+def compute_elementwise(
+    function: Callable[[Tensor], Tensor], inputs: Float[Tensor, "*batch width"]
+) -> Float[Tensor, "*batch width"]:
+    """`function(inputs)` for a function such as tanh that is applied to each number by itself.
+
+    In float32 on a CPU without gradients, the result of a row does not depend on the number of rows.
+    """
+    padding = -inputs.size(-1) % SIMD_PADDING_MULTIPLE
+    if not padding or not needs_batch_invariance(inputs):
+        return function(inputs)
+    return function(F.pad(inputs, (0, padding)))[..., : inputs.size(-1)]
+
+
 def pad_keys(
     keys: Float[Tensor, "batch heads key d_k"],
     values: Float[Tensor, "batch heads key d_v"],
@@ -125,6 +143,20 @@ def pad_keys(
     if not padding or not needs_batch_invariance(keys):
         return keys, values, mask
     return F.pad(keys, (0, 0, 0, padding)), F.pad(values, (0, 0, 0, padding)), F.pad(mask, (0, padding))
+
+
+HEAD_WIDTH_MULTIPLE = 4
+"""Matrix libraries choose another way for narrow matrices of other widths, by the number of such matrices."""
+
+
+def pad_width(inputs: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch padded"]:
+    """Zeros behind the last axis up to a multiple of `HEAD_WIDTH_MULTIPLE`, for products of queries, keys and values.
+
+    Their results then do not depend on the number of sentences. In other types than float32, on other devices than a
+    CPU and with gradients, nothing is padded.
+    """
+    padding = -inputs.size(-1) % HEAD_WIDTH_MULTIPLE
+    return F.pad(inputs, (0, padding)) if padding and needs_batch_invariance(inputs) else inputs
 
 
 def plain_attention(

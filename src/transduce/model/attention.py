@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.kernels.layers import MAX_KEYS_OF_PLAIN_ATTENTION, pad_keys, plain_attention
+from transduce.kernels.layers import MAX_KEYS_OF_PLAIN_ATTENTION, pad_keys, pad_width, plain_attention
 from transduce.kernels.linear import Linear, linear
 from transduce.model.embeddings import RotaryPositions
 
@@ -67,7 +67,9 @@ class DotScore(nn.Module):
         keys, values, mask = pad_keys(keys, values, mask)
         if torch.is_grad_enabled() and queries.device.type == "cpu" and keys.size(2) <= MAX_KEYS_OF_PLAIN_ATTENTION:
             return plain_attention(queries, keys, values, mask, self.scale)
-        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
+        padded = pad_width(queries), pad_width(keys), pad_width(values)
+        attended = F.scaled_dot_product_attention(*padded, attn_mask=mask, scale=self.scale)
+        return attended[..., : values.size(-1)]
 
 
 class AdditiveScore(nn.Module):
@@ -126,13 +128,14 @@ class RelativeScore(nn.Module):
         of_distances = weights.new_zeros(*weights.shape[:3], len(self.relative_values))
         of_distances = of_distances.scatter_add(3, distances.expand_as(weights), weights)
         vectors = self.relative_values.to(values.dtype)
-        return weights.to(values.dtype) @ values + linear(of_distances.to(values.dtype), vectors.T)
+        of_values = (weights.to(values.dtype) @ pad_width(values))[..., : values.size(-1)]
+        return of_values + linear(of_distances.to(values.dtype), vectors.T)
 
     def _score(self, queries: Queries, keys: Keys, distances: Int[Tensor, "query key"]) -> Scores:
         """q·k + q·a, where the second product is computed once for each distance."""
         # In bfloat16 the gradients of all distances that share a vector would be added up too coarsely.
         wide = torch.promote_types(queries.dtype, torch.float32)
-        products = (queries @ keys.transpose(-2, -1)).to(wide)
+        products = (pad_width(queries) @ pad_width(keys).transpose(-2, -1)).to(wide)
         of_distances = linear(queries, self.relative_keys.to(queries.dtype)).to(wide)
         return (products + of_distances.gather(3, distances.expand_as(products))) * self.scale
 

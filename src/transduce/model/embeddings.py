@@ -111,7 +111,7 @@ class LearnedPositions(nn.Module):
         if start + length > self.table.size(0):
             raise UserError(
                 f"a sentence reaches position {start + length}; this model has learned positions up to "
-                f"{self.table.size(0)} (model.max_positions): split the sentence"
+                f"{self.table.size(0)} (model.max_positions): split the sentence, or lower max_pieces"
             )
         return self.table[start : start + length]
 

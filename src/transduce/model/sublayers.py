@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.kernels.layers import dropout, layer_normalization
+from transduce.kernels.layers import compute_elementwise, dropout, layer_normalization
 from transduce.kernels.linear import Linear
 
 
@@ -169,7 +169,7 @@ class FeedForward(nn.Module):
         if self.activation is ACTIVATIONS["relu"]:
             hidden = self.inner(inputs, has_relu=True)
         else:
-            hidden = self.activation(self.inner(inputs))
+            hidden = compute_elementwise(self.activation, self.inner(inputs))
         outputs: Tensor = self.outer(hidden)
         return outputs
 
@@ -190,7 +190,7 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, inputs: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
         """Transform each position: from width d_model to d_ff, twice, and back."""
-        outputs: Tensor = self.outer(self.activation(self.inner(inputs)) * self.gate(inputs))
+        outputs: Tensor = self.outer(compute_elementwise(self.activation, self.inner(inputs)) * self.gate(inputs))
         return outputs
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
-from transduce.errors import UserError
+from transduce.errors import ConfigError, UserError
 from transduce.kernels.layers import pad_keys
 from transduce.model.attention import Attend, KeysAndValues, MultiHeadAttention, attention_weights
 from transduce.model.embeddings import LearnedPositions, OutputProjection, TokenEmbedding, make_positions
@@ -20,6 +20,11 @@ class Transformer(EncoderDecoder):
     """Encoder and decoder of attention and feed-forward networks, with positions added to the embeddings (paper 3)."""
 
     def __init__(self, config: TransformerConfig) -> None:
+        if config.architecture != "transformer":
+            raise ConfigError(
+                f'model.architecture = "{config.architecture}" is no Transformer: make the network by '
+                "transduce.baselines.make_encoder_decoder"
+            )
         super().__init__(config)
         self.positions = make_positions(config)
         self.encoder = Encoder(config)

@@ -61,6 +61,7 @@ class ModelInfo(DescribedFields):
     """SHA-256 of the weights; null for engines other than the native one."""
 
     num_parameters: int | None
+    architecture: str | None
     """Number of parameters of the network; null for engines other than the native one."""
 
     max_pieces: int
@@ -136,9 +137,15 @@ class LoadedModel:
             precision=_find_precision(path, settings),
             digest=None if bundle is None else bundle.digest,
             num_parameters=None if engine is None else engine.model.num_parameters,
+            architecture=None if bundle is None else bundle.model_config.architecture,
             max_pieces=translator.search.max_pieces,
             beam=translator.search.beam,
         )
+        if info.architecture not in {None, "transformer"}:
+            report(
+                f"{path}: a {info.architecture} network aligns no words: HTML, XML, glossaries, protected text, "
+                "alignments and inspection are refused"
+            )
         translator.translate(_WARM_UP)
         head = None if bundle is None else AlignmentHead.load(bundle)
         confidence = None if bundle is None else Confidence.load(bundle)

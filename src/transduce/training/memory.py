@@ -32,8 +32,11 @@ from transduce.training.updater import Updater
 BYTES_A_PARAMETER = 16
 """The weight, its gradient and Adam's two means, each a number of four bytes."""
 
-_SIZES = ("vocabulary", "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v")
-"""Settings of the network that decide its number of parameters, besides the number of learned positions."""
+_SIZES = (
+    *("vocabulary", "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"),
+    *("max_positions", "max_relative_distance", "kernel_width"),
+)
+"""Settings of the network that decide its number of parameters."""
 
 
 def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) -> None:
@@ -70,7 +73,7 @@ def _largest_setting(model: TransformerConfig) -> str | None:
     """The setting whose change to that of the paper's base model would save most; None if none saves memory."""
     base = TransformerConfig()
     saved = {}
-    for name in (*_SIZES, "max_positions"):
+    for name in _SIZES:
         widths = {"d_k", "d_v"} if name == "d_model" else set[str]()  # which follow from it unless they are given
         changes = {one: min(getattr(model, one), getattr(base, one)) for one in {name} | widths}
         saved[name] = _count_parameters(model) - _count_parameters(model.model_copy(update=changes))

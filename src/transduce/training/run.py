@@ -11,7 +11,7 @@ from typing import BinaryIO
 import torch
 
 from transduce.bundle import Bundle, Languages, apply_start_from, find_bundle, has_checkpoint, inherit_search_settings
-from transduce.config import RunConfig, TextConfig, to_toml
+from transduce.config import PRESETS, RunConfig, TextConfig, TransformerConfig, to_toml
 from transduce.data import PreparedData, find_prepared_tokenizer, plan_batches, prepare, select_epoch_pairs
 from transduce.errors import (
     BundleError,
@@ -317,11 +317,24 @@ def _limit_max_pieces(config: RunConfig, prepared: PreparedData) -> RunConfig:
     return config.model_copy(update={"search": search})
 
 
+def _find_ignored_settings(config: RunConfig) -> list[str]:
+    """Settings of the network that it does not read, though they have another value than by default or preset."""
+    usual = TransformerConfig().model_dump() | PRESETS[config.preset].get("model", {})
+    own, derived = config.model.own_settings(), {"d_k", "d_v"}
+    return [
+        name
+        for name, value in config.model.model_dump().items()
+        if name not in own and name not in derived and value != usual[name]
+    ]
+
+
 def _report_start(trainer: Trainer) -> None:
     """Report model, text and machine, and log them as the first line of metrics.jsonl."""
     config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
     parameters, start = trainer.model.num_parameters, config.training.start_from
     model = f"{config.preset} model" if start is None else f"model of {start}"
+    if config.model.architecture != "transformer":
+        model += f", {config.model.architecture} network"
     machine = describe_environment(trainer.device, config.training.precision)
     if first_line := log.first():
         _report_other_machine(first_line.get("environment", {}), machine, trainer.reporter)
@@ -358,9 +371,13 @@ def _report_start(trainer: Trainer) -> None:
         f"updates of at most {budget:,} tokens per side, ending after {config.training.describe_length()}; "
         f"texts of more than {config.search.max_pieces} pieces are translated in parts"
     )
+    if ignored := _find_ignored_settings(config):
+        names = ", ".join(f"model.{name}" for name in ignored)
+        report(f"without effect in a {config.model.architecture} network with these settings: {names}")
     if (
         not first_line
         and config.preset == "low-resource"
+        and config.model.architecture == "transformer"
         and (quality := expected_quality(len(prepared.train))) is not None
     ):
         report(quality)

@@ -128,7 +128,8 @@ class Translator:
 
         Raises:
             BundleError: there is no bundle, or it is damaged.
-            ConfigError: the device or precision is not available, or tokenizers or languages differ.
+            ConfigError: the device or precision is not available, also for this network; or tokenizers or languages
+                differ.
         """
         keep_freed_memory()
         keep_few_kernels(KERNELS_OF_TRANSLATION)
@@ -152,6 +153,12 @@ class Translator:
                 raise ConfigError(
                     f"{other.folder} has a different tokenizer than {bundle.folder}: train the models of an ensemble "
                     "with the same text.tokenizer"
+                )
+        for one in (bundle, *others):
+            if precision in {"int8", "bfloat16"} and not has_inference_model(one.model_config):
+                raise ConfigError(
+                    f"precision {precision!r}: {one.folder} has a network that is computed in float32 alone: choose "
+                    "auto or float32"
                 )
         are_int8 = all(one.description.precision == "int8" for one in (bundle, *others))
         if precision == "auto" and is_on_cpu:

@@ -23,7 +23,14 @@ VARIANTS = [
     {"num_heads": 1, "activation": "gelu", "d_ff": 64},
     {"activation": "swish", "d_ff": 64},
     {"positions": "learned", "max_positions": 40},
+    {"attention_score": "additive"},
+    {"normalization": "batch"},
+    {"normalization": "rms", "d_k": 6, "d_v": 5},
+    {"feed_forward": "gated", "activation": "swish", "d_ff": 85},
+    {"positions": "relative", "d_k": 6, "d_v": 5},
+    {"positions": "rotary", "d_k": 6},
 ]
+"""Networks of the compiled kernels, then those that the model itself computes."""
 
 
 @pytest.fixture(scope="module")
@@ -64,27 +71,6 @@ def test_a_batch_is_each_alone_whatever_computes_it(
     assert_batches_change_nothing: Callable[..., None],
 ) -> None:
     assert_batches_change_nothing(PyTorchEngine(make_model(**settings), END), sources, SEARCH)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"attention_score": "additive"},
-        {"normalization": "batch"},
-        {"normalization": "rms"},
-        {"feed_forward": "gated"},
-        {"positions": "relative"},
-        {"positions": "rotary"},
-    ],
-    ids=str,
-)
-def test_a_batch_is_each_alone_up_to_rounding_where_the_model_itself_computes(
-    make_model: Callable[..., Transformer], sources: list[list[int]], settings: dict[str, object]
-) -> None:
-    engine = PyTorchEngine(make_model(**settings), END)
-    together = engine.search(sources, SEARCH, 3)
-    assert_same([engine.search([source], SEARCH, 3)[0] for source in sources], together)
 
 
 @pytest.mark.exhaustive

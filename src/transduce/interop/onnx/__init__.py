@@ -205,7 +205,7 @@ class OnnxNetwork:
         if length > self.max_length:
             raise UserError(
                 f"a sentence reaches position {length}; this model has learned positions up to {self.max_length} "
-                f"(model.max_positions): split the sentence"
+                f"(model.max_positions): split the sentence, or lower max_pieces"
             )
 
 

@@ -263,10 +263,11 @@ def _cleaning(cleaning: Mapping[str, int], corpora: Sequence[Mapping[str, Any]])
 def _changed_settings(config: RunConfig) -> list[list[str]]:
     """Setting, value and default where a value differs from the default, which is the paper's base model."""
     defaults = flatten(RunConfig().model_dump())
+    own = {f"model.{name}" for name in config.model.own_settings()}
     return [
         [key, *("" if one is None else str(one) for one in (value, defaults[key]))]
         for key, value in flatten(config.model_dump()).items()
-        if value != defaults[key] and key != "output"
+        if value != defaults[key] and key != "output" and (key in own or not key.startswith("model."))
     ]
 
 

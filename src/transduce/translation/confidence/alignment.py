@@ -24,6 +24,8 @@ from transduce.model import Transformer, as_transformer, cross_attention_weights
 from transduce.text import Tokenizer, read_lines
 from transduce.translation.confidence.scoring import ForcedDecoder, Pair, number_blocks
 
+_PURPOSE = "aligning words, as alignments, glossaries, protected text and markup need it,"
+
 
 @dataclass(frozen=True)
 class AlignmentHead:
@@ -198,7 +200,7 @@ def align_fitting_pairs(
 def _align_words(
     decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words], head: AlignmentHead, first_line: int = 1
 ) -> list[Alignment]:
-    model = as_transformer(decoder.model, "aligning words")
+    model = as_transformer(decoder.model, _PURPOSE)
     check_head(model, head)
     links: list[tuple[Link, ...]] = [()] * len(sources)
     with _make_batches(decoder, sources, targets, first_line) as batches:
@@ -391,7 +393,7 @@ def _sum_gains(
     decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words], gains: Sequence[Gain]
 ) -> Float[np.ndarray, "layers 2 candidates"]:
     """The sum of the gains of all links, for each layer, offset, and head or mean of heads."""
-    model = as_transformer(decoder.model, "aligning words")
+    model = as_transformer(decoder.model, _PURPOSE)
     config = model.config
     sums = np.zeros((config.num_decoder_layers, 2, config.num_heads + 1))
     with _make_batches(decoder, sources, targets) as batches:

@@ -136,7 +136,7 @@ class CompiledModel:
             if length > self.max_length:
                 raise UserError(
                     f"a sentence reaches position {length}; this model has learned positions up to {self.max_length} "
-                    f"(model.max_positions): split the sentence"
+                    f"(model.max_positions): split the sentence, or lower max_pieces"
                 )
             table = self._compute_positions(min(2 * length, self.max_length))
             self._tables.append(table)

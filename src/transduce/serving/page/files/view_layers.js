@@ -17,13 +17,15 @@ const STRONGEST = 0.6;
 /** @param {import("./types.js").Context} context */
 export function layersView(context) {
   const { inspection } = context;
-  const isPost = inspection.model.config.norm_order !== "pre";
+  const { norm_order: order, normalization } = inspection.model.config;
+  const isPost = order !== "pre";
+  const norm = { batch: "BatchNorm", layer: "LayerNorm", rms: "RMSNorm" }[normalization];
   return [
     explanation({
       number: 6, title: "Layers", topics: ["decoder_layer", "output", "encoder_layer"],
       text: ["Every decoder layer changes the vector ", formula(sub(bold("x"), "t")), " of a position a little; read through the output projection, each layer shows what would have been written if it were the last (the logit lens, nostalgebraist 2020). ",
         "Turning a head off takes its part out of the sum, and shows what it was good for in this sentence."],
-      formula: isPost ? display(bold("x"), "←", "LayerNorm", "(", bold("x"), "+", "Sublayer", "(", bold("x"), ")", ")") : display(bold("x"), "←", bold("x"), "+", "Sublayer", "(", "LayerNorm", "(", bold("x"), ")", ")"),
+      formula: isPost ? display(bold("x"), "←", norm, "(", bold("x"), "+", "Sublayer", "(", bold("x"), ")", ")") : display(bold("x"), "←", bold("x"), "+", "Sublayer", "(", norm, "(", bold("x"), ")", ")"),
     }, inspection),
     inspection.layers ? lens(context) : note("What the layers would have written was not recorded."),
     off(context),
