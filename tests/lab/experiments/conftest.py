@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from transduce.config import SearchConfig, TransformerConfig
-from transduce.lab import Experiment, Laboratory, Measurement, Results, TextFiles, run_experiment
+from transduce.lab import Experiment, Laboratory, Measurement, Results, TextFiles, laboratory, run_experiment
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.translation.confidence.scoring import ForcedDecoder
@@ -71,16 +71,18 @@ def judge() -> Callable[[Experiment, Sequence[Measurement]], list[str]]:
 
 
 @pytest.fixture
-def check_whole_run(tmp_path: Path) -> Callable[[str], None]:
-    """Runs an experiment on generated text with a budget of seconds, from its plan to its report, and once more."""
+def check_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Runs an experiment on little generated text for a few updates, from its plan to its report, and once more."""
+    for name, value in {"NUM_PAIRS": 2000, "NUM_TEST_PAIRS": 40, "MIN_UPDATES": 10}.items():
+        monkeypatch.setattr(laboratory, name, value)
 
     def check(name: str) -> None:
-        laboratory = Laboratory(tmp_path / "whole", (1,), budget=5.0)
-        report = run_experiment(name, laboratory)
+        place = Laboratory(tmp_path / "whole", (1,), budget=5.0)
+        report = run_experiment(name, place)
         assert report.conclusion.findings
-        assert (laboratory.folder / "report.html").is_file()
-        measurements = (laboratory.folder / "measurements.jsonl").read_bytes()
-        run_experiment(name, laboratory)  # nothing is missing, so that nothing is measured
-        assert (laboratory.folder / "measurements.jsonl").read_bytes() == measurements
+        assert (place.folder / "report.html").is_file()
+        measurements = (place.folder / "measurements.jsonl").read_bytes()
+        run_experiment(name, place)  # nothing is missing, so that nothing is measured
+        assert (place.folder / "measurements.jsonl").read_bytes() == measurements
 
     return check
