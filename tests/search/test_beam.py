@@ -14,7 +14,7 @@ SEEDS, LENGTHS = list(range(12)), [9, 1, 5, 14, 2, 7, 12, 3, 14, 14, 4, 6]
 
 
 def reference(
-    table: Any, seed: int, limit: int, beam: int, alpha: float
+    table: Any, seed: int, limit: int, beam: int, alpha: float, num_best: int
 ) -> tuple[list[tuple[float, list[int]]], list[list[list[int]]]]:
     """The search's rules with plain lists, one sentence, and no early stop by a bound.
 
@@ -35,9 +35,13 @@ def reference(
         ended = [(total, ids) for total, ids in best[:beam] if ids[-1] == END]
         finished += [(total / length_penalty(length, alpha), ids) for total, ids in ended]
         live = [(total, ids) for total, ids in best if ids[-1] != END][:beam]
-        if len(finished) >= beam or not live:
+        finished.sort(key=lambda found: -found[0])
+        del finished[2 * beam :]
+        if not live:
             break
-    return sorted(finished, key=lambda found: -found[0]), steps
+        if len(finished) >= beam and finished[min(num_best, beam) - 1][0] >= live[0][0] / length_penalty(length, alpha):
+            break
+    return finished, steps
 
 
 def pairs(hypotheses: list[Hypothesis]) -> list[tuple[float, list[int]]]:
@@ -71,7 +75,7 @@ def test_equals_the_plain_search_that_never_stops_early(
     for num_best in {1, beam}:
         found = table.run(beam_search, SEEDS, LENGTHS, beam=beam, alpha=alpha, num_best=num_best)
         for seed, limit, hypotheses in zip(SEEDS, LENGTHS, found, strict=True):
-            expected = reference(table, seed, limit, beam, alpha)[0][:num_best]
+            expected = reference(table, seed, limit, beam, alpha, num_best)[0][:num_best]
             if expected:
                 assert expected == pairs(hypotheses)
             else:
@@ -83,7 +87,7 @@ def test_all_that_was_finished_can_be_had(prefix_table: Any) -> None:
     found = table.run(beam_search, SEEDS, LENGTHS, beam=4, alpha=0.6, num_best=8)
     assert max(map(len, found)) > 4
     for seed, limit, hypotheses in zip(SEEDS, LENGTHS, found, strict=True):
-        assert reference(table, seed, limit, beam=4, alpha=0.6)[0] == pairs(hypotheses)
+        assert reference(table, seed, limit, beam=4, alpha=0.6, num_best=8)[0] == pairs(hypotheses)
 
 
 @pytest.mark.parametrize("forbidden", [0.0, 0.4])
@@ -94,7 +98,7 @@ def test_what_goes_on_is_what_the_rules_say(prefix_table: Any, forbidden: float,
         table.run(beam_search, [seed], [limit], beam=beam, alpha=0.6, num_best=beam)
         # without the seed and the start symbol; rows that only fill up have read the end
         seen = [[list(row[2:]) for row in rows if END not in row[2:]] for (rows,) in table.prefixes_seen]
-        assert seen == reference(table, seed, limit, beam, alpha=0.6)[1][: len(seen)]
+        assert seen == reference(table, seed, limit, beam, 0.6, num_best=beam)[1][: len(seen)]
 
 
 def test_scores_are_those_of_forced_decoding(prefix_table: Any) -> None:
@@ -188,6 +192,14 @@ def test_goes_on_while_a_longer_hypothesis_can_overtake_a_finished_one() -> None
     columns = [[-9.0, -1.0, -0.6], [-9.0, -9.0, -0.3], [-9.0, -0.3, -9.0]]
     assert Positions(columns).best(3, beam=3, alpha=1.0) == [[2, 2, END]]
     assert Positions(columns).best(3, beam=3, alpha=0.0) == [[END]]
+
+
+def test_a_hypothesis_that_is_ahead_is_waited_for() -> None:
+    # The best of each step is nearly certain, and every other token, the end too, has the same small probability.
+    certain, end = [-8.0, -8.0, -0.001], [-8.0, -0.001, -8.0]
+    columns = [certain, certain, certain, certain, end]
+    for beam in (1, 2, 4):
+        assert Positions(columns).best(20, beam=beam, alpha=0.6) == [[2, 2, 2, 2, END]]
 
 
 def test_a_large_sum_does_not_blur_small_differences() -> None:

@@ -99,9 +99,9 @@ CandidateFields = tuple[float, float, int, int]
 class SentenceSearch:
     """Live and finished hypotheses of one sentence, both best first.
 
-    The search stops when (1) `beam` hypotheses are finished, even if live ones might become better, or when (2) no live
-    hypothesis can enter the best `num_best`, by an upper bound on its score. (2) saves time and never changes the
-    result.
+    The search stops when (1) `beam` hypotheses are finished, and no live one would have a better score than those of
+    the best `num_best` if it ended here; or when (2) no live hypothesis can enter the best `num_best`, by an upper
+    bound on its score. (2) saves time and never changes the result.
     """
 
     def __init__(
@@ -177,18 +177,23 @@ class SentenceSearch:
     def _finish(self, last: LinkedToken) -> None:
         self.finished.append(Hypothesis.from_tokens(*backtrack(last), self._alpha))
         self.finished.sort(key=lambda hypothesis: -hypothesis.score)
+        del self.finished[2 * self._beam :]
 
     def _is_finished(self) -> bool:
-        """Whether `beam` hypotheses are finished, or no live one can change the result.
+        """Whether `beam` hypotheses are finished and none that is live is ahead of them, or none can change the result.
+
+        A model that is nearly certain has one good hypothesis and bad ones that end early: the good one is waited for.
 
         Log-probabilities are at most 0, so the score of a continuation is at most the sum so far divided by the largest
-        length penalty. With a repetition penalty, sums are not log-probabilities, and there is no such bound.
+        length penalty. With a repetition penalty, sums are not log-probabilities, and cannot be compared with scores.
         """
-        if not self.live or len(self.finished) >= self._beam:
+        if not self.live:
             return True
-        if len(self.finished) < self._num_best:
-            return False
-        if self.automaton is not None and self.automaton.logits_processor.repetition_penalty != 1.0:
+        has_scores = self.automaton is None or self.automaton.logits_processor.repetition_penalty == 1.0
+        if len(self.finished) >= self._beam:
+            worst = self.finished[min(self._num_best, self._beam) - 1].score
+            return not has_scores or worst >= self.live[0].sum / length_penalty(self.length, self._alpha)
+        if len(self.finished) < self._num_best or not has_scores:
             return False
         bound = self.live[0].sum / self._greatest_penalty
         return self.finished[self._num_best - 1].score >= bound
@@ -208,11 +213,12 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Up to `num_best` hypotheses for each sentence, best first; fewer only if the search finds no more.
 
-    More than `beam` hypotheses may be finished, if several end in the last step.
+    More than `beam` hypotheses may be finished, and the best 2 * `beam` of them can be had.
 
     Each step considers the best 2 * `beam` continuations of a sentence: those among the first `beam` that end with the
     end symbol are finished, and the best `beam` of the others are continued. A sentence is done when `beam` hypotheses
-    are finished, or when no live one can enter its best `num_best`. With a beam of 1 this is greedy search.
+    are finished and no live one has a better score so far than the best `num_best` of them, or when no live one can
+    enter its best `num_best`. With a beam of 1 this is greedy search.
 
     `state` has one hypothesis for each sentence in the first step, and `beam` from the second step on. If every
     continuation of a sentence is forbidden, it gets one hypothesis, whose last log-probability is -inf.

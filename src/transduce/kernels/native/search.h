@@ -120,23 +120,32 @@ static void begin_step(const search_task *task, search_state *state) {
             state->last_ids[row], (int32_t)(task->parents_start + state->parents[row]), state->last_scores[row]};
 }
 
-/* A hypothesis ends: it goes behind those with the same score. */
+/* A hypothesis ends: it goes behind those with the same score; of more than 2 * beam, the best are kept. */
 static void finish(const search_task *task, search_state *state, int sentence, size_t parent_row, double sum, float score) {
     const int32_t length = task->step->length + 1;
     finished_hypothesis *finished = state->finished + (size_t)sentence * 2 * (size_t)task->beam;
     const finished_hypothesis own = {sum / task->penalties[length], length,
                                      (int32_t)((size_t)task->step->used + parent_row), score};
-    int index = state->num_finished[sentence]++;
+    int index = state->num_finished[sentence];
+    if (index < 2 * task->beam)
+        state->num_finished[sentence]++;
+    else if (finished[--index].score >= own.score)
+        return;
     for (; index > 0 && finished[index - 1].score < own.score; index--) finished[index] = finished[index - 1];
     finished[index] = own;
 }
 
-/* Whether nothing can change the result of a sentence with `num_live` hypotheses, of which the best has the sum `best`. */
+/* Whether a sentence is done that has `num_live` hypotheses, of which the best has the sum `best`: as
+ * `SentenceSearch._is_finished`. */
 static int is_done(const search_task *task, const search_state *state, int sentence, int num_live, double best) {
     const int num_finished = state->num_finished[sentence];
-    if (num_live == 0 || num_finished >= task->beam) return 1;
-    if (num_finished < task->num_best) return 0;
     const finished_hypothesis *finished = state->finished + (size_t)sentence * 2 * (size_t)task->beam;
+    if (num_live == 0) return 1;
+    if (num_finished >= task->beam) {
+        const int worst = task->num_best < task->beam ? task->num_best : task->beam;
+        return finished[worst - 1].score >= best / task->penalties[task->step->length + 1];
+    }
+    if (num_finished < task->num_best) return 0;
     return finished[task->num_best - 1].score >= best / task->greatest_penalties[sentence];
 }
 
