@@ -9,12 +9,14 @@ from scipy import stats
 from transduce.lab import Claim
 from transduce.lab.statistics import (
     compare,
+    compare_ratio,
     compute_p_value,
     confidence_interval,
     judge_equal,
     judge_exactly,
     judge_larger,
     judge_larger_than_all,
+    judge_ratio_above,
 )
 
 CLAIM = Claim("1", "One is larger.")
@@ -101,3 +103,27 @@ def test_larger_than_all(others: dict[str, list[float]], verdict: str) -> None:
     finding = judge_larger_than_all(CLAIM, {0: 3.0, 1: 3.0, 2: 3.2}, by_seed, "size of one")
     assert finding.verdict == verdict
     assert finding.measured.startswith("size of one minus that of each other: a: ")
+
+
+def test_ratios_are_compared_by_their_logarithms() -> None:
+    first, second = {1: 8.0, 2: 2.0, 3: 4.0}, {1: 2.0, 2: 1.0, 3: 1.0, 4: 9.0}
+    found = compare_ratio(first, second)
+    assert found.mean == pytest.approx((4 * 2 * 4) ** (1 / 3))
+    other_way = compare_ratio(second, first)
+    assert (other_way.mean, other_way.low, other_way.high) == pytest.approx(
+        (1 / found.mean, 1 / found.high, 1 / found.low)
+    )
+    logarithms = confidence_interval([math.log(4), math.log(2), math.log(4)])
+    assert (found.low, found.high) == pytest.approx((math.exp(logarithms.low), math.exp(logarithms.high)))
+    assert compare_ratio({1: 2.0}, {1: 1.0}).high == math.inf
+    assert compare_ratio({}, {}).num_seeds == 0
+
+
+@pytest.mark.parametrize(
+    ("times", "verdict"),
+    [([30.0, 40.0, 9.0], "supported"), ([0.4, 0.5, 0.6], "not supported"), ([3.0, 1.5, 0.9], "not decided")],
+)
+def test_a_ratio_is_above_its_threshold(times: list[float], verdict: str) -> None:
+    assert (
+        judge_ratio_above(CLAIM, dict(enumerate(times)), dict.fromkeys(range(3), 1.0), 1.0, "time").verdict == verdict
+    )

@@ -51,6 +51,22 @@ def compare(first: BySeed, second: BySeed) -> Interval:
     return confidence_interval([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])
 
 
+def compare_ratio(first: BySeed, second: BySeed) -> Interval:
+    """The mean ratio `first` / `second` over the seeds that both have, of quantities above zero, as times are.
+
+    It is the geometric mean, with the interval of the logarithms (Student's t): half as long and twice as long are then
+    equally far from the same.
+    """
+    logarithms = [math.log(first[seed] / second[seed]) for seed in sorted(first.keys() & second.keys())]
+    found = confidence_interval(logarithms)
+    return Interval(math.exp(found.mean), _exponentiate(found.low), _exponentiate(found.high), found.num_seeds)
+
+
+def _exponentiate(value: float) -> float:
+    """E to the power of `value`; infinite where that is too large for a float."""
+    return math.exp(value) if value < 700 else math.inf
+
+
 def compute_p_value(first: BySeed, second: BySeed) -> float:
     """The two-sided p-value of the paired t-test; NaN with fewer than two seeds, or if all differences are equal."""
     difference = compare(first, second)
@@ -136,6 +152,19 @@ def judge_above(claim: Claim, values: BySeed, threshold: float, what: str, *, fo
     interval = confidence_interval(values)
     measured = f"{what}: {interval.format(form)}, where more than {threshold:{form}} counts"
     return Finding(claim, measured, _place(interval, threshold))
+
+
+def judge_ratio_above(
+    claim: Claim, first: BySeed, second: BySeed, threshold: float, what: str, *, form: str = ".3g"
+) -> Finding:
+    """The finding about a claim that `first` is more than `threshold` times `second`; both are above zero.
+
+    Supported if the whole confidence interval of `compare_ratio` lies above, not supported if all of it lies below, and
+    else not decided.
+    """
+    ratio = compare_ratio(first, second)
+    measured = f"{what}: {ratio.format(form)}, where more than {threshold:{form}} counts"
+    return Finding(claim, measured, _place(ratio, threshold))
 
 
 def judge_share_above(claim: Claim, num_right: int, num_all: int, threshold: float, what: str) -> Finding:

@@ -13,7 +13,7 @@ from transduce.lab.cost import measure_saved_bytes, measure_seconds
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import BySeed, Results
-from transduce.lab.statistics import judge_above, judge_exactly
+from transduce.lab.statistics import judge_exactly, judge_ratio_above
 from transduce.model import AdditiveScore, DotScore, attention_weights
 from transduce.training.reporting.charts import Series, draw_line_chart
 
@@ -157,15 +157,13 @@ def conclude(results: Results) -> Conclusion:
     of_all = [count_operations(ADDITIVE, *size) / count_operations(DOT, *size) for size in list_sizes()]
     longest = {"length": LONGEST, "d_k": USUAL_WIDTH}
 
-    def divide(quantity: str) -> BySeed:
-        """The quantity of additive attention divided by that of dot-product attention, for each seed."""
-        own, other = (results.by_seed(f"{quantity}, {kind}", **longest) for kind in (ADDITIVE, DOT))
-        return {seed: own[seed] / other[seed] for seed in sorted(own.keys() & other.keys())}
+    def find(quantity: str, kind: str) -> BySeed:
+        return results.by_seed(f"{quantity}, {kind}", **longest)
 
     where = f"at length {LONGEST} and d_k = {USUAL_WIDTH}"
     saved = {kind: results.mean(f"saved, {kind}", **longest) for kind in (ADDITIVE, DOT)}
     operations = count_operations(ADDITIVE, LONGEST, USUAL_WIDTH) / count_operations(DOT, LONGEST, USUAL_WIDTH)
-    rates = {seed: ratio / operations for seed, ratio in divide("forward").items()}
+    as_many = {seed: operations * seconds for seed, seconds in find("forward", DOT).items()}
     findings = [
         judge_exactly(
             COMPLEXITY,
@@ -175,9 +173,10 @@ def conclude(results: Results) -> Conclusion:
             "sentence and the larger d_k",
             holds=max(of_pairs) < MUCH,
         ),
-        judge_above(
+        judge_ratio_above(
             FASTER,
-            divide("both"),
+            find("both", ADDITIVE),
+            find("both", DOT),
             MUCH,
             f"time of additive attention divided by that of dot-product attention, forward and backward, {where}",
         ),
@@ -187,9 +186,10 @@ def conclude(results: Results) -> Conclusion:
             f"{saved[DOT] / 1e6:,.1f} MB, {where}",
             holds=None if any(map(math.isnan, saved.values())) else saved[ADDITIVE] > saved[DOT],
         ),
-        judge_above(
+        judge_ratio_above(
             OPTIMIZED,
-            rates,
+            find("forward", ADDITIVE),
+            as_many,
             1.0,
             "operations a second of dot-product attention divided by those of additive attention, forward pass "
             f"{where}",

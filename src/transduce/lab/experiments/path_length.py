@@ -22,7 +22,7 @@ from transduce.lab.equal_parameters import match_rivals
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import MIN_UPDATES, TRAINING_SHARE, Laboratory
 from transduce.lab.measurements import Results
-from transduce.lab.statistics import confidence_interval, judge_exactly, judge_larger, judge_larger_than_all
+from transduce.lab.statistics import confidence_interval, judge_exactly, judge_larger_than_all, judge_ratio_above
 from transduce.model import EncoderDecoder, Transformer
 from transduce.training import Updater
 from transduce.training.distributed.batches import use_one_thread
@@ -444,8 +444,8 @@ def _read_chain(results: Results, architecture: str) -> list[tuple[float, float]
 def _judge_time(results: Results) -> Finding:
     length = TIMED_LENGTHS[1]
     recurrent, attention = (results.by_seed(f"seconds at {length}, {one}") for one in ("recurrent", "transformer"))
-    shown = f"seconds of a recurrent layer minus those of a self-attention layer, n = {length}, d = {TIMED_WIDTH}"
-    return judge_larger(FASTER, recurrent, attention, shown)
+    shown = f"time of a recurrent layer divided by that of a self-attention layer, n = {length}, d = {TIMED_WIDTH}"
+    return judge_ratio_above(FASTER, recurrent, attention, 1.0, shown)
 
 
 def _judge_learning(results: Results) -> Finding:
