@@ -54,7 +54,9 @@ def read_curve(results: Results, x: Literal["update", "seconds"], **settings: Va
     return [(place, loss) for place, loss in points if math.isfinite(loss)]
 
 
-def draw_learning_curves(results: Results, variants: Sequence[str], title: str = "Training loss") -> Chart:
+def draw_learning_curves(
+    results: Results, variants: Sequence[str], title: str = "Training loss over the updates"
+) -> Chart:
     """A chart of the training loss of at most six variants over the updates: means over the seeds."""
     series = [Series(variant, read_curve(results, "update", variant=variant)) for variant in variants]
     return Chart(title, draw_line_chart(title, series, "updates", "nats per token"))
