@@ -17,6 +17,7 @@ from transduce.lab.statistics import (
     judge_larger,
     judge_larger_than_all,
     judge_ratio_above,
+    judge_ratio_equal,
 )
 
 CLAIM = Claim("1", "One is larger.")
@@ -127,3 +128,19 @@ def test_a_ratio_is_above_its_threshold(times: list[float], verdict: str) -> Non
     assert (
         judge_ratio_above(CLAIM, dict(enumerate(times)), dict.fromkeys(range(3), 1.0), 1.0, "time").verdict == verdict
     )
+
+
+@pytest.mark.parametrize(
+    ("times", "verdict"),
+    [
+        ([1.1, 0.9, 1.0], "supported"),
+        ([2.0, 2.1, 1.9], "not supported"),
+        ([0.4, 0.41, 0.39], "not supported"),
+        ([1.0, 2.5, 0.7], "not decided"),
+        ([1.0], "not decided"),
+        ([], "not decided"),
+    ],
+)
+def test_a_ratio_is_near_one(times: list[float], verdict: str) -> None:
+    first = {seed: 3 * time for seed, time in enumerate(times)}
+    assert judge_ratio_equal(CLAIM, first, dict.fromkeys(range(3), 3.0), "time", tolerance=0.5).verdict == verdict

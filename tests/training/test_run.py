@@ -602,3 +602,8 @@ def test_the_network_and_settings_that_it_does_not_read_are_named(make_config: M
     assert "model.architecture" in report
     assert "<td>model.positions" not in report
     assert "- bytenet\n" in (result.folder / "best" / "README.md").read_text(encoding="utf-8")
+    # Who trains it further has given none of these settings.
+    reporter.said.clear()
+    train(make_config("second", training__start_from=str(result.folder), training__updates=1), reporter)
+    assert any("bytenet network" in line for line in reporter.said)
+    assert not any(line.startswith("without effect") for line in reporter.said)

@@ -273,10 +273,11 @@ class ConvS2S(EncoderDecoder):
 
 @torch.no_grad()
 def initialize_embeddings(network: ConvS2S) -> None:
-    """Draw embeddings and positions with standard deviation 0.1, and an untied projection as 3.5 says of its layers.
+    """Draw the initial values of embeddings, of positions and of an untied projection (Gehring et al. 2017, 3.5).
 
-    `TokenEmbedding` multiplies by sqrt(d_model), so what it multiplies is smaller by that factor. The projection's
-    inputs pass dropout: its standard deviation is sqrt((1 - dropout) / d_model).
+    Embeddings and positions have standard deviation 0.1. As `TokenEmbedding` multiplies by sqrt(d_model), its weights
+    are smaller by that factor. The projection's inputs pass dropout: its standard deviation is
+    sqrt((1 - dropout) / d_model).
     """
     initialize(network)
     if network.config.tied_embeddings == "none":

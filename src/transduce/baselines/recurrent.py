@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.kernels.layers import KEY_PADDING_MULTIPLE, compute_elementwise
-from transduce.kernels.linear import Linear, linear, needs_batch_invariance
+from transduce.kernels.layers import KEY_PADDING_MULTIPLE, compute_elementwise, count_padding
+from transduce.kernels.linear import Linear, linear
 from transduce.model import EncoderDecoder, OutputProjection
 from transduce.model.transformer import initialize
 
@@ -107,7 +107,7 @@ class BidirectionalLayer(nn.Module):
 
 
 class AdditiveAttention(nn.Module):
-    """Additive attention: a mean of the h_j with weights from the softmax of v·tanh(W_a s_{i-1} + U_a h_j) (A.1.2)."""
+    """Additive attention (A.1.2): the mean of annotations h_j, weighted by softmax(v·tanh(W_a s_{i-1} + U_a h_j))."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -206,8 +206,7 @@ class RecurrentNetwork(EncoderDecoder):
     ) -> RecurrentState:
         """The initial state: s_0 = tanh(W_s h←_1), of the state that has read the source from its end to its start."""
         at_start = memory[:, 0, self.config.d_model :]
-        if needs_batch_invariance(memory):  # softmax sums a partial register in another order: see `pad_keys`
-            padding = -memory.size(1) % KEY_PADDING_MULTIPLE
+        if padding := count_padding(memory, memory.size(1), KEY_PADDING_MULTIPLE):  # as in `pad_keys`
             memory, source_mask = F.pad(memory, (0, 0, 0, padding)), F.pad(source_mask, (0, padding))
         return RecurrentState(
             layers=tuple(compute_elementwise(torch.tanh, layer(at_start)) for layer in self.initial_states),

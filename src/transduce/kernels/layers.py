@@ -111,6 +111,18 @@ SIMD_PADDING_MULTIPLE = 32
 """Numbers that PyTorch's elementwise functions compute at once; what is left over at the end is rounded otherwise."""
 
 
+def count_padding(inputs: Tensor, size: int, multiple: int) -> int:
+    """What `size` lacks to a multiple, where the result for a sentence must not depend on its batch (`linear`), else 0.
+
+    Args:
+        inputs: what is padded; its type, its device and whether gradients are recorded decide.
+        size: size of the axis that is padded.
+        multiple: size is padded to a multiple of this.
+    """
+    missing = -size % multiple
+    return missing if missing and needs_batch_invariance(inputs) else 0
+
+
 def compute_elementwise(
     function: Callable[[Tensor], Tensor], inputs: Float[Tensor, "*batch width"]
 ) -> Float[Tensor, "*batch width"]:
@@ -118,8 +130,8 @@ def compute_elementwise(
 
     In float32 on a CPU without gradients, the result of a row does not depend on the number of rows.
     """
-    padding = -inputs.size(-1) % SIMD_PADDING_MULTIPLE
-    if not padding or not needs_batch_invariance(inputs):
+    padding = count_padding(inputs, inputs.size(-1), SIMD_PADDING_MULTIPLE)
+    if not padding:
         return function(inputs)
     return function(F.pad(inputs, (0, padding)))[..., : inputs.size(-1)]
 
@@ -139,8 +151,8 @@ def pad_keys(
     multiple of four: see `linear`. In other types than float32, on other devices than a CPU and with gradients, nothing
     is padded.
     """
-    padding = -keys.size(2) % KEY_PADDING_MULTIPLE
-    if not padding or not needs_batch_invariance(keys):
+    padding = count_padding(keys, keys.size(2), KEY_PADDING_MULTIPLE)
+    if not padding:
         return keys, values, mask
     return F.pad(keys, (0, 0, 0, padding)), F.pad(values, (0, 0, 0, padding)), F.pad(mask, (0, padding))
 
@@ -155,8 +167,8 @@ def pad_width(inputs: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch pa
     Their results then do not depend on the number of sentences. In other types than float32, on other devices than a
     CPU and with gradients, nothing is padded.
     """
-    padding = -inputs.size(-1) % HEAD_WIDTH_MULTIPLE
-    return F.pad(inputs, (0, padding)) if padding and needs_batch_invariance(inputs) else inputs
+    padding = count_padding(inputs, inputs.size(-1), HEAD_WIDTH_MULTIPLE)
+    return F.pad(inputs, (0, padding)) if padding else inputs
 
 
 def plain_attention(

@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from transduce import demo
 from transduce.baselines import make_encoder_decoder
 from transduce.bundle import replace_file
 from transduce.config import RunConfig, load_run_config
 from transduce.data import PreparedData, prepare
-from transduce.demo import training_pairs, unseen_pairs
 from transduce.errors import CorpusError, DivergedError, RunError
 from transduce.evaluation import corpus_scores
 from transduce.kernels.device import find_device
@@ -110,7 +110,7 @@ class Laboratory:
         report: shows a message.
         report_progress: shows the progress of a training run.
         text_files: text to train on; generated text unless given.
-        training_pairs: what to train on; the text without its test pairs unless given.
+        chosen_pairs: what to train on; the text without its test pairs unless given.
     """
 
     folder: Path
@@ -119,7 +119,7 @@ class Laboratory:
     report: Callable[[str], None] = lambda _: None
     report_progress: Callable[[Progress], None] = lambda _: None
     text_files: TextFiles | None = None
-    training_pairs: Sequence[Pair] | None = None
+    chosen_pairs: Sequence[Pair] | None = None
 
     def remember(self, name: str, decide: Callable[[], Any]) -> Any:  # noqa: ANN401 - a value of JSON
         """A decision that depends on the machine, taken once: after a stop the experiment goes on with the same.
@@ -140,6 +140,11 @@ class Laboratory:
         plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         return plan
 
+    @property
+    def training_pairs(self) -> Sequence[Pair]:
+        """What models are trained on: the chosen pairs, or the text without its test pairs."""
+        return self._split_text[0] if self.chosen_pairs is None else self.chosen_pairs
+
     @cached_property
     def test_pairs(self) -> list[Pair]:
         """The pairs that no model was trained on, at most `NUM_TEST_PAIRS`."""
@@ -154,8 +159,7 @@ class Laboratory:
     def training_file(self) -> Path:
         """A file of tab-separated pairs to train on."""
         path = self.folder / "data" / "train.tsv"
-        pairs = self._split_text[0] if self.training_pairs is None else self.training_pairs
-        content = "".join(f"{source}\t{target}\n" for source, target in pairs)
+        content = "".join(f"{source}\t{target}\n" for source, target in self.training_pairs)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != content:
             with replace_file(path) as beside:
@@ -164,8 +168,8 @@ class Laboratory:
 
     def with_fewer_pairs(self, num_pairs: int) -> "Laboratory":
         """The same laboratory with `num_pairs` of its pairs to train on, spread evenly over the text."""
-        pairs = self._split_text[0]
-        return replace(self, training_pairs=pairs[:: max(1, len(pairs) // num_pairs)][:num_pairs])
+        pairs = self.training_pairs
+        return replace(self, chosen_pairs=pairs[:: max(1, len(pairs) // num_pairs)][:num_pairs])
 
     def with_fewer_generated_pairs(self, num_pairs: int) -> "Laboratory":
         """The same laboratory with `num_pairs` pairs to train on if text is generated; itself if a user gave text."""
@@ -175,7 +179,7 @@ class Laboratory:
     def _split_text(self) -> tuple[list[Pair], list[Pair]]:
         """Pairs for training and pairs for the test, which have no side in common."""
         if self.text_files is None:
-            return training_pairs(NUM_PAIRS, seed=1), unseen_pairs()[:NUM_TEST_PAIRS]
+            return demo.training_pairs(NUM_PAIRS, seed=1), demo.unseen_pairs()[:NUM_TEST_PAIRS]
         names = str(self.text_files.source), str(self.text_files.target)
         corpus = open_parallel_corpus(Path(), *names, None, None)
         corpus.check()
@@ -356,16 +360,19 @@ class Laboratory:
 
 
 def count_as_diverged(vocabulary: int) -> dict[str, float]:
-    """What a diverged run counts with, so that a variant that often diverges does not look better for it.
+    """The measurements that stand for a diverged run, so that a variant that often diverges does not look better.
 
-    It has learned nothing: no translation is right, and its loss is that of guessing among `vocabulary` tokens but
-    `<pad>`.
+    They are those of a model that has learned nothing: no translation is right, and its loss is that of guessing among
+    all tokens of the vocabulary but `<pad>`.
+
+    Args:
+        vocabulary: number of tokens.
     """
     return {"diverged": 1.0, "loss": math.log(vocabulary - 1), "accuracy": 0.0, "bleu": 0.0, "chrf": 0.0, "exact": 0.0}
 
 
 def _name_run(settings: Mapping[str, Value], updates: int, seed: int) -> str:
-    """The name of a run's folder: the first of its settings for people, and a digest of all of them."""
+    """Name the folder of a run: by its first settings, which people read, and by a digest of all of them."""
     shown = " ".join(f"{name.rpartition('.')[2]}={value}" for name, value in settings.items())[:MAX_SHOWN] or "default"
     digest = hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()[:8]
     return f"{shown} ({digest}), {updates} updates, seed {seed}"

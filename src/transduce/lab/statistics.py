@@ -63,7 +63,7 @@ def compare_ratio(first: BySeed, second: BySeed) -> Interval:
 
 
 def _exponentiate(value: float) -> float:
-    """E to the power of `value`; infinite where that is too large for a float."""
+    """The exponential of `value`; infinite where that is too large for a float."""
     return math.exp(value) if value < 700 else math.inf
 
 
@@ -135,13 +135,8 @@ def judge_equal(
     of it lies outside on one side, and else not decided.
     """
     difference = compare(first, second)
-    verdict: Verdict = "not decided"
-    if -tolerance < difference.low and difference.high < tolerance:
-        verdict = "supported"
-    elif difference.low > tolerance or difference.high < -tolerance:
-        verdict = "not supported"
     measured = f"{what}: {difference.format(form)}, where up to ±{tolerance:{form}} counts as the same"
-    return Finding(claim, measured, verdict)
+    return Finding(claim, measured, _place_within(difference, -tolerance, tolerance))
 
 
 def judge_above(claim: Claim, values: BySeed, threshold: float, what: str, *, form: str = ".3g") -> Finding:
@@ -165,6 +160,19 @@ def judge_ratio_above(
     ratio = compare_ratio(first, second)
     measured = f"{what}: {ratio.format(form)}, where more than {threshold:{form}} counts"
     return Finding(claim, measured, _place(ratio, threshold))
+
+
+def judge_ratio_equal(
+    claim: Claim, first: BySeed, second: BySeed, what: str, *, tolerance: float, form: str = ".3g"
+) -> Finding:
+    """The finding about a claim that `first` is nearly `second`, as a ratio; both are above zero.
+
+    Supported if the whole confidence interval of `compare_ratio` lies within 1 ± `tolerance`, not supported if all of
+    it lies outside on one side, and else not decided.
+    """
+    ratio, lowest, highest = compare_ratio(first, second), 1 - tolerance, 1 + tolerance
+    measured = f"{what}: {ratio.format(form)}, where {lowest:{form}} to {highest:{form}} counts as the same"
+    return Finding(claim, measured, _place_within(ratio, lowest, highest))
 
 
 def judge_share_above(claim: Claim, num_right: int, num_all: int, threshold: float, what: str) -> Finding:
@@ -195,6 +203,12 @@ def _place(difference: Interval, margin: float) -> Verdict:
     if difference.low > margin:
         return "supported"
     return "not supported" if difference.high < margin else "not decided"
+
+
+def _place_within(found: Interval, lowest: float, highest: float) -> Verdict:
+    if lowest < found.low and found.high < highest:
+        return "supported"
+    return "not supported" if found.low > highest or found.high < lowest else "not decided"
 
 
 def _import_stats() -> Any:  # noqa: ANN401 - a module without types

@@ -61,8 +61,10 @@ class ModelInfo(DescribedFields):
     """SHA-256 of the weights; null for engines other than the native one."""
 
     num_parameters: int | None
-    architecture: str | None
     """Number of parameters of the network; null for engines other than the native one."""
+
+    architecture: str | None
+    """Kind of the network, as in the setting `model.architecture`; null for engines other than the native one."""
 
     max_pieces: int
     """Maximum number of pieces of a sentence that is translated as a whole; longer ones are translated in parts."""

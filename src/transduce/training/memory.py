@@ -36,7 +36,7 @@ _SIZES = (
     *("vocabulary", "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"),
     *("max_positions", "max_relative_distance", "kernel_width"),
 )
-"""Settings of the network that decide its number of parameters."""
+"""Names of the settings that decide how many parameters a network has."""
 
 
 def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) -> None:

@@ -371,7 +371,8 @@ def _report_start(trainer: Trainer) -> None:
         f"updates of at most {budget:,} tokens per side, ending after {config.training.describe_length()}; "
         f"texts of more than {config.search.max_pieces} pieces are translated in parts"
     )
-    if ignored := _find_ignored_settings(config):
+    # A model that is trained further brings its settings along: its user gave none of them.
+    if start is None and (ignored := _find_ignored_settings(config)):
         names = ", ".join(f"model.{name}" for name in ignored)
         report(f"without effect in a {config.model.architecture} network with these settings: {names}")
     if (

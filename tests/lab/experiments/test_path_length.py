@@ -14,24 +14,18 @@ from transduce.lab import Laboratory, Results, run_experiment
 from transduce.lab.equal_parameters import match_rivals
 from transduce.lab.experiments import path_length
 from transduce.lab.experiments.path_length import (
-    BLANK,
     CHAIN_LENGTHS,
-    CUE,
-    END,
     NAMES,
     PATH_DISTANCES,
-    RECALL_DISTANCES,
-    SMALL,
     TIMED_LENGTHS,
     conclude,
     count_by_theory,
     count_multiplications,
-    make_recall_batch,
     measure_longest_chain,
     measure_stack_lengths,
-    train_recall,
 )
 from transduce.lab.measurements import Measurement
+from transduce.lab.recall import DISTANCES, SMALL
 
 NETWORKS = ("self-attention", "recurrent", "ConvS2S, k = 3", "ConvS2S, k = 5", "ByteNet", "dilated")
 
@@ -117,26 +111,12 @@ def test_networks_multiply_as_often_as_table_1_says(n: int, d: int, monkeypatch:
         assert count_in_layer("bytenet", n, d, k) == pytest.approx(of_columns)
 
 
-def test_secrets_are_recalled_at_their_distance() -> None:
-    batch = make_recall_batch(4, 50, torch.Generator().manual_seed(1))
-    assert batch.source_ids.tolist() == [[END]] * 50
-    for row in batch.target_ids.tolist():
-        assert row == [row[0], BLANK, BLANK, BLANK, CUE, row[0], END]
-    assert len({row[0] for row in batch.target_ids.tolist()}) > 10
-
-
 def test_remark_names_what_the_stacks_reach() -> None:
     rivals = match_rivals(SMALL)
     assert 2 * rivals["convs2s"].num_decoder_layers == 10
     assert 2 * sum(DILATIONS) * rivals["bytenet"].num_decoder_layers // 5 == 124
     remarks = conclude(Results([])).remarks
     assert any("10 positions" in remark and "124" in remark for remark in remarks)
-
-
-def test_attention_learns_what_is_near() -> None:
-    found = train_recall("transformer", 3, 120, 1)
-    assert found["accuracy"] > 0.9
-    assert train_recall("transformer", 3, 1, 1)["accuracy"] < 0.3
 
 
 def test_plan_has_all_networks_and_distances(tmp_path: Path) -> None:
@@ -147,7 +127,7 @@ def test_plan_has_all_networks_and_distances(tmp_path: Path) -> None:
     assert [one["layer"] for one in settings if "layer" in one] == list(NAMES)
     assert {"timed": "layers"} in settings
     recalls = {(one["recall"], one["distance"]) for one in settings if "recall" in one}
-    assert recalls == {(name, distance) for name in NAMES for distance in RECALL_DISTANCES}
+    assert recalls == {(name, distance) for name in NAMES for distance in DISTANCES}
 
 
 def make_results(
@@ -168,7 +148,7 @@ def make_results(
             is_recurrent = name == "recurrent"
             chains = {f"chain at {n}": 18.0 + is_recurrent * slope * n for n in CHAIN_LENGTHS}
             made.append(Measurement({"layer": name}, seed, chains, 1.0))
-            for distance in RECALL_DISTANCES:
+            for distance in DISTANCES:
                 value = (accuracy if name == "transformer" else others) + seed / 100
                 values = {"accuracy": value, "parameters": 50_000.0}
                 made.append(Measurement({"recall": name, "distance": distance}, seed, values, 1.0))

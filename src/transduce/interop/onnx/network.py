@@ -254,7 +254,10 @@ class Layers:
         return graph.operation("Add", embedded, marks)
 
     def _add_sinusoids(self, places: str, d_model: int) -> str:
-        """Add nodes that compute the sinusoids of the positions `places`, [length, d_model], in float64."""
+        """Add nodes that compute sinusoids (paper 3.5), [length, d_model], for the position numbers `places`, [length].
+
+        They compute in float64 and return float32.
+        """
         graph = self.graph
         periods = 10_000 ** (torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
         position = self.unsqueeze(graph.cast(places, np.float64), -1)

@@ -144,7 +144,7 @@ def list_sizes() -> list[tuple[int, int]]:
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: every size."""
+    """Plan a trial for each size."""
     sizes = list_sizes()
     share = 0.5 * laboratory.budget / (len(sizes) * len(laboratory.seeds))
     seconds = float(laboratory.remember("seconds", lambda: min(MAX_SECONDS, share)))

@@ -31,7 +31,7 @@ WORSE = Claim("Koehn & Knowles 2017", "Wide beams translate worse than narrower 
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: one trained model for each seed, then searches with every beam and every length penalty."""
+    """Plan the trials: one trained model for each seed, then searches with every beam and every length penalty."""
     laboratory = laboratory.with_fewer_generated_pairs(FEW_PAIRS)
     updates = laboratory.plan_updates([MODEL], reserve=SECONDS_OF_SEARCHES * len(laboratory.seeds))
 

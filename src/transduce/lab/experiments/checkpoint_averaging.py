@@ -46,7 +46,7 @@ DECAY = Claim(
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: a run with each schedule, then its last checkpoints and their means."""
+    """Plan the trials: a run with each schedule, then its last checkpoints and their means."""
     laboratory = laboratory.with_fewer_generated_pairs(FEW_PAIRS)
     updates = laboratory.plan_updates([*SCHEDULES.values()], reserve=SECONDS_OF_SCORING * len(laboratory.seeds))
     trials = []

@@ -29,7 +29,7 @@ QUALITY = Claim("Press & Wolf 2017", "Sharing the matrix of source and target do
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: a model with each number of matrices."""
+    """Plan the trials: a model with each number of matrices."""
     return plan_training(laboratory.with_fewer_generated_pairs(FEW_PAIRS), VARIANTS)
 
 

@@ -145,7 +145,7 @@ def measure_time(num_positions: int, seconds: float, seed: int) -> Mapping[str, 
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: the comparison with convolutions, their times, and models with each d_ff."""
+    """Plan the trials: the comparison with convolutions, their times, and models with each d_ff."""
     variants: dict[str, dict[str, Value]] = {_name(d_ff): {"model.d_ff": d_ff} for d_ff in SIZES}
     reserve = 0.1 * laboratory.budget
     share = 0.5 * reserve / (len(NUM_POSITIONS) * len(laboratory.seeds))

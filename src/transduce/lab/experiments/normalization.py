@@ -109,7 +109,7 @@ LAYER, BATCH = (_name(kind, "post", SHALLOW, has_warmup=True) for kind in KINDS)
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: untrained models of every depth, then trained ones, then statistics of two of these."""
+    """Plan the trials: untrained models of every depth, then trained ones, then statistics of two of these."""
     choices = [("batch", "post", SHALLOW, True)]
     choices += [
         ("layer", order, depth, warmup) for depth in (SHALLOW, DEEP) for order in ORDERS for warmup in (True, False)
@@ -335,7 +335,7 @@ def _judge_warmup(results: Results) -> list[Finding]:
         return results.by_seed("loss", variant=_name("layer", order, depth, has_warmup=has_warmup))
 
     def find_cost(depth: int) -> BySeed:
-        """What a post-norm model loses without warm-up."""
+        """How much higher the loss of a post-norm model of this depth is without warm-up, for each seed."""
         without, with_warmup = (find_loss("post", depth, has_warmup=warmup) for warmup in (False, True))
         return {seed: without[seed] - with_warmup[seed] for seed in without.keys() & with_warmup.keys()}
 

@@ -1,8 +1,6 @@
 """Operations between two positions, and what is learned over a distance (paper 4, Table 1)."""
 
 import math
-import statistics
-import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
@@ -14,18 +12,15 @@ from torch import Tensor, nn
 
 from transduce.baselines import ByteNet, ConvS2S, RecurrentNetwork, make_encoder_decoder
 from transduce.baselines.bytenet import DILATIONS, ResidualBlock
-from transduce.config import TrainingConfig, TransformerConfig
-from transduce.data import Batch
+from transduce.config import TransformerConfig
 from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
 from transduce.lab.cost import measure_seconds
-from transduce.lab.equal_parameters import match_rivals
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import MIN_UPDATES, TRAINING_SHARE, Laboratory
 from transduce.lab.measurements import Results
+from transduce.lab.recall import DISTANCES, NUM_SECRETS, measure_update, train_recall
 from transduce.lab.statistics import confidence_interval, judge_exactly, judge_larger_than_all, judge_ratio_above
 from transduce.model import EncoderDecoder, Transformer
-from transduce.training import Updater
-from transduce.training.distributed.batches import use_one_thread
 from transduce.training.reporting.charts import Series, draw_line_chart
 
 PATH_DISTANCES = tuple(2**power for power in range(10))
@@ -34,25 +29,13 @@ PATH_DISTANCES = tuple(2**power for power in range(10))
 CHAIN_LENGTHS = (16, 32, 64, 128, 256)
 """Lengths of a sentence for which operations that wait for each other are counted."""
 
+VOCABULARY = 64
+"""Vocabulary of the networks of which a single layer is measured."""
+
 TIMED_LENGTHS = (16, 64, 256, 1024)
 TIMED_WIDTH = 256
 """Lengths n and width d with which the time of a layer is measured: shorter than d, as long, and longer."""
 
-RECALL_DISTANCES = (3, 6, 12, 24, 48, 96)
-"""Distances over which a network has to recall a token."""
-
-NUM_SECRETS = 16
-BLANK, CUE, END, PAD = range(NUM_SECRETS, NUM_SECRETS + 4)
-"""Ids of tokens: the first `NUM_SECRETS` are to be recalled, blanks lie between, and the cue asks for the secret."""
-
-RATES = {"transformer": 3e-3, "recurrent": 2e-2, "convs2s": 2e-2, "bytenet": 3e-3}
-"""Learning rate of each network: of 0.003, 0.01 and 0.02 the one with which it recalled best in single runs of 230
-updates, at distances of 3 and 12 (recurrent), 6 (ConvS2S) and 48 (self-attention, where all were equal, and ByteNet).
-"""
-
-BATCH_ROWS = 16
-NUM_TEST_ROWS = 400
-PROBE_UPDATES = 7
 SECONDS_OF_TIMING = 2.0
 """How long the encoding of sentences of one length is repeated."""
 
@@ -66,18 +49,6 @@ NAMES = {
     "bytenet": "ByteNet",
 }
 """How the networks are called in tables and charts, by `TransformerConfig.architecture`."""
-
-SMALL = TransformerConfig(
-    vocabulary=PAD + 1,
-    num_encoder_layers=1,
-    num_decoder_layers=2,
-    d_model=32,
-    d_ff=128,
-    num_heads=4,
-    dropout=0.0,
-    max_positions=RECALL_DISTANCES[-1] + 8,
-)
-"""The Transformer that recalls tokens; its rivals have as many parameters."""
 
 ATTENTION = Claim("4, Table 1", "A self-attention layer connects all positions with a constant number of operations.")
 RECURRENCE = Claim("4, Table 1", "Between two positions of a recurrent layer lie O(n) operations.")
@@ -262,7 +233,7 @@ def measure_times(seed: int) -> Mapping[str, float]:
 
 def _make_layer(architecture: str, seed: int) -> EncoderDecoder:
     torch.manual_seed(seed)
-    given = {"architecture": architecture, "vocabulary": 64, "num_encoder_layers": 1, "num_decoder_layers": 1}
+    given = {"architecture": architecture, "vocabulary": VOCABULARY, "num_encoder_layers": 1, "num_decoder_layers": 1}
     return make_encoder_decoder(
         TransformerConfig.model_validate({**given, "dropout": 0.0, "d_model": TIMED_WIDTH, "num_heads": 4})
     )
@@ -270,7 +241,7 @@ def _make_layer(architecture: str, seed: int) -> EncoderDecoder:
 
 def _make_sentence(length: int) -> tuple[Tensor, Tensor]:
     """Token ids of a sentence, and its mask."""
-    ids = torch.arange(length)[None] % 63
+    ids = torch.arange(length)[None] % (VOCABULARY - 1)  # the last token id is that of `<pad>`
     return ids, torch.ones_like(ids, dtype=torch.bool)
 
 
@@ -283,54 +254,8 @@ def count_multiplications(network: str, length: int, width: int, kernel_width: i
     }[network]
 
 
-def make_recall_batch(distance: int, rows: int, generator: torch.Generator) -> Batch:
-    """Targets of a secret, blanks, the cue and the secret again, `distance` after the first; the source says nothing.
-
-    The network predicts the secret from the cue, the last of its inputs; the first secret is the input `distance`
-    positions before that one.
-    """
-    secrets = torch.randint(NUM_SECRETS, (rows,), generator=generator).tolist()
-    targets = [[secret, *[BLANK] * (distance - 1), CUE, secret, END] for secret in secrets]
-    return Batch.from_ids([[END]] * rows, targets, PAD)
-
-
-@use_one_thread()  # the networks are so small that threads would only wait for each other
-def train_recall(architecture: str, distance: int, updates: int, seed: int) -> Mapping[str, float]:
-    """Train a network to recall a token at `distance`: "accuracy" on new sequences, and its number of parameters.
-
-    Guessing has an accuracy of 1/`NUM_SECRETS`.
-    """
-    updater = _make_updater(architecture, updates, seed)
-    generator = torch.Generator().manual_seed(seed)
-    for number in range(1, updates + 1):
-        updater.update(number, [make_recall_batch(distance, BATCH_ROWS, generator)])
-    network = updater.model.eval()
-    test = make_recall_batch(distance, NUM_TEST_ROWS, generator)
-    with torch.no_grad():
-        logits = network(test.source_ids, test.source_mask, test.target_ids, test.target_mask)
-    place = distance + 1
-    is_right = logits[:, place].argmax(dim=-1) == test.target_ids[:, place]
-    return {"accuracy": float(is_right.double().mean()), "parameters": network.num_parameters}
-
-
-def _make_updater(architecture: str, updates: int, seed: int) -> Updater:
-    torch.manual_seed(seed)
-    training = TrainingConfig(
-        updates=updates,
-        schedule="linear",
-        learning_rate=RATES[architecture],
-        warmup=max(1, updates // 10),
-        label_smoothing=0.0,
-        clip_norm=1.0,
-        precision="float32",
-        device="cpu",
-        seed=seed,
-    )
-    return Updater(make_encoder_decoder(match_rivals(SMALL)[architecture]), training, torch.device("cpu"))
-
-
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: counts in deep networks, chains and times of single layers, and training for every distance."""
+    """Plan the trials: counts in deep networks, chains and times of single layers, and training for every distance."""
     updates = laboratory.remember("updates", lambda: _plan_updates(laboratory))
     counted = ("self-attention", "recurrent", "ConvS2S, k = 3", "ConvS2S, k = 5", "ByteNet", "dilated")
     counts = [Trial({"path": name}, partial(_count_path, name), cost=0.3) for name in counted]
@@ -342,7 +267,7 @@ def plan(laboratory: Laboratory) -> Sequence[Trial]:
             partial(train_recall, one, distance, updates),
             cost=(8 + distance) * updates / 20_000,
         )
-        for distance in RECALL_DISTANCES
+        for distance in DISTANCES
         for one in NAMES
     ]
     return [*counts, *layers, times, *recalls]
@@ -352,20 +277,10 @@ def _count_path(network: str, _seed: int) -> Mapping[str, float]:
     return {f"distance {distance}": float(count) for distance, count in measure_stack_lengths(network).items()}
 
 
-@use_one_thread()
 def _plan_updates(laboratory: Laboratory) -> int:
     """The number of updates with which all networks, for all distances and seeds, fit into the budget."""
     laboratory.report(f"measuring the time of an update of {len(NAMES)} networks")
-    seconds = 0.0
-    for architecture in NAMES:
-        updater, generator = _make_updater(architecture, PROBE_UPDATES, 1), torch.Generator().manual_seed(1)
-        for distance in RECALL_DISTANCES:
-            times = []
-            for number in range(1, PROBE_UPDATES + 1):
-                started = time.perf_counter()
-                updater.update(number, [make_recall_batch(distance, BATCH_ROWS, generator)])
-                times.append(time.perf_counter() - started)
-            seconds += statistics.median(times)
+    seconds = sum(measure_update(architecture) for architecture in NAMES)
     left = TRAINING_SHARE * laboratory.budget / len(laboratory.seeds) - SECONDS_OF_COUNTING
     return max(MIN_UPDATES, int(left / seconds))
 
@@ -450,7 +365,7 @@ def _judge_time(results: Results) -> Finding:
 
 def _judge_learning(results: Results) -> Finding:
     """Self-attention, whose paths are shortest, against each of the others, at the longest distance."""
-    distance = RECALL_DISTANCES[-1]
+    distance = DISTANCES[-1]
     found = {one: results.by_seed("accuracy", recall=one, distance=distance) for one in NAMES}
     rivals = {NAMES[one]: values for one, values in found.items() if one != "transformer"}
     what = f"accuracy of self-attention in recalling over {distance} positions"
@@ -536,11 +451,10 @@ def _tabulate_recall(results: Results) -> Table:
     rows = []
     for one in results.choices("recall"):
         cells = [
-            confidence_interval(results.by_seed("accuracy", recall=one, distance=d)).format(".0%")
-            for d in RECALL_DISTANCES
+            confidence_interval(results.by_seed("accuracy", recall=one, distance=d)).format(".0%") for d in DISTANCES
         ]
         rows.append([NAMES[one], f"{results.mean('parameters', recall=one):,.0f}", *cells])
-    heads = ["network", "parameters", *map(str, RECALL_DISTANCES)]
+    heads = ["network", "parameters", *map(str, DISTANCES)]
     caption = f"Accuracy of recalling a token over the distance; guessing has {1 / NUM_SECRETS:.0%}"
     return Table(caption, heads, rows)
 

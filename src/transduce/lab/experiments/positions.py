@@ -133,13 +133,8 @@ def make_training_lines(pairs: Sequence[Pair]) -> list[Pair]:
 
 def make_short_laboratory(laboratory: Laboratory) -> Laboratory:
     """A laboratory whose training text has lines of one or more pairs of `laboratory`, the longest of them left out."""
-    pairs = [
-        (source, target)
-        for source, _, target in (
-            line.partition("\t") for line in laboratory.training_file.read_text(encoding="utf-8").splitlines()
-        )
-    ]
-    return replace(laboratory, folder=laboratory.folder / "data" / "lines", training_pairs=make_training_lines(pairs))
+    lines = make_training_lines(laboratory.training_pairs)
+    return replace(laboratory, folder=laboratory.folder / "data" / "lines", chosen_pairs=lines)
 
 
 def choose_test_lines(decoder: ForcedDecoder, pairs: Sequence[Pair], longest: int) -> list[list[Pair]]:
@@ -195,7 +190,7 @@ def _bin_name(high: float) -> str:
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: the matrices of all shifts, and models with each kind of positions, trained on the shorter lines."""
+    """Plan the trials: the matrices of all shifts, and models with each kind of positions, trained on shorter lines."""
     short = make_short_laboratory(laboratory)
     # Translating long lines takes about as long as what is planned for a run besides its updates.
     updates = short.plan_updates(list(POSITIONS.values()), reserve=0.1 * laboratory.budget)

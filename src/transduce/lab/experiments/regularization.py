@@ -30,7 +30,7 @@ BLEU = Claim("5.4", "Label smoothing improves BLEU.")
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: the paper's dropout with each label smoothing, and the paper's label smoothing with each dropout."""
+    """Plan the trials: the paper's dropout with each label smoothing, and its label smoothing with each dropout."""
     laboratory = laboratory.with_fewer_pairs(NUM_PAIRS)
     choices = [(dropout, SMOOTHING) for dropout in DROPOUTS]
     choices += [(DROPOUT, smoothing) for smoothing in SMOOTHINGS if smoothing != SMOOTHING]
@@ -63,10 +63,9 @@ def train_and_measure(
     bundle = Bundle.open(laboratory.find_run(settings, updates, seed) / "best")
     model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
     held_out = set(laboratory.prepare(settings).validation)
-    lines = laboratory.training_file.read_text(encoding="utf-8").splitlines()
-    pairs = [(source, target) for source, target in (line.split("\t") for line in lines)]
+    seen = [pair for pair in laboratory.training_pairs if pair not in held_out]
     loss, accuracy = compute_teacher_forced_metrics(model, tokenizer, laboratory.test_pairs)
-    training = compute_teacher_forced_metrics(model, tokenizer, [pair for pair in pairs if pair not in held_out])
+    training = compute_teacher_forced_metrics(model, tokenizer, seen)
     return {**found, "loss": loss, "accuracy": accuracy, "training loss": training.loss}
 
 

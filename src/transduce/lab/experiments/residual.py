@@ -139,7 +139,7 @@ def _gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: untrained models of one depth; then trained ones of every depth, with residuals and without."""
+    """Plan the trials: untrained models of one depth; then trained ones of every depth, with residuals and without."""
     choices = [(depth, connections) for depth in DEPTHS for connections in (WITH, WITHOUT)]
     updates = laboratory.plan_updates(
         [_make_settings(depth) for depth, _ in choices], reserve=SECONDS_OF_INITIAL_MODELS * len(laboratory.seeds)

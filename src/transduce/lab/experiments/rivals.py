@@ -83,7 +83,7 @@ def make_variants(laboratory: Laboratory) -> dict[str, dict[str, Value]]:
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: all networks with equal updates, then with the Transformer's time; then that with a third of it.
+    """Plan the trials: all networks with equal updates, then with the Transformer's time; then that with a third of it.
 
     Before, each network's learning rate is chosen. The runs of the second kind take as long as the Transformer's of the
     first.

@@ -69,7 +69,7 @@ def measure_softmax(d_k: int, seed: int) -> Mapping[str, float]:
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: random queries and keys of all widths; then models with each score, with narrow and wide keys."""
+    """Plan the trials: random queries and keys of all widths; models with each score, with narrow and wide keys."""
     variants: dict[str, dict[str, Value]] = {
         _name(score, d_k): {"model.attention_score": score, "model.num_heads": 1, "model.d_k": d_k, "model.d_v": 64}
         for d_k in (SMALL, LARGE)

@@ -67,7 +67,7 @@ def make_variants(size: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: all variants with as many updates as the budget allows, the same for all."""
+    """Plan the trials: all variants with as many updates as the budget allows, the same for all."""
     variants = make_variants(choose_size(laboratory))
     updates = laboratory.plan_updates(list(variants.values()))
 

@@ -146,7 +146,7 @@ def make_variants(laboratory: Laboratory) -> dict[str, dict[str, Value]]:
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: every row, with as many updates as the budget allows, the same for all."""
+    """Plan the trials: every row, with as many updates as the budget allows, the same for all."""
     variants = make_variants(laboratory)
     updates = laboratory.plan_updates(list(variants.values()), seconds_around=SECONDS_AROUND)
 

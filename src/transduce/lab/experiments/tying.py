@@ -26,7 +26,7 @@ QUALITY = Claim("Press & Wolf 2017", "Tying makes translation models smaller wit
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: a model with tied matrices and one with untied ones; in both, the source has a matrix of its own."""
+    """Plan the trials: a model with tied matrices and one with untied ones; in both, the source has its own matrix."""
     return plan_training(laboratory.with_fewer_generated_pairs(FEW_PAIRS), VARIANTS)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite
 
 from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
 from transduce.lab.experiment import Experiment, Trial
@@ -90,7 +91,7 @@ def make_experiment(operation: Operation, title: str) -> Experiment:
 
 
 def plan(operation: Operation, laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: the three networks; with another budget, with more or fewer updates."""
+    """Plan the trials: the three networks; with another budget, with more or fewer updates."""
     share = float(laboratory.remember("share", lambda: laboratory.budget / (USUAL_BUDGET * len(laboratory.seeds))))
 
     def scale(training: TrainingSettings) -> TrainingSettings:
@@ -131,10 +132,11 @@ def conclude(operation: Operation, results: Results) -> Conclusion:
     def find_share(network: str, length: int) -> float:
         return results.mean(f"exact, {length} bits", network=network)
 
-    curves = [
-        Series(network, [(float(length), share) for length in lengths if (share := find_share(network, length)) >= 0])
-        for network in shown
-    ]
+    def find_curve(network: str) -> list[tuple[float, float]]:
+        shares = [(float(length), find_share(network, length)) for length in lengths]
+        return [(length, share) for length, share in shares if isfinite(share)]
+
+    curves = [Series(network, find_curve(network)) for network in shown]
     rows = [
         [
             network,

@@ -49,11 +49,11 @@ PERFORM_WELL = Claim(
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """The trials: both memory networks and the Transformer; with another budget, with more or fewer epochs."""
+    """Plan the trials: both memory networks and the Transformer; with another budget, with more or fewer epochs."""
     share = float(laboratory.remember("share", lambda: laboratory.budget * 3 / (USUAL_BUDGET * len(laboratory.seeds))))
 
     def count_epochs(usual: int) -> int:
-        return max(1, round(usual * min(share, 4.0)))
+        return max(1, round(usual * share))
 
     memory, transformer = MemoryNetworkSettings(), TransformerSettings()
     memory = replace(memory, epochs=count_epochs(memory.epochs), halve_every=count_epochs(memory.halve_every))
