@@ -19,6 +19,7 @@ LAYERS = {
     "lazy_imports": 0,
     "config": 1,
     "kernels": 1,
+    "pages": 1,
     "text": 2,
     "model": 2,
     "search": 2,

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from transduce.errors import UserError
-from transduce.lab import Laboratory, Report, Table, compare_verdicts, render_html, run_experiment, write_reports
-from transduce.lab.report import format_table
+from transduce.lab import Laboratory, Report, compare_verdicts, render_html, run_experiment, write_reports
 
 
 def test_both_forms_have_claim_figures_and_verdict(experiment: str, tmp_path: Path) -> None:
@@ -46,8 +45,3 @@ def test_reports_of_several_runs_stand_side_by_side(experiment: str, tmp_path: P
 def test_a_folder_without_measurements_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=re.escape(f"{tmp_path}: has no measurements.jsonl")):
         Report.read(tmp_path)
-
-
-def test_a_cell_may_contain_a_bar() -> None:
-    table = Table("Names", ["name", "value"], [["a|b", "1"]])
-    assert format_table(table) == "Names:\n\n| name | value |\n|---|---:|\n| a\\|b | 1 |"

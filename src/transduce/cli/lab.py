@@ -19,7 +19,8 @@ from transduce.lab import (
     run_experiment,
     write_reports,
 )
-from transduce.lab.report import format_table, is_report
+from transduce.lab.report import is_report
+from transduce.pages import format_table
 
 PAGE = "page of transduce lab report"
 

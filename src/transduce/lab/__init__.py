@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from transduce.lazy_imports import import_on_first_use
 
 if TYPE_CHECKING:
-    from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
+    from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
     from transduce.lab.experiment import Experiment, Trial
     from transduce.lab.experiments import EXPERIMENTS, find_experiment
     from transduce.lab.laboratory import Laboratory, TextFiles
@@ -16,7 +16,7 @@ else:
     __getattr__ = import_on_first_use(
         __name__,
         {
-            "transduce.lab.conclusion": "Chart Claim Conclusion Finding Table",
+            "transduce.lab.conclusion": "Chart Claim Conclusion Finding",
             "transduce.lab.experiment": "Experiment Trial",
             "transduce.lab.experiments": "EXPERIMENTS find_experiment",
             "transduce.lab.laboratory": "Laboratory TextFiles",
@@ -38,7 +38,6 @@ __all__ = [
     "MeasurementLog",
     "Report",
     "Results",
-    "Table",
     "TextFiles",
     "Trial",
     "compare_verdicts",

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from transduce.pages import Table
+
 Verdict = Literal["supported", "not supported", "not decided"]
 
 
@@ -27,23 +29,12 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table of a report."""
-
-    caption: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    num_texts: int = 1
-    """Number of the first columns that hold text; the others hold numbers."""
-
-
-@dataclass(frozen=True)
 class Chart:
     """A chart of a report."""
 
     title: str
     svg: str
-    """An `<svg>` element, see `training.reporting.charts`."""
+    """An `<svg>` element, see `pages`."""
 
 
 @dataclass(frozen=True)

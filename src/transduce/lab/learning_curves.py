@@ -8,9 +8,9 @@ from typing import Any, Literal
 from transduce.lab.conclusion import Chart
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
+from transduce.pages import Series, draw_line_chart
 from transduce.training import MetricsLog
 from transduce.training.reporting import select_lines
-from transduce.training.reporting.charts import Series, draw_line_chart
 
 NUM_POINTS = 10
 """Points of a curve, at equal distances over the updates of a run."""

@@ -4,26 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from transduce.bundle import has_mark, replace_file
 from transduce.errors import UserError
-from transduce.lab.conclusion import Chart, Conclusion, Table
+from transduce.lab.conclusion import Chart, Conclusion
 from transduce.lab.experiments import find_experiment
 from transduce.lab.measurements import MeasurementLog
-from transduce.training.reporting.charts import FOLDER as REPORT_FOLDER
-from transduce.training.reporting.charts import make_standalone
+from transduce.pages import Table, format_table, make_standalone, make_templates, read_style
 
 MEASUREMENTS = "measurements.jsonl"
 """The file of an experiment's folder that its measurements are in."""
 
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    undefined=StrictUndefined,
-)
+_TEMPLATES = make_templates(Path(__file__).parent)
 
 
 @dataclass(frozen=True)
@@ -83,8 +74,7 @@ def is_report(path: Path) -> bool:
 
 def render_html(reports: Sequence[Report]) -> str:
     """One page for all the reports, without scripts or external resources."""
-    style = "".join((REPORT_FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "chart.css"))
-    return _TEMPLATES.get_template("report.html.j2").render(reports=reports, style=style, mark=_MARK)
+    return _TEMPLATES.get_template("report.html.j2").render(reports=reports, style=read_style(), mark=_MARK)
 
 
 def render_markdown(report: Report) -> str:
@@ -106,17 +96,6 @@ def render_markdown(report: Report) -> str:
         parts += ["## Remarks", *conclusion.remarks]
     parts += ["## How it was measured", format_table(Table("", ["what", "which"], report.facts, num_texts=2))]
     return "\n\n".join(parts) + "\n"
-
-
-def format_table(table: Table) -> str:
-    """A table as Markdown, with its caption above."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
-
-    rule = "|---" * table.num_texts + "|---:" * (len(table.heads) - table.num_texts) + "|"
-    lines = "\n".join([line(table.heads), rule, *map(line, table.rows)])
-    return f"{table.caption}:\n\n{lines}" if table.caption else lines
 
 
 def compare_verdicts(reports: Sequence[Report]) -> Table:

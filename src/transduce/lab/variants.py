@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from transduce.lab.conclusion import Claim, Finding, Table
+from transduce.lab.conclusion import Claim, Finding
 from transduce.lab.experiment import Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
 from transduce.lab.learning_curves import train_with_curve
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import compare, confidence_interval, judge_exactly
+from transduce.pages import Table
 
 SAME_BLEU = 1.0
 """Points of BLEU by which a model may be worse without harm: less than the 95 % interval of the score on some hundred

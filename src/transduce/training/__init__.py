@@ -4,7 +4,7 @@ from transduce.training.automatic_settings import choose_settings_for_run
 from transduce.training.distributed import Ranks, connect_ranks
 from transduce.training.loss import TokenLosses, label_smoothed_cross_entropy
 from transduce.training.reporting import MetricsLog, Progress, Reporter, Sample, SilentReporter, Validation
-from transduce.training.reporting.charts import draw_learning_curve
+from transduce.training.reporting.curves import draw_learning_curve
 from transduce.training.reporting.report import write_report
 from transduce.training.run import train
 from transduce.training.run_folder import RunFolder

@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from transduce.config import RunConfig, load_run_config
 from transduce.errors import MissingExtraError, TrainingError
 from transduce.training import train, write_report
-from transduce.training.reporting.charts import to_finite
+from transduce.training.reporting.curves import to_finite
 from transduce.training.reporting.report import MAX_CHARACTERS, MAX_OUTPUTS, EventFile, format_figure
 
 

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Table
+from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.cost import measure_saved_bytes, measure_seconds
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import BySeed, Results
 from transduce.lab.statistics import judge_exactly, judge_ratio_above
 from transduce.model import AdditiveScore, DotScore, attention_weights
-from transduce.training.reporting.charts import Series, draw_line_chart
+from transduce.pages import Series, Table, draw_line_chart
 
 NUM_HEADS = 4
 LENGTHS = (16, 32, 64, 128, 256, 512)

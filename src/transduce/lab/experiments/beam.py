@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Table
+from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import FEW_PAIRS, Laboratory
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import confidence_interval, judge_larger
 from transduce.lab.variants import make_training_trials
-from transduce.training.reporting.charts import Series, draw_line_chart
+from transduce.pages import Series, Table, draw_line_chart
 
 BEAMS = (1, 2, 4, 8, 16)
 ALPHAS = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from transduce.bundle import Bundle, list_checkpoints, save_bundle
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Table
+from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import FEW_PAIRS, Laboratory
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import confidence_interval, judge_larger
+from transduce.pages import Series, Table, draw_line_chart
 from transduce.training import RunFolder, average_run
-from transduce.training.reporting.charts import Series, draw_line_chart
 from transduce.training.validation import average_checkpoints, compute_teacher_forced_metrics
 
 SCHEDULES: Mapping[str, Mapping[str, Value]] = {

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
+from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
 from transduce.lab.cost import measure_seconds
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
@@ -15,7 +15,7 @@ from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import confidence_interval, judge_exactly, judge_larger
 from transduce.lab.variants import plan_training, tabulate_variants
 from transduce.model import FeedForward
-from transduce.training.reporting.charts import Series, draw_line_chart
+from transduce.pages import Series, Table, draw_line_chart
 
 PAPER = TransformerConfig()
 """The network whose feed-forward network is compared with convolutions: the paper's base model."""

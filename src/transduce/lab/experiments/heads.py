@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
 from transduce.inspection.attention import list_attentions
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Table
+from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.cost import measure_seconds
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory, Pair
@@ -20,7 +20,7 @@ from transduce.lab.two_places import LENGTH, compute_entropy, train_and_test
 from transduce.lab.variants import tabulate_variants
 from transduce.model import KeysAndValues, MultiHeadAttention, as_transformer, attention_weights
 from transduce.model.attention import Mask
-from transduce.training.reporting.charts import Series, draw_line_chart
+from transduce.pages import Series, Table, draw_line_chart
 from transduce.translation.confidence.scoring import ForcedDecoder, encode_pairs
 
 D_MODEL = int(SETTINGS["model.d_model"])

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from transduce.bundle import Bundle
 from transduce.data import Batch, PreparedData
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
+from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.learning_curves import draw_learning_curves
@@ -26,9 +26,9 @@ from transduce.lab.statistics import confidence_interval, judge_equal, judge_exa
 from transduce.lab.variants import make_training_trials, tabulate_variants
 from transduce.model import Transformer, as_transformer
 from transduce.model.sublayers import Normalization
+from transduce.pages import Series, Table, draw_line_chart
 from transduce.training.distributed.batches import BatchPosition, batch_stream
 from transduce.training.loss import compute_losses
-from transduce.training.reporting.charts import Series, draw_line_chart
 
 SHALLOW, DEEP = 2, 6
 """Layers of each stack of trained models; the paper's base model has 6."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transduce.baselines import ByteNet, ConvS2S, RecurrentNetwork, make_encoder_decoder
 from transduce.baselines.bytenet import DILATIONS, ResidualBlock
 from transduce.config import TransformerConfig
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
+from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
 from transduce.lab.cost import measure_seconds
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import MIN_UPDATES, TRAINING_SHARE, Laboratory
@@ -21,7 +21,7 @@ from transduce.lab.measurements import Results
 from transduce.lab.recall import DISTANCES, NUM_SECRETS, measure_update, train_recall
 from transduce.lab.statistics import confidence_interval, judge_exactly, judge_larger_than_all, judge_ratio_above
 from transduce.model import EncoderDecoder, Transformer
-from transduce.training.reporting.charts import Series, draw_line_chart
+from transduce.pages import Series, Table, draw_line_chart
 
 PATH_DISTANCES = tuple(2**power for power in range(10))
 """Distances between two positions for which operations are counted."""

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from transduce.config import TransformerConfig
 from transduce.evaluation import corpus_scores
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
+from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory, Pair
 from transduce.lab.measurements import Results, Settings
 from transduce.lab.statistics import confidence_interval, judge_equal, judge_exactly, judge_larger
 from transduce.lab.variants import tabulate_variants
 from transduce.model import sinusoids
-from transduce.training.reporting.charts import Series, draw_line_chart
+from transduce.pages import Series, Table, draw_line_chart
 from transduce.translation import Translator
 from transduce.translation.confidence.scoring import ForcedDecoder, score_pairs
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from transduce.bundle import Bundle
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Table
+from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import confidence_interval, judge_larger
-from transduce.training.reporting.charts import Series, draw_line_chart
+from transduce.pages import Series, Table, draw_line_chart
 from transduce.training.validation import compute_teacher_forced_metrics
 
 NUM_PAIRS = 1000

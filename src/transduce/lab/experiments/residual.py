@@ -12,18 +12,18 @@ from torch import Tensor, nn
 
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Table
+from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory, count_as_diverged
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import confidence_interval, judge_larger
 from transduce.model import Transformer
 from transduce.model.sublayers import ResidualConnection, Sublayer
+from transduce.pages import Series, Table, draw_line_chart
 from transduce.training import Updater
 from transduce.training.distributed import ALONE
 from transduce.training.distributed.batches import BatchPosition, batch_stream, choose_parallel_micro_batches
 from transduce.training.loss import compute_losses
-from transduce.training.reporting.charts import Series, draw_line_chart
 from transduce.training.validation import compute_teacher_forced_metrics
 
 DEPTHS = (1, 2, 6)

@@ -12,7 +12,7 @@ from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import judge_equal, judge_exactly, judge_larger
 from transduce.lab.variants import plan_training, tabulate_variants
-from transduce.training.reporting.charts import Series, draw_line_chart
+from transduce.pages import Series, draw_line_chart
 
 WIDTHS = (4, 16, 64, 256, 1024)
 """Values of d_k for which scores are drawn at random."""

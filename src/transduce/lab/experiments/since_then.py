@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
+from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
 from transduce.lab.learning_curves import draw_learning_curves, train_with_curve
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import compare, judge_equal, judge_larger
 from transduce.lab.variants import choose_size, tabulate_variants
+from transduce.pages import Table
 
 SIMILAR = 0.02
 """Difference of losses, in nats per token, up to which two models are similar: 2 % of perplexity."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from transduce.config import TransformerConfig
 from transduce.config.presets import PRESETS
-from transduce.lab.conclusion import Claim, Conclusion, Finding, Table, Verdict
+from transduce.lab.conclusion import Claim, Conclusion, Finding, Verdict
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import compare, confidence_interval
 from transduce.lab.variants import OWN_TEXT
+from transduce.pages import Table
 
 SIMILAR = 0.02
 """Difference of losses, in nats per token, up to which a row is the same as the base row: 2 % of perplexity."""

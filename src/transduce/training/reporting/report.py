@@ -15,22 +15,21 @@ from typing import Any
 from transduce.bundle import replace_file
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.errors import MissingExtraError
+from transduce.pages import bin_name, draw_histogram, make_templates, read_style
 from transduce.training.diagnosis import CHECKS
 from transduce.training.reporting import Line, select_lines
-from transduce.training.reporting.charts import (
-    FOLDER,
+from transduce.training.reporting.curves import (
     MAX_POINTS,
-    TEMPLATES,
-    bin_name,
     compute_mean,
     draw_charts,
-    draw_histogram,
     group_lines,
     sample_evenly,
     to_finite,
 )
 from transduce.training.run_folder import RunFolder
 from transduce.training.stopping import explain_early_stop
+
+_TEMPLATES = make_templates(Path(__file__).parent)
 
 TRAINING_ROWS, VALIDATION_ROWS = 20, 40
 TRAINING_COLUMNS = {
@@ -53,9 +52,9 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
     seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
     data = select_lines(lines, "data")
     best = next((line for line in reversed(select_lines(lines, "validation", "average")) if line.get("is_best")), None)
-    page = TEMPLATES.get_template("report.html.j2").render(
+    page = _TEMPLATES.get_template("report.html.j2").render(
         config=config,
-        style="".join((FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "chart.css")),
+        style=read_style(),
         languages=f"{config.data.source_language or 'source'} to {config.data.target_language or 'target'}",
         update=f"{lines[-1]['update'] if lines else 0:,}",
         duration=_describe_duration(seconds),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding, Table
+from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.experiments.algorithms.training import (
     ExtendedNeuralGPUSettings,
@@ -20,7 +20,7 @@ from transduce.lab.experiments.algorithms.training import (
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results
 from transduce.lab.statistics import judge_above, judge_share_above
-from transduce.training.reporting.charts import Series, draw_line_chart
+from transduce.pages import Series, Table, draw_line_chart
 
 NEURAL_GPU, EXTENDED, TRANSFORMER = "Neural GPU", "Extended Neural GPU", "Transformer"
 NETWORKS = (NEURAL_GPU, EXTENDED, TRANSFORMER)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
-from transduce.lab.conclusion import Claim, Conclusion, Table
+from transduce.lab.conclusion import Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.experiments.stories.stories import KINDS
 from transduce.lab.experiments.stories.training import (
@@ -21,6 +21,7 @@ from transduce.lab.experiments.stories.training import (
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results
 from transduce.lab.statistics import confidence_interval, judge_above, judge_larger
+from transduce.pages import Table
 
 MANY_HOPS, ONE_HOP, TRANSFORMER = "memory network, three hops", "memory network, one hop", "Transformer"
 NETWORKS = (MANY_HOPS, ONE_HOP, TRANSFORMER)

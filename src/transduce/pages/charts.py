@@ -1,31 +1,20 @@
-"""The figures of metrics.jsonl as charts: SVG text without scripts, fonts or external resources."""
+"""Charts as SVG text without scripts, fonts or external resources."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from transduce.training.reporting import Line, select_lines
-
-Item = TypeVar("Item")
+from transduce.pages.templates import make_templates, read_style
 
 WIDTH, HEIGHT = 480, 260
 LEFT, RIGHT, TOP, BOTTOM = 54, 16, 54, 40
 LEGEND_TOP, LEGEND_LINE = 36, 16
 MAX_MARKERS = 60
-MAX_POINTS = 120
-"""Maximum number of points of a curve; of a longer one, means and ranges are shown."""
 
 CLASSES = ("one", "two", "three", "four", "five", "six")
 """CSS classes of the series of a chart, which differ in colour and line style."""
 
-FOLDER = Path(__file__).parent
-TEMPLATES = Environment(
-    loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-)
+_TEMPLATES = make_templates()
 
 
 @dataclass(frozen=True)
@@ -134,7 +123,7 @@ def bin_name(index: int, width: int, num_bins: int) -> str:
 
 def make_standalone(chart: str) -> str:
     """The chart as a file of its own, with its style."""
-    return chart.replace("<title>", f"<style>{(FOLDER / 'chart.css').read_text(encoding='utf-8')}</style><title>", 1)
+    return chart.replace("<title>", f"<style>{read_style('chart.css')}</style><title>", 1)
 
 
 def choose_ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -184,7 +173,7 @@ def _render(title: str, names: Sequence[str] = (), key: str = "line", **parts: o
     sizes = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "bottom": HEIGHT - BOTTOM}
     legend = [(style, *place, name) for style, place, name in zip(CLASSES, _place_legend(names), names, strict=False)]
     nothing = {"up": None, "lines": (), "histogram": ()}
-    return TEMPLATES.get_template("chart.svg.j2").render(
+    return _TEMPLATES.get_template("chart.svg.j2").render(
         title=title, legend=legend, key=key, **sizes, **nothing | parts
     )
 
@@ -193,96 +182,4 @@ def _number(value: float) -> str:
     return f"{float(f'{value:.6g}'):,.10g}" if 1 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
-TEMPLATES.filters["number"] = _number
-
-
-def sample_evenly(items: Sequence[Item], max_count: int) -> list[Item]:
-    """At most `max_count` of the items, evenly spread; the first and the last are among them."""
-    if len(items) <= max_count:
-        return list(items)
-    return [items[round(number * (len(items) - 1) / (max_count - 1))] for number in range(max_count)]
-
-
-def draw_charts(lines: Sequence[Line]) -> list[str]:
-    """All curves of a run over its updates."""
-    training, validation = select_lines(lines, "training"), select_lines(lines, "validation")
-
-    def trained(name: str, key: str) -> Series:
-        return _training_series(name, key, training)
-
-    losses = [
-        trained("training loss", "loss"),
-        trained("training cross-entropy", "cross_entropy"),
-        _validation_series("validation", "loss", validation),
-    ]
-    accuracies = [trained("training", "accuracy"), _validation_series("validation", "accuracy", validation)]
-    scores = [_score_series(metric, validation) for metric in ("BLEU", "chrF")]
-    source_uses = select_lines(lines, "source_use")
-    sources = [
-        _validation_series("right source", "loss", source_uses),
-        _validation_series("source of another pair", "shuffled_loss", source_uses),
-    ]
-    return [
-        draw_line_chart("BLEU and chrF on the validation text", scores, "updates", ""),
-        draw_line_chart("Loss and cross-entropy", losses, "updates", "nats per token"),
-        draw_line_chart("Effect of the source", sources, "updates", "nats per token, small sample"),
-        draw_line_chart("Learning rate", [trained("", "learning_rate")], "updates", ""),
-        draw_line_chart("Gradient norm", [trained("", "gradient_norm")], "updates", "before clipping", log=True),
-        draw_line_chart("Throughput", [trained("", "tokens_per_second")], "updates", "target tokens/s"),
-        draw_line_chart("Accuracy of the next token", accuracies, "updates", "share"),
-    ]
-
-
-def draw_learning_curve(lines: Sequence[Line]) -> str:
-    """BLEU on the validation text over the updates, as an SVG file: an overview of a run."""
-    series = _score_series("BLEU", select_lines(lines, "validation"))
-    return make_standalone(draw_line_chart("BLEU on the validation text", [series], "updates", ""))
-
-
-def group_lines(lines: Sequence[Line], max_count: int) -> list[Sequence[Line]]:
-    """Groups of neighbouring lines, at most `max_count` groups."""
-    size = max(1, math.ceil(len(lines) / max_count))
-    return [lines[start : start + size] for start in range(0, len(lines), size)]
-
-
-def _values(key: str, group: Sequence[Line]) -> list[float]:
-    return [value for line in group if (value := to_finite(line.get(key))) is not None]
-
-
-def compute_mean(key: str, group: Sequence[Line]) -> float | None:
-    """The mean of a figure over the lines that have it; None if none has."""
-    values = _values(key, group)
-    return sum(values) / len(values) if values else None
-
-
-def _training_series(name: str, key: str, training: Sequence[Line]) -> Series:
-    groups = [(group[-1]["update"], _values(key, group)) for group in group_lines(training, MAX_POINTS)]
-    found = [(float(update), values) for update, values in groups if values]
-    band = [(min(values), max(values)) for _, values in found] if len(training) > MAX_POINTS else []
-    return Series(name, [(update, sum(values) / len(values)) for update, values in found], band)
-
-
-def _validation_series(name: str, key: str, validation: Sequence[Line]) -> Series:
-    points = [(float(line["update"]), value) for line in validation if (value := to_finite(line.get(key))) is not None]
-    return Series(name, sample_evenly(points, MAX_POINTS))
-
-
-def _score_series(metric: str, validation: Sequence[Line]) -> Series:
-    """The values of one metric; their confidence intervals are the band, if all of them have one."""
-    found = [
-        (float(line["update"]), score)
-        for line in validation
-        for score in line.get("scores", [])
-        if score["metric"] == metric and to_finite(score["value"]) is not None
-    ]
-    shown = sample_evenly(found, MAX_POINTS)
-    ends = [(to_finite(score.get("low")), to_finite(score.get("high"))) for _, score in shown]
-    band = [(low, high) for low, high in ends if low is not None and high is not None]
-    return Series(metric, [(update, score["value"]) for update, score in shown], band if len(band) == len(ends) else [])
-
-
-def to_finite(value: object) -> float | None:
-    """The figure, or None if it is not a finite number or too large to plot."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and abs(value) < 1e30:
-        return float(value)
-    return None
+_TEMPLATES.filters["number"] = _number

@@ -1,0 +1,26 @@
+"""Tables of reports, and how they are written in Markdown."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a report."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    num_texts: int = 1
+    """Number of the first columns that hold text; the others hold numbers."""
+
+
+def format_table(table: Table) -> str:
+    """A table as Markdown, with its caption above."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+    rule = "|---" * table.num_texts + "|---:" * (len(table.heads) - table.num_texts) + "|"
+    lines = "\n".join([line(table.heads), rule, *map(line, table.rows)])
+    return f"{table.caption}:\n\n{lines}" if table.caption else lines
