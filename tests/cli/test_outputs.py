@@ -48,7 +48,7 @@ class Writer:
 WRITERS = {
     "inspect": Writer(INSPECT, ("transduce.cli.inspect", "_make_document"), "page.html", is_folder=False),
     "calibrate": Writer(
-        ("calibrate", *TEXT), ("transduce.cli.evaluate", "measure_confidence"), "calibration.json", is_folder=False
+        ("calibrate", *TEXT), ("transduce.cli.score", "measure_confidence"), "calibration.json", is_folder=False
     ),
     "export, a file": Writer(
         ("export", "model", "--to", "argos", "--probe", "valid.source"),

@@ -29,7 +29,12 @@ COMMANDS = {
     "translate": "Translate standard input to standard output, line by line.\n\n"
     "Line n in gives line n out; a blank line stays blank. A line longer than the model reads at once is translated in "
     "parts, sentence by sentence; standard error reports it.",
-    "evaluate": "Translate a test set and score it: BLEU, chrF, TER, with signatures.",
+    "evaluate": "Score translations of test sets: BLEU, chrF, TER, with signatures.\n\n"
+    "Several systems are compared with the first one, and the significance of each difference is printed.",
+    "compare": "Compare systems: scores, significance, and where they differ.\n\n"
+    "A difference counts as significant if paired bootstrap resampling and approximate randomisation, both as "
+    "sacreBLEU does them, find p below 0.05. The page shows scores by length and by frequency of the words, phrases, "
+    "and sentences.",
     "score": "Print how probable the model finds given translations, line by line.\n\n"
     "A score is computed as in `translate`: the sum of the log-probabilities of the pieces, in nats, divided by the "
     "model's length penalty. The perplexity is printed to standard error.",
@@ -112,7 +117,8 @@ app = App(
 )
 _MODULES = {
     **dict.fromkeys(("average", "export", "import"), "bundles"),
-    **dict.fromkeys(("score", "calibrate", "align"), "evaluate"),
+    **dict.fromkeys(("calibrate", "align"), "score"),
+    "compare": "evaluate",
     "demo": "train",
     "info": "overview",
 }

@@ -1,259 +1,242 @@
-"""`transduce evaluate`, `score`, `calibrate` and `align`: quality, scores, confidence and word alignments of
-translations.
-"""
+"""`transduce evaluate` and `transduce compare`: scores of translations, and whether systems differ."""
 
-import sys
-import time
-from dataclasses import asdict, dataclass
-from json import dumps
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 from cyclopts import Parameter
 
-from transduce.bundle import (
-    Bundle,
-    RecordedConfidence,
-    RecordedHead,
-    check_calibratable,
-    find_bundle,
-    update_calibration,
-)
+from transduce.bundle import check_output_file, has_mark, write_output_file
 from transduce.cli.console import format_count, print_json, print_message
 from transduce.cli.options import Computation
 from transduce.errors import UserError
-from transduce.evaluation import evaluate_translator, format_scores
-from transduce.text import ParallelCorpus, open_parallel_corpus
-from transduce.translation import (
-    AlignmentHead,
-    ForcedDecoder,
-    PairScore,
-    Perplexity,
-    Translator,
-    align_stream,
-    choose_head,
-    measure_confidence,
-    measure_heads,
-    read_gold_alignments,
-    score_stream,
+from transduce.evaluation import (
+    Comparison,
+    Score,
+    SystemOutput,
+    TestSet,
+    analyse,
+    check_tokenization,
+    compare_systems,
+    corpus_scores,
+    format_scores,
+    read_system_output,
+    read_test_sets,
+    render_comparison,
+    translate_test_set,
 )
+from transduce.evaluation.comparison_page import MARK
+from transduce.pages import format_columns
+from transduce.text import read_lines
 
 _COMPUTATION = Computation()
 
-
-def evaluate(
-    model: Path,
-    /,
-    *,
-    source: Path,
-    reference: Path,
-    beam: int | None = None,
-    tokenize: str | None = None,
-    confidence: bool = False,
-    computation: Computation = _COMPUTATION,
-    json: bool = False,
-) -> None:
-    """Translate a test set and score it: BLEU, chrF and TER, with sacreBLEU's signatures.
-
-    Args:
-        model: a bundle, the folder of a run, or, with --engine, a folder written by `transduce export`.
-        source: the text to translate, one sentence per line.
-        reference: human translations, line for line, neither tokenised nor lower-cased.
-        beam: hypotheses kept for each sentence; 1 is greedy. Default: the model's setting.
-        tokenize: how BLEU splits text into words: 13a, intl, char or zh; or none, for a model trained on tokenised
-            text. Default: zh for Chinese, char for other scripts without spaces between words, else 13a.
-        confidence: add the 95 % confidence interval of each score, by bootstrap resampling of the lines.
-        computation: what computes.
-        json: print one JSON object.
-    """
-    translator = computation.load(model)
-    result = evaluate_translator(translator, source, reference, beam=beam, tokenization=tokenize, confidence=confidence)
-    if json:
-        print_json({"model": str(model), **result.as_json()})
-        return
-    print(format_scores(result.scores))
-    how = f"beam {result.beam}, {computation.engine}, {computation.choose_precision()}"
-    print_message(f"{format_count(result.num_lines, 'line')} in {result.seconds:.1f} s, {how}")
-
-
-def score(
-    model: Path,
-    /,
-    *,
-    source: Path,
-    target: Path,
-    tokens: bool = False,
-    json: bool = False,
-    device: str = "auto",
-) -> None:
-    """Print the score of given translations, one per line, computed as in `translate`.
-
-    Args:
-        model: a bundle, or the folder of a run.
-        source: the text, one sentence per line; plain, .gz, .xz or .zst.
-        target: its translations, line for line.
-        tokens: after the score, print for each piece a tab, the piece, a space and its log-probability.
-        json: print one JSON object per line: score, log_probability, and tokens, each with piece and log_probability.
-        device: cpu, cuda, mps or auto.
-    """
-    if tokens and json:
-        raise UserError("--tokens and --json: the JSON objects already contain the tokens; give one of them")
-    corpus = _open_pairs(source, target)
-    corpus.check()  # read both files to the end before printing
-    decoder = ForcedDecoder.load(model, device=device)
-    started = time.monotonic()
-    perplexity = Perplexity()
-    for number, found in enumerate(score_stream(decoder, corpus), start=1):
-        perplexity.add(found)
-        line = dumps(found.as_json(), ensure_ascii=False) if json else _format_pair_score(found, tokens=tokens)
-        sys.stdout.write(line + "\n")
-        if found.is_long:
-            limit = decoder.search.max_pieces
-            print_message(
-                f"line {number} is longer than the {limit} pieces that the model reads at once; scored as a whole"
-            )
-    measured = "no perplexity: all lines are blank"
-    if perplexity.num_tokens:
-        measured = f"perplexity {perplexity.value:.2f} for {perplexity.num_tokens:,} tokens of this model's vocabulary"
-    print_message(f"{format_count(perplexity.num_pairs, 'pair')} in {time.monotonic() - started:.1f} s: {measured}")
-
-
-def _open_pairs(source: Path, target: Path) -> ParallelCorpus:
-    return open_parallel_corpus(Path(), str(source), str(target), None, None)
-
-
-def _format_pair_score(found: PairScore, *, tokens: bool) -> str:
-    scored = [f"{token.piece} {token.log_probability:.4f}" for token in found.tokens] if tokens else []
-    return "\t".join([f"{found.score:.4f}", *scored])
-
-
-def calibrate(
-    model: Path,
-    /,
-    *,
-    source: Path,
-    target: Path,
-    beam: int | None = None,
-    device: str = "auto",
-    force: bool = False,
-    json: bool = False,
-) -> None:
-    """Calibrate confidence estimates, choose the attention head that aligns words best, and store both in the bundle.
-
-    Args:
-        model: a bundle, or the folder of a run; calibration.json is written into the bundle.
-        source: text that the model was not trained on, one sentence per line; a few hundred sentences are enough.
-        target: human translations of it, line for line.
-        beam: hypotheses kept for each sentence; 1 is greedy. Default: the model's setting.
-        device: cpu, cuda, mps or auto.
-        force: overwrite an existing calibration.json that is not a Transduce calibration.
-        json: print one JSON object.
-    """
-    bundle = Bundle.open(find_bundle(model))
-    check_calibratable(bundle, force=force)
-    translator = Translator.load(bundle.folder, device=device, precision="float32")
-    measured = measure_confidence(translator, source, target, beam=beam)
-    head = None
-    if bundle.model_config.architecture == "transformer":
-        pairs = _open_pairs(source, target)
-        head = choose_head(measure_heads(ForcedDecoder.from_bundle(bundle, device=device), pairs))
-    alignment = None if head is None else RecordedHead(**asdict(head))
-    update_calibration(bundle, confidence=measured, alignment=alignment, force=force)
-    if json:
-        print_json({"model": str(model), **measured.model_dump()})
-    else:
-        print(_format_figures(measured))
-    figures = f"calibrated on {format_count(measured.num_pairs, 'pair')}, beam {measured.beam}"
-    words = f"words are aligned by --head {head}" if head else "words are not aligned: only a Transformer has heads"
-    print_message(f"{bundle.folder}: {figures}; {words}")
-
-
-def _format_figures(measured: RecordedConfidence) -> str:
-    """One figure per line; those of words and sentences are measured on the half that was held out of the fit."""
-    figures = {
-        "words": f"{measured.num_words:,}",
-        "right": f"{measured.share_right:.1%}",
-        "calibration error, raw": f"{measured.calibration_error_before:.3f}",
-        "calibration error": f"{measured.calibration_error:.3f}",
-        "right above wrong (AUC)": f"{measured.auc:.3f}",
-        "error of predicted chrF": f"{measured.chrf_error:.1f}",
-        "the same, always the mean": f"{measured.chrf_error_of_mean:.1f}",
-    }
-    return "\n".join(f"{name:28}{value}" for name, value in figures.items())
+PAGE = "page of transduce compare"
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class HeadChoice:
-    """The attention head that gives the alignments, or the text on which to choose it."""
-
-    head: str | None = None
-    """LAYER.HEAD of the decoder, from 1, or LAYER for the mean of its heads; append +1 to read the next position."""
-    choose_on_source: Path | None = None
-    """Choose the head on the first 1,000 lines of this text, preferably held-out text."""
-    choose_on_target: Path | None = None
-    """Its translations, line for line."""
-    gold: Path | None = None
-    """Choose by human alignments of that text, as in 0-0 1-2, or 1?2 for a possible link."""
-
-
-def align(
-    model: Path,
-    /,
-    *,
-    source: Path,
-    target: Path,
-    choice: HeadChoice | None = None,
-    json: bool = False,
-    device: str = "auto",
-) -> None:
-    """Print which words translate each other, as in "0-0 2-1": source word, target word; one line per pair.
+class TestSetFlags:
+    """The test sets, and how they are translated and scored.
 
     Args:
-        model: a bundle, or the folder of a run.
-        source: the text, one sentence per line; plain, .gz, .xz or .zst.
-        target: its translations, line for line.
-        choice: which head gives the alignments.
-        json: print one JSON object per line: words of source and target, and alignment with source, target and weight.
-        device: cpu, cuda, mps or auto.
+        source: the text to translate, one sentence per line; given several times, as many test sets.
+        reference: human translations, line for line, neither tokenised nor lower-cased. Given several times for one
+            source, several references; for several sources, first those of the first source, and equally many for each.
+        beam: hypotheses kept for each sentence; 1 is greedy. Default: the model's setting.
+        tokenize: how BLEU splits text into words: 13a, intl, char or zh; or none, for a model trained on tokenised
+            text. Default: zh for Chinese, char for other scripts without spaces between words, else 13a.
     """
-    corpus = _open_pairs(source, target)
-    num_pairs = corpus.check()  # read both files to the end before printing
-    given = choice or HeadChoice()
-    text = _open_text_to_choose_on(given)
-    bundle = Bundle.open(find_bundle(model))
-    decoder = ForcedDecoder.from_bundle(bundle, device=device)
-    if given.head is not None:
-        head = AlignmentHead.parse(given.head)
-    elif text is None and given.gold is None and (recorded := AlignmentHead.load(bundle)) is not None:
-        head = recorded
-        print_message(f"aligned by --head {head}, named by the bundle's calibration")
-    else:
-        head = _choose_measured_head(decoder, text or corpus, given.gold)
-    started = time.monotonic()
-    for alignment in align_stream(decoder, corpus, head):
-        sys.stdout.write((dumps(alignment.as_json(), ensure_ascii=False) if json else str(alignment)) + "\n")
-    print_message(f"{format_count(num_pairs, 'pair')} in {time.monotonic() - started:.1f} s")
+
+    __test__: ClassVar = False  # no test of pytest
+    source: Annotated[list[Path], Parameter(negative=())]
+    reference: Annotated[list[Path], Parameter(negative=())]
+    beam: int | None = None
+    tokenize: str | None = None
+
+    def read(self) -> list[TestSet]:
+        """The test sets; see `read_test_sets`. An unknown tokenisation is refused before anything is read."""
+        if self.tokenize is not None:
+            check_tokenization(self.tokenize)
+        return read_test_sets(self.source, self.reference)
 
 
-def _open_text_to_choose_on(given: HeadChoice) -> ParallelCorpus | None:
-    source, target = given.choose_on_source, given.choose_on_target
-    if given.head is not None and any((source, target, given.gold)):
-        raise UserError(
-            f"--head {given.head}: cannot be combined with options that choose a head; give one or the other"
+def evaluate(
+    systems: list[Path],
+    /,
+    *,
+    measured: TestSetFlags,
+    output: Path | None = None,
+    confidence: bool = False,
+    computation: Computation = _COMPUTATION,
+    json: bool = False,
+    force: bool = False,
+) -> None:
+    """Translate test sets and score the translations: BLEU, chrF and TER, with sacreBLEU's signatures.
+
+    Several systems are compared with the first one, and the significance of each difference is printed.
+
+    Args:
+        systems: what is scored, each of them a bundle, the folder of a run, with --engine a folder written by
+            `transduce export`, or a text file with one translation per line, made by any program.
+        measured: the test sets.
+        output: a folder to write the translations to, as TEST-SET.SYSTEM.txt.
+        confidence: add the 95 % confidence interval of each score, by bootstrap resampling of the lines.
+        computation: what computes.
+        json: print one JSON object.
+        force: replace existing files in the output folder.
+    """
+    test_sets = measured.read()
+    files = {} if output is None else _name_outputs(output, systems, test_sets, force=force)
+    outputs = _translate(systems, test_sets, measured.beam, computation)
+    for (system, number), path in files.items():
+        text = "".join(f"{line}\n" for line in outputs[number][system].hypotheses)
+        write_output_file(path, text.encode("utf-8"), _never, "translation", force=force)
+    if len(systems) > 1:
+        _print_comparisons(
+            [
+                compare_systems(test_set, own, tokenization=measured.tokenize, report=print_message)
+                for test_set, own in zip(test_sets, outputs, strict=True)
+            ],
+            json=json,
         )
-    if source is None and target is None:
-        return None
-    if source is None or target is None:
-        raise UserError("--choose-on-source and --choose-on-target: one of them is missing; give both")
-    return _open_pairs(source, target)
+        return
+    results = []
+    for test_set, (own,) in zip(test_sets, outputs, strict=True):
+        first, *more = test_set.references
+        scores = corpus_scores(
+            own.hypotheses, first, more_references=more, tokenization=measured.tokenize, confidence=confidence
+        )
+        results.append(_describe(systems[0], test_set, own, scores))
+        if not json:
+            if len(test_sets) > 1:
+                print(test_set.name)
+            print(format_scores(scores))
+    if json:
+        print_json(results[0] if len(results) == 1 else {"test_sets": results})
 
 
-def _choose_measured_head(decoder: ForcedDecoder, text: ParallelCorpus, gold: Path | None) -> AlignmentHead:
-    num_pairs = text.check()
-    qualities = measure_heads(decoder, text, None if gold is None else read_gold_alignments(gold, num_pairs))
-    head = choose_head(qualities)
-    figure = f"mean log-probability of linked words, {qualities[head]:.3f}"
-    if gold is not None:
-        figure = f"alignment error rate, {1 - qualities[head]:.3f}"
-    print_message(f"aligned by --head {head}, the best of {len(qualities)} by {figure}")
-    return head
+def compare(
+    systems: list[Path],
+    /,
+    *,
+    measured: TestSetFlags,
+    output: Path | None = None,
+    frequencies: Path | None = None,
+    computation: Computation = _COMPUTATION,
+    json: bool = False,
+    force: bool = False,
+) -> None:
+    """Compare systems with the first one: scores, significance, a verdict, and a page that shows where they differ.
+
+    A difference counts as significant if paired bootstrap resampling and approximate randomisation, both as sacreBLEU
+    does them, find p below 0.05.
+
+    Args:
+        systems: at least two, each of them a bundle, the folder of a run, with --engine a folder written by `transduce
+            export`, or a text file with one translation per line, made by any program.
+        measured: the test sets.
+        output: a page (HTML) to write: scores by length and by frequency of the words, phrases, and sentences; an
+            earlier page of this command is replaced.
+        frequencies: the target side of the training text, by which the page counts how frequent words are. Default:
+            they are counted in the references.
+        computation: what computes.
+        json: print one JSON object.
+        force: replace any existing file.
+    """
+    if len(systems) < 2:
+        raise UserError(f"{systems[0]}: a comparison needs at least two systems")
+    if frequencies is not None and output is None:
+        raise UserError("--frequencies: only the page shows them; give --output as well")
+    if output is not None:
+        check_output_file(output, _is_page, PAGE, force=force)
+    test_sets = measured.read()
+    training_targets = None if frequencies is None else list(read_lines(frequencies))
+    outputs = _translate(systems, test_sets, measured.beam, computation)
+    comparisons = [
+        compare_systems(test_set, own, tokenization=measured.tokenize, report=print_message)
+        for test_set, own in zip(test_sets, outputs, strict=True)
+    ]
+    if output is not None:
+        analyses = [(one, analyse(one, training_targets)) for one in comparisons]
+        page = render_comparison(analyses, is_training_counted=frequencies is not None)
+        write_output_file(output, page.encode("utf-8"), _is_page, PAGE, force=force)
+        print_message(f"{output}: open it in a browser")
+    _print_comparisons(comparisons, json=json)
+
+
+def _is_page(path: Path) -> bool:
+    return has_mark(path, MARK.encode())
+
+
+def _never(_: Path) -> bool:
+    """Whether a text file was written by `transduce evaluate`: nothing in it tells."""
+    return False
+
+
+def _translate(
+    systems: Sequence[Path], test_sets: Sequence[TestSet], beam: int | None, computation: Computation
+) -> list[list[SystemOutput]]:
+    """The translations of each test set by all systems."""
+    if len(set(systems)) < len(systems):
+        raise UserError(f"{', '.join(map(str, systems))}: the same system is given twice")
+    if len(test_sets) > 1 and (files := [path for path in systems if path.is_file()]):
+        raise UserError(f"{files[0]}: has the translations of one test set; give one --source")
+    outputs: list[list[SystemOutput]] = [[] for _ in test_sets]
+    for system in systems:
+        if system.is_file():
+            outputs[0].append(read_system_output(system, test_sets[0]))
+            continue
+        translator = computation.load(system)
+        for own, test_set in zip(outputs, test_sets, strict=True):
+            found = translate_test_set(translator, str(system), test_set, beam=beam)
+            own.append(found)
+            how = f"beam {found.beam}, {computation.engine}, {computation.choose_precision()}"
+            names = f"{system}, {test_set.name}: " if len(systems) * len(test_sets) > 1 else ""
+            print_message(f"{names}{format_count(len(test_set.sources), 'line')} in {found.seconds:.1f} s, {how}")
+    return outputs
+
+
+def _name_outputs(
+    folder: Path, systems: Sequence[Path], test_sets: Sequence[TestSet], *, force: bool
+) -> dict[tuple[int, int], Path]:
+    """The file for the translations by each system of each test set, by their numbers, none of which is lost."""
+    if not folder.is_dir():
+        raise UserError(f"--output {folder}: must be a folder that exists")
+    files = {
+        (number, place): folder / f"{test_set.name}.{system.resolve().name}.txt"
+        for number, system in enumerate(systems)
+        for place, test_set in enumerate(test_sets)
+    }
+    if len(set(files.values())) < len(files):
+        raise UserError(
+            f"--output {folder}: {', '.join(map(str, systems))} have the same name, and so would their files; evaluate "
+            "them one at a time, with a folder for each"
+        )
+    for path in files.values():
+        check_output_file(path, _never, "translation", force=force)
+    return files
+
+
+def _describe(system: Path, test_set: TestSet, output: SystemOutput, scores: Sequence[Score]) -> dict[str, object]:
+    """A JSON object with the scores by their lower-case names."""
+    given = [{name: value for name, value in vars(score).items() if value is not None} for score in scores]
+    return {
+        "model": str(system),
+        "test_set": test_set.name,
+        "lines": len(test_set.sources),
+        **({} if output.seconds is None else {"beam": output.beam, "seconds": round(output.seconds, 3)}),
+        "scores": {str(figures.pop("metric")).lower(): figures for figures in given},
+    }
+
+
+def _print_comparisons(comparisons: Sequence[Comparison], *, json: bool) -> None:
+    if json:
+        print_json({"test_sets": [one.as_json() for one in comparisons]})
+        return
+    for one in comparisons:
+        print(f"{one.test_set.name}, {format_count(len(one.test_set.sources), 'line')}\n")
+        print(format_columns(one.tabulate()) + "\n")
+        for verdict in one.verdicts:
+            print(verdict)

@@ -3,11 +3,8 @@
 import json
 import math
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
@@ -15,8 +12,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from transduce.errors import ConfigError, CorpusError
-from transduce.text import WITHOUT_SPACES, open_parallel_corpus
-from transduce.translation import Translator
+from transduce.text import WITHOUT_SPACES
 
 TOKENIZATIONS = ("13a", "none", "intl", "char", "zh")
 """The tokenisations of sacreBLEU that need no download and no further package; "none" is for tokenised text."""
@@ -63,10 +59,13 @@ def corpus_scores(
     references: Sequence[str],
     metrics: Sequence[str] = tuple(METRICS),
     *,
+    more_references: Sequence[Sequence[str]] = (),
     confidence: bool = False,
     tokenization: str | None = None,
 ) -> list[Score]:
-    """Scores of `hypotheses`, one reference for each, in the order of `metrics`.
+    """Scores of `hypotheses` in the order of `metrics`.
+
+    There is one reference for each hypothesis, and another one in each of `more_references`.
 
     BLEU (Papineni et al. 2002; words by `tokenization`, or else by `choose_tokenization`; exponential smoothing), chrF
     (Popović 2015; chrF2, without words) and TER (Snover et al. 2006), as `sacrebleu -m bleu chrf ter` gives them with
@@ -80,16 +79,26 @@ def corpus_scores(
     if tokenization is None:
         tokenization = choose_tokenization(references)
     check_tokenization(tokenization)
-    if len(hypotheses) != len(references):
-        raise CorpusError(
-            f"{len(hypotheses)} hypotheses and {len(references)} references: there must be one reference for each"
-        )
+    for one in (references, *more_references):
+        if len(hypotheses) != len(one):
+            raise CorpusError(
+                f"{len(hypotheses)} hypotheses and {len(one)} references: there must be one reference for each"
+            )
     if not hypotheses:
         raise CorpusError("no hypotheses: a score needs at least one line")
-    # Without white space at the ends of lines, as the command reads them.
-    stripped = [line.rstrip() for line in hypotheses], [line.rstrip() for line in references]
-    num_resamples = min(NUM_RESAMPLES, max(100, RESAMPLED_LINES // len(hypotheses))) if confidence else 1
+    stripped = strip_lines(hypotheses), [strip_lines(one) for one in (references, *more_references)]
+    num_resamples = choose_num_resamples(len(hypotheses)) if confidence else 1
     return [_score(metric, tokenization, *stripped, num_resamples) for metric in metrics]
+
+
+def strip_lines(lines: Sequence[str]) -> list[str]:
+    """The lines without white space at their ends, as sacreBLEU's command reads them."""
+    return [line.rstrip() for line in lines]
+
+
+def choose_num_resamples(num_lines: int) -> int:
+    """The number of resamples of a test set: sacreBLEU's default, and fewer for more than 3,000 lines."""
+    return min(NUM_RESAMPLES, max(100, RESAMPLED_LINES // num_lines))
 
 
 def choose_tokenization(references: Sequence[str]) -> str:
@@ -118,15 +127,24 @@ def format_scores(scores: Sequence[Score]) -> str:
     return "\n".join(f"{score.metric:<4} {score.value:6.2f}{score.interval}  {score.signature}" for score in scores)
 
 
-def _score(
-    metric: str, tokenization: str, hypotheses: Sequence[str], references: Sequence[str], num_resamples: int
-) -> Score:
+def make_scorer(metric: str, tokenization: str) -> tuple[str, Metric]:
+    """The name of a metric of `METRICS`, and sacreBLEU's scorer for it with one of `TOKENIZATIONS`.
+
+    Raises:
+        ConfigError: an unknown metric.
+    """
     if metric not in METRICS:
         raise ConfigError(f"metric = {metric!r} must be one of: {', '.join(METRICS)}")
     name, make = METRICS[metric]
-    scorer = make(tokenization)
+    return name, make(tokenization)
+
+
+def _score(
+    metric: str, tokenization: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], num_resamples: int
+) -> Score:
+    name, scorer = make_scorer(metric, tokenization)
     _count_in_plain_floats(scorer)
-    found = scorer.corpus_score(hypotheses, [references], n_bootstrap=num_resamples)
+    found = scorer.corpus_score(hypotheses, references, n_bootstrap=num_resamples)
     signature = str(scorer.get_signature())
     # Rounding, and half of an interval, may go beyond 100; of errors there can be more than words.
     max_value = math.inf if metric == "ter" else 100.0
@@ -147,53 +165,3 @@ def _count_in_plain_floats(scorer: Metric) -> None:
     """
     compute = scorer._compute_score_from_stats  # noqa: SLF001 - there is no public way
     scorer._compute_score_from_stats = lambda stats: compute([float(count) for count in stats])  # type: ignore[method-assign]  # noqa: SLF001
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """BLEU, chrF and TER of the translations of a test set."""
-
-    scores: tuple[Score, ...]
-    num_lines: int
-    beam: int
-    """Hypotheses kept for each sentence."""
-    seconds: float
-    """Time that the translation took, in seconds; loading the model and computing the scores are not included."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The evaluation as a JSON object, with the scores by their lower-case names."""
-        given = [{name: value for name, value in vars(score).items() if value is not None} for score in self.scores]
-        scores = {figures.pop("metric").lower(): figures for figures in given}
-        return {"lines": self.num_lines, "beam": self.beam, "seconds": round(self.seconds, 3), "scores": scores}
-
-
-def evaluate_translator(
-    translator: Translator,
-    source: Path,
-    reference: Path,
-    *,
-    beam: int | None = None,
-    tokenization: str | None = None,
-    confidence: bool = False,
-) -> Evaluation:
-    """Translate `source` and score the translations against `reference`.
-
-    `tokenization` is that of BLEU; with `confidence`, every score has an interval: see `corpus_scores`.
-
-    Raises:
-        ConfigError: the tokenisation is unknown.
-        CorpusError: a file is missing or empty, is not UTF-8, or the two differ in number of lines; or there is no
-            text in the reference.
-    """
-    if tokenization is not None:
-        check_tokenization(tokenization)
-    corpus = open_parallel_corpus(Path(), str(source), str(reference), None, None)
-    corpus.check()
-    sources, references = zip(*corpus, strict=True)
-    if not any(map(str.strip, references)):
-        raise CorpusError(f"{reference}: the reference is blank; there is nothing to score")
-    started = time.perf_counter()
-    translations = translator.translate(sources, beam=beam)
-    seconds = time.perf_counter() - started
-    scores = tuple(corpus_scores(translations, references, tokenization=tokenization, confidence=confidence))
-    return Evaluation(scores, len(sources), translator.search.beam if beam is None else beam, seconds)

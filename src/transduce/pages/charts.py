@@ -62,13 +62,12 @@ def draw_line_chart(
     if not shown:
         return _render(title)
     values = [y for one in shown for _, y in one.points] + [end for one in shown for ends in one.band for end in ends]
-    places = [x for one in shown for x, _ in one.points]
+    across_values = [x for one in shown for x, _ in one.points]
     scale = choose_log_ticks if log else choose_ticks
-    ticks = (choose_log_ticks if log_x else choose_ticks)(min(places), max(places))
+    ticks = (choose_log_ticks if log_x else choose_ticks)(min(across_values), max(across_values))
     across = _Axis(ticks, LEFT, WIDTH - RIGHT, log_x)
     names = [one.name for one in shown if one.name]
-    top = max([TOP] + [y + TOP - LEGEND_TOP for _, y in _place_legend(names)])
-    up = _Axis(scale(min(values), max(values)), HEIGHT - BOTTOM, top, log)
+    up = _Axis(scale(min(values), max(values)), HEIGHT - BOTTOM, _place_top(names), log)
 
     def path(points: Iterable[tuple[float, float]]) -> str:
         return " ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in points)
@@ -81,36 +80,68 @@ def draw_line_chart(
         texts = [f"{one.name} at {x:,.0f}: {_number(y)}" for x, y in marked]
         markers = [(across.place(x), up.place(y), text) for (x, y), text in zip(marked, texts, strict=True)]
         lines.append((style, band, path(one.points), markers))
-    axes = {"up": up, "across": across, "numbered": across.marks, "x_label": x_label, "y_label": y_label}
+    # A number below the right edge of the plot ends there, as a long one would be cut off.
+    places = [
+        (across.place(mark), "end" if mark == across.marks[-1] else "middle", _number(mark)) for mark in across.marks
+    ]
+    axes = {"up": up, "below": places, "x_label": x_label, "y_label": y_label}
     return _render(title, names, "line", lines=lines, **axes)
 
 
 def draw_histogram(title: str, width: int, counts: Mapping[str, Sequence[int]], x_label: str, y_label: str) -> str:
-    """An `<svg>` element with bars side by side for each of up to three series; `counts` has one number per bin.
+    """An `<svg>` element with bars side by side for each of up to six series; `counts` has one number per bin.
 
     Bins are `width` wide; the first begins at 0, the last has no end.
     """
     num_bins = max(map(len, counts.values()), default=0)
-    highest = max((count for series in counts.values() for count in series), default=0)
+    names = [f"{bin_name(index, width, num_bins)} {x_label}" for index in range(num_bins)]
+    # A number below every fifth bin, at its left edge; the last one has none, as its bin is unbounded.
+    labels = [(float(index), _number(float(index * width))) for index in range(0, num_bins, 5)]
+    return _draw_bars(title, names, labels, counts, x_label, y_label)
+
+
+def draw_bar_chart(
+    title: str, classes: Sequence[str], values: Mapping[str, Sequence[float]], x_label: str, y_label: str
+) -> str:
+    """An `<svg>` element with a group of bars for each class: one of each series, of which there are up to six.
+
+    Args:
+        title: stands above the chart.
+        classes: names of the groups, from left to right.
+        values: for each series, by its name, one number from 0 on for each class.
+        x_label: names what the classes are.
+        y_label: names what the bars measure.
+    """
+    labels = [(index + 0.5, name) for index, name in enumerate(classes)]
+    return _draw_bars(title, [f"{x_label} {name}" for name in classes], labels, values, x_label, y_label)
+
+
+def _draw_bars(
+    title: str,
+    groups: Sequence[str],
+    labels: Sequence[tuple[float, str]],
+    values: Mapping[str, Sequence[float]],
+    x_label: str,
+    y_label: str,
+) -> str:
+    """Bars in `groups` by their names; a label stands at its place, where group n reaches from n to n + 1."""
+    highest = max((value for series in values.values() for value in series), default=0)
     if not highest:
         return _render(title)
-    # A number below every fifth bin; the last one has none, as its bin is unbounded.
-    across = _Axis([float(index * width) for index in (*range(0, num_bins, 5), num_bins)], LEFT, WIDTH - RIGHT)
-    up = _Axis(choose_ticks(0.0, float(highest)), HEIGHT - BOTTOM, TOP)
-    bar = (across.end - across.start) / num_bins * 0.9 / len(counts)
+    across = _Axis((0.0, float(len(groups))), LEFT, WIDTH - RIGHT)
+    up = _Axis(choose_ticks(0.0, float(highest)), HEIGHT - BOTTOM, _place_top(list(values)))
+    bar = (across.end - across.start) / len(groups) * 0.9 / len(values)
     histogram = []
-    for number, (name, style) in enumerate(zip(counts, CLASSES, strict=False)):
+    for number, (name, style) in enumerate(zip(values, CLASSES, strict=False)):
         bars = []
-        for index, count in enumerate(counts[name]):
-            if count:
-                text = f"{name}, {bin_name(index, width, num_bins)} {x_label}: {count:,}"
-                left = across.place(float(index * width)) + number * bar
-                bars.append((left, up.place(float(count)), bar, text))
+        for index, value in enumerate(values[name]):
+            if value:
+                text = f"{name}, {groups[index]}: {_number(float(value))}"
+                bars.append((across.place(float(index)) + number * bar, up.place(float(value)), bar, text))
         histogram.append((style, bars))
-    labels = {"x_label": x_label, "y_label": y_label}
-    return _render(
-        title, list(counts), "key", up=up, across=across, numbered=across.marks[:-1], histogram=histogram, **labels
-    )
+    below = [(across.place(place), "middle", text) for place, text in labels]
+    axes = {"up": up, "below": below, "x_label": x_label, "y_label": y_label}
+    return _render(title, list(values), "key", histogram=histogram, **axes)
 
 
 def bin_name(index: int, width: int, num_bins: int) -> str:
@@ -166,6 +197,11 @@ def _place_legend(names: Sequence[str]) -> list[tuple[int, int]]:
         places.append((x, y))
         x += width
     return places
+
+
+def _place_top(names: Sequence[str]) -> int:
+    """The upper end of the plot, below the legend."""
+    return max([TOP] + [y + TOP - LEGEND_TOP for _, y in _place_legend(names)])
 
 
 def _render(title: str, names: Sequence[str] = (), key: str = "line", **parts: object) -> str:

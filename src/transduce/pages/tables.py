@@ -1,4 +1,4 @@
-"""Tables of reports, and how they are written in Markdown."""
+"""Tables of reports, and how they are written in Markdown and on a terminal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,3 +24,17 @@ def format_table(table: Table) -> str:
     rule = "|---" * table.num_texts + "|---:" * (len(table.heads) - table.num_texts) + "|"
     lines = "\n".join([line(table.heads), rule, *map(line, table.rows)])
     return f"{table.caption}:\n\n{lines}" if table.caption else lines
+
+
+def format_columns(table: Table) -> str:
+    """A table as plain text for a terminal, with aligned columns: text on the left, numbers on the right."""
+    lines = [table.heads, *table.rows]
+    widths = [max(len(str(line[column])) for line in lines) for column in range(len(table.heads))]
+    texts = [
+        "  ".join(
+            str(cell).ljust(width) if column < table.num_texts else str(cell).rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([*([table.caption] if table.caption else []), *texts])

@@ -2,19 +2,18 @@
 
 import importlib.util
 import io
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
 from transduce.bundle import replace_file
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.errors import MissingExtraError
+from transduce.evaluation import mark_shared
 from transduce.pages import bin_name, draw_histogram, make_templates, read_style
 from transduce.training.diagnosis import CHECKS
 from transduce.training.reporting import Line, select_lines
@@ -189,27 +188,13 @@ def _samples(lines: Sequence[Line]) -> list[dict[str, Any]]:
             "source": _cut(source),
             "reference": _cut(reference),
             "outputs": [
-                (first if first == last else f"{first} to {last}", _compare(_cut(translation), _cut(reference)))
+                (first if first == last else f"{first} to {last}", mark_shared(_cut(translation), _cut(reference)))
                 for first, last, translation in sample_evenly(outputs[source, reference], MAX_OUTPUTS)
             ],
         }
         # The last ones: an earlier session may have shown other sentences.
         for source, reference in list(outputs)[-MAX_SENTENCES:]
     ]
-
-
-def _compare(translation: str, reference: str) -> list[tuple[str, bool]]:
-    """The translation in pieces, each with whether it also occurs in the reference, in the same order."""
-    # Words, and what is between them; single characters if the reference has no spaces.
-    found, expected = (
-        re.findall(r"\w+|\W", text) if " " in reference else list(text) for text in (translation, reference)
-    )
-    pieces, behind = [], 0
-    for block in SequenceMatcher(None, found, expected, autojunk=False).get_matching_blocks():
-        same = "".join(found[block.a : block.a + block.size])
-        pieces += [("".join(found[behind : block.a]), False), (same, bool(same.strip()))]
-        behind = block.a + block.size
-    return pieces
 
 
 def _cut(text: str) -> str:

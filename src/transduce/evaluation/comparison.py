@@ -1,0 +1,182 @@
+"""The comparison of systems on a test set: scores, significance, a verdict in words, and where they differ."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transduce.evaluation.analysis import (
+    ClassScores,
+    PhraseDifference,
+    SentenceDifference,
+    find_phrase_differences,
+    find_sentence_differences,
+    score_by_frequency,
+    score_by_length,
+    split_words,
+)
+from transduce.evaluation.scores import Score, check_tokenization, choose_tokenization, corpus_scores
+from transduce.evaluation.significance import Difference, measure_differences
+from transduce.evaluation.test_sets import SystemOutput, TestSet
+from transduce.pages import Table
+
+
+@dataclass(frozen=True)
+class ComparedSystem:
+    """A system's scores, and how they differ from those of the baseline."""
+
+    output: SystemOutput
+    scores: Sequence[Score]
+    """With 95 % confidence intervals."""
+    differences: Sequence[Difference] = ()
+    """From the baseline, in the order of `scores`; none for the baseline itself."""
+
+    @property
+    def verdict(self) -> str:
+        """What the differences say of this system, as in "better (BLEU, chrF); not decided (TER)"."""
+        metrics: dict[str, list[str]] = {}
+        for one in self.differences:
+            metrics.setdefault(one.verdict, []).append(one.metric)
+        if len(metrics) == 1:
+            return next(iter(metrics))
+        return "; ".join(f"{verdict} ({', '.join(names)})" for verdict, names in sorted(metrics.items()))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Systems on one test set, of which the first is the baseline."""
+
+    test_set: TestSet
+    tokenization: str
+    """How BLEU splits text into words."""
+    systems: Sequence[ComparedSystem]
+
+    @property
+    def verdicts(self) -> list[str]:
+        """A sentence for each system after the baseline."""
+        baseline = self.systems[0].output.system
+        return [f"{one.output.system} against {baseline}: {one.verdict}" for one in self.systems[1:]]
+
+    def tabulate(self) -> Table:
+        """The scores and differences of all systems, metric by metric."""
+        heads = [
+            "metric",
+            "system",
+            "score",
+            "95 % interval",
+            "difference",
+            "p, bootstrap",
+            "p, randomisation",
+            "verdict",
+        ]
+        rows = []
+        for number, score in enumerate(self.systems[0].scores):
+            for system in self.systems:
+                own = system.scores[number]
+                row = [score.metric, system.output.system, f"{own.value:.2f}", f"{own.low:.2f} to {own.high:.2f}"]
+                if system.differences:
+                    one = system.differences[number]
+                    row += [
+                        f"{one.value - one.baseline:+.2f}",
+                        f"{one.p_bootstrap:.4f}",
+                        f"{one.p_randomization:.4f}",
+                        one.verdict,
+                    ]
+                rows.append(row + [""] * (len(heads) - len(row)))
+        return Table("", heads, rows, num_texts=2)
+
+    def as_json(self) -> dict[str, Any]:
+        """The comparison as a JSON object."""
+        systems = []
+        for system in self.systems:
+            scores = {score.metric.lower(): _drop_none(vars(score), "metric") for score in system.scores}
+            for one in system.differences:
+                scores[one.metric.lower()] |= {
+                    "difference": one.value - one.baseline,
+                    "p_bootstrap": one.p_bootstrap,
+                    "p_randomization": one.p_randomization,
+                    "verdict": one.verdict,
+                }
+            systems.append({"system": system.output.system, "scores": scores})
+        return {"test_set": self.test_set.name, "lines": len(self.test_set.sources), "systems": systems}
+
+
+def _drop_none(values: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None and key != name}
+
+
+def compare_systems(
+    test_set: TestSet,
+    outputs: Sequence[SystemOutput],
+    *,
+    tokenization: str | None = None,
+    report: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Score systems on a test set, and test whether each differs from the first one, the baseline.
+
+    Args:
+        test_set: the sentences and their references.
+        outputs: the translations of at least two systems.
+        tokenization: of BLEU; by default that of `choose_tokenization`.
+        report: receives messages about progress.
+
+    Raises:
+        ConfigError: the tokenisation is unknown.
+    """
+    tokenization = tokenization or choose_tokenization(test_set.references[0])
+    check_tokenization(tokenization)
+    report(f"{test_set.name}: computing scores and significance of {len(outputs)} systems")
+    first, *more = test_set.references
+    scores = [
+        corpus_scores(one.hypotheses, first, more_references=more, confidence=True, tokenization=tokenization)
+        for one in outputs
+    ]
+    differences = [[], *measure_differences(test_set, outputs, tokenization=tokenization)]
+    systems = [ComparedSystem(*given) for given in zip(outputs, scores, differences, strict=True)]
+    return Comparison(test_set, tokenization, systems)
+
+
+@dataclass(frozen=True)
+class PairwiseAnalysis:
+    """Where a system differs from the baseline."""
+
+    system: str
+    better_phrases: Sequence[PhraseDifference]
+    worse_phrases: Sequence[PhraseDifference]
+    better_sentences: Sequence[SentenceDifference]
+    worse_sentences: Sequence[SentenceDifference]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Where the systems of a comparison differ."""
+
+    by_length: ClassScores
+    by_frequency: ClassScores
+    pairs: Sequence[PairwiseAnalysis]
+    """For each system after the baseline."""
+
+
+def analyse(comparison: Comparison, training_targets: Sequence[str] | None = None) -> Analysis:
+    """Find where the systems of a comparison differ.
+
+    Args:
+        comparison: the systems and their translations.
+        training_targets: target sentences of the training text, by which frequencies of words are counted; by default
+            they are counted in the references.
+    """
+    test_set, tokenization = comparison.test_set, comparison.tokenization
+    outputs = [one.output for one in comparison.systems]
+    counted = test_set.references[0] if training_targets is None else training_targets
+    frequencies = Counter(word for words in split_words(counted, tokenization) for word in words)
+    pairs = []
+    for output in outputs[1:]:
+        phrases = find_phrase_differences(test_set, outputs[0], output, tokenization)
+        pairs.append(
+            PairwiseAnalysis(output.system, *phrases, *find_sentence_differences(test_set, outputs[0], output))
+        )
+    return Analysis(
+        score_by_length(test_set, outputs, tokenization),
+        score_by_frequency(test_set, outputs, tokenization, frequencies),
+        pairs,
+    )

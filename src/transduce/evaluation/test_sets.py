@@ -1,0 +1,108 @@
+"""Test sets, each with one or more human translations, and the translations of systems that are measured on them."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from transduce.errors import CorpusError, UserError
+from transduce.text import open_parallel_corpus, read_lines
+from transduce.translation import Translator
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Sentences with human translations of each."""
+
+    __test__: ClassVar = False  # no test of pytest
+
+    name: str
+    """The name of the file with the sources, without its extensions."""
+    sources: Sequence[str]
+    references: Sequence[Sequence[str]]
+    """One sequence for each human translator, line for line."""
+
+
+@dataclass(frozen=True)
+class SystemOutput:
+    """The translations of a test set by one system: a model, or any other, of which there is only a file."""
+
+    system: str
+    hypotheses: Sequence[str]
+    """One translation for each source, in their order."""
+    beam: int | None = None
+    """Hypotheses that the search kept for each sentence; None for translations from a file."""
+    seconds: float | None = None
+    """Time that the translation took, without loading the model; None for translations from a file."""
+
+
+def read_test_sets(sources: Sequence[Path], references: Sequence[Path]) -> list[TestSet]:
+    """Read test sets, one for each file of sources.
+
+    Args:
+        sources: files of sentences, one per line.
+        references: files of human translations, line for line, as many for each file of sources: with two files of
+            sources and four of references, the first two belong to the first one.
+
+    Raises:
+        UserError: the references cannot be divided among the sources.
+        CorpusError: a file is missing or empty, is not UTF-8, or differs from its sources in the number of lines; or
+            there is no text in a reference.
+    """
+    if not sources or not references or len(references) % len(sources):
+        raise UserError(
+            f"{len(sources)} source and {len(references)} reference files: give at least one reference for each "
+            "source, and the same number for each"
+        )
+    count = len(references) // len(sources)
+    groups = [references[start : start + count] for start in range(0, len(references), count)]
+    names = _name_files(sources)
+    return [_read_test_set(*given) for given in zip(names, sources, groups, strict=True)]
+
+
+def _read_test_set(name: str, source: Path, references: Sequence[Path]) -> TestSet:
+    read: list[tuple[str, ...]] = []
+    sources: tuple[str, ...] = ()
+    for path in references:
+        corpus = open_parallel_corpus(Path(), str(source), str(path), None, None)
+        corpus.check()
+        sources, lines = zip(*corpus, strict=True)
+        if not any(map(str.strip, lines)):
+            raise CorpusError(f"{path}: the reference is blank; there is nothing to score")
+        read.append(lines)
+    return TestSet(name, sources, read)
+
+
+def _name_files(paths: Sequence[Path]) -> list[str]:
+    """The file names without their last extensions, unless these are needed to tell the files apart."""
+    plain = [path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".zst") for path in paths]
+    for names in ([name.rpartition(".")[0] or name for name in plain], plain, list(map(str, paths))):
+        if len(set(names)) == len(names):
+            return names
+    raise UserError(f"{', '.join(map(str, paths))}: the same test set is given twice")
+
+
+def translate_test_set(
+    translator: Translator, system: str, test_set: TestSet, *, beam: int | None = None
+) -> SystemOutput:
+    """Translate the sources of a test set; `beam` is the model's own unless given."""
+    started = time.perf_counter()
+    hypotheses = translator.translate(test_set.sources, beam=beam)
+    seconds = time.perf_counter() - started
+    return SystemOutput(system, hypotheses, translator.search.beam if beam is None else beam, seconds)
+
+
+def read_system_output(path: Path, test_set: TestSet) -> SystemOutput:
+    """Read the translations of a test set from a file, one per line.
+
+    Raises:
+        CorpusError: the file cannot be read, or has another number of lines than the test set.
+    """
+    hypotheses = list(read_lines(path))
+    if len(hypotheses) != len(test_set.sources):
+        raise CorpusError(
+            f"{path}: {len(hypotheses):,} lines, but the test set {test_set.name} has {len(test_set.sources):,}: give "
+            "one translation for each line of its source"
+        )
+    return SystemOutput(path.name, hypotheses)
