@@ -409,7 +409,7 @@ def test_the_name_of_the_end_is_no_end_where_no_letter_of_it_is_known() -> None:
 @pytest.mark.parametrize("text", [">>deu<< the dog", ">>deu<<the dog", " >>deu<<   the dog"])
 def test_a_known_language_in_front_is_one_token(two: Tokenizer, text: str) -> None:
     assert two.pieces(two.encode(text)) == [">>deu<<", *two.pieces(two.encode("the dog"))]
-    language, rest = two.split_language(text)
+    language, rest = two.split_tag(text)
     assert (language.strip(), rest) == (">>deu<<", "the dog")
     assert language + rest == text
 
@@ -417,7 +417,7 @@ def test_a_known_language_in_front_is_one_token(two: Tokenizer, text: str) -> No
 @pytest.mark.parametrize("text", ["the dog >>deu<<", ">>fra<< the dog", ">>de u<< the dog", "> >deu<< the dog", ">><<"])
 def test_anything_else_is_text(two: Tokenizer, text: str) -> None:
     assert not {two.pieces([index])[0] for index in two.encode(text)} & set(LANGUAGES)
-    assert two.split_language(text) == ("", text)
+    assert two.split_tag(text) == ("", text)
 
 
 def test_a_language_is_nothing_in_a_target(two: Tokenizer) -> None:
@@ -535,3 +535,47 @@ def test_a_damaged_model_is_named(two: Tokenizer, name: str, side: str, content:
 def test_merges_are_not_skipped(two: Tokenizer) -> None:
     with pytest.raises(ConfigError, match=r"text\.bpe_dropout = 0\.1: .*set bpe_dropout to 0"):
         two.encode_sampled(SOURCES, 0.1, 1)
+
+
+TAGS = (">>de<<", ">>bt<<")
+
+
+@pytest.fixture(scope="module")
+def tagged() -> Tokenizer:
+    lines = [f"the {word} runs to the {word}" for word in ("dog", "cat", "bird", "horse")]
+    return Tokenizer.train(lines, 300, "bpe", tags=TAGS)
+
+
+def test_a_tag_is_one_token_at_the_beginning_of_a_source(tagged: Tokenizer) -> None:
+    text = "the dog runs"
+    plain = tagged.encode(text)
+    for tag in TAGS:
+        first, *rest = tagged.encode(f"{tag} {text}")
+        assert tagged.pieces([first]) == [tag]
+        assert rest == plain
+        assert tagged.decode([first, *rest]) == text
+    assert len({tagged.encode(tag)[0] for tag in TAGS}) == 2
+    assert tagged.encode_sampled([f">>bt<< {text}"], 0.5, 1)[0][0] == tagged.encode(">>bt<<")[0]
+
+
+@pytest.mark.parametrize("text", ["the dog >>de<< runs", ">>xx<< the dog", ">> de << the dog"])
+def test_what_is_no_tag_is_spelled(tagged: Tokenizer, text: str) -> None:
+    ids = tagged.encode(text)
+    assert not set(tagged.pieces(ids)) & set(TAGS)
+    assert tagged.decode(ids) == text
+
+
+def test_a_target_has_no_tag(tagged: Tokenizer) -> None:
+    (ids,) = tagged.encode_targets([">>de<< the dog"])
+    assert not set(tagged.pieces(ids)) & set(TAGS)
+
+
+def test_tags_survive_in_a_file(tagged: Tokenizer) -> None:
+    again = Tokenizer.from_files(tagged.files, "again")
+    assert again.encode(">>bt<< the dog") == tagged.encode(">>bt<< the dog")
+
+
+def test_tags_do_not_change_other_pieces(tagged: Tokenizer) -> None:
+    lines = [f"the {word} runs to the {word}" for word in ("dog", "cat", "bird", "horse")]
+    plain = Tokenizer.train(lines, 298, "bpe")
+    assert [piece for piece in tagged.pieces(range(300)) if piece not in TAGS] == plain.pieces(range(298))

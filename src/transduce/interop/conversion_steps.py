@@ -320,7 +320,7 @@ class SentencePieceCodec:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, `</s>` included."""
-        divided = [self._tokenizer.split_language(text) for text in texts]
+        divided = [self._tokenizer.split_tag(text) for text in texts]
         rows = self._source.encode([rest for _, rest in divided], out_type=str)
         unknown = self._tokenizer.unknown_id
         return [

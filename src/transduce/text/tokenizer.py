@@ -202,7 +202,7 @@ def _sample(sentences: Iterable[str], size: int) -> list[str]:
     return sample
 
 
-def _train(sample: list[str], num_pieces: int, algorithm: str, *, exactly: bool) -> bytes:
+def _train(sample: list[str], num_pieces: int, algorithm: str, tags: Sequence[str], *, exactly: bool) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sample),
@@ -214,6 +214,7 @@ def _train(sample: list[str], num_pieces: int, algorithm: str, *, exactly: bool)
         eos_id=1,
         bos_id=-1,
         pad_id=-1,
+        control_symbols=list(tags),
         # The rarest characters, 1 in 2000, are spelled in bytes instead of taking a piece each.
         byte_fallback=True,
         character_coverage=0.9995,
@@ -248,7 +249,7 @@ _ADVICE = (
     "--unk_id=0 --eos_id=1 --bos_id=-1 --pad_id=-1 --byte_fallback=true"
 )
 _ADVICE_FOR_TWO = "give the SentencePiece models that the translation model was trained with"
-_LANGUAGE = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
+_TAG = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
 _SPECIAL = ("<unk>", "</s>")
 SILENT_PIECES = frozenset({"</s>", "<s>", "<pad>", "<blank>"})
 """Pieces without text: in a tokenizer trained by Transduce, the end symbol and the padding."""
@@ -287,6 +288,7 @@ class Tokenizer:
                     f"{name}: <unk> must have the id 0 and </s> the id 1, but have {found[0]} and {found[1]}; {_ADVICE}"
                 )
             self._spellings = tuple(self._source.id_to_piece(list(range(self._source.get_piece_size()))))
+            ids = {piece: index for index, piece in enumerate(self._spellings) if self._source.is_control(index)}
         else:
             _check_lists(lists, name)
             self._source = open_model(source_model, f"{name}, source", _ADVICE_FOR_TWO)
@@ -299,19 +301,30 @@ class Tokenizer:
                 {piece: index for piece, index in ids.items() if piece not in others}
                 for others in (set(lists.target), set(lists.source))
             )
+            ids = self._source_ids
+        self._tags = {piece: index for piece, index in ids.items() if _TAG.fullmatch(piece)}
         self.ends_sources = lists is None or lists.ends_sources
         """Whether sources end with `</s>`."""
         self.vocabulary = len(self._spellings) + 1
         self.pad_id = self.vocabulary - 1
 
     @classmethod
-    def train(cls, sentences: Iterable[str], vocabulary: int, algorithm: str, *, shrink: bool = False) -> "Tokenizer":
+    def train(
+        cls,
+        sentences: Iterable[str],
+        vocabulary: int,
+        algorithm: str,
+        *,
+        tags: Sequence[str] = (),
+        shrink: bool = False,
+    ) -> "Tokenizer":
         """The tokenizer that fits `sentences`; the same for the same text, on any machine.
 
         Args:
             sentences: source and target side of the training text, in one stream that is read once.
             vocabulary: number of token ids, `<pad>` included.
             algorithm: "bpe" or "unigram". Lines of more than 65,536 bytes are not learned from.
+            tags: as in ">>de<<": each has an id of its own, which a source text has that begins with it.
             shrink: if the text does not allow `vocabulary`, use the nearest size that it allows.
 
         Raises:
@@ -321,12 +334,12 @@ class Tokenizer:
         # SentencePiece has a sampler, but its sample differs in every process.
         sample = _sample(sentences, _MAX_SENTENCES[algorithm])
         try:
-            model = _train(sample, vocabulary - 1, algorithm, exactly=not shrink)
+            model = _train(sample, vocabulary - 1, algorithm, tags, exactly=not shrink)
         except RuntimeError as error:
             needed = _TOO_FEW_PIECES.search(str(error))
             if not (shrink and needed):
                 raise _explain_error(error, vocabulary) from None
-            model = _train(sample, int(needed[1]), algorithm, exactly=False)
+            model = _train(sample, int(needed[1]), algorithm, tags, exactly=False)
         return cls.from_bytes(model, "the trained tokenizer")
 
     @classmethod
@@ -430,14 +443,20 @@ class Tokenizer:
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of every source text, on all cores."""
+        tags, rests = self._split_tags(texts)
         if self.is_joint:
-            return _encode(self._source, texts)
-        languages, rests = zip(*map(self.split_language, texts), strict=True) if texts else ((), ())
-        rows = self._source.encode(_replace_surrogates(rests), out_type=str)
-        return [
-            [self._source_ids.get(piece, self.unknown_id) for piece in (*language.split(), *row)]
-            for language, row in zip(languages, rows, strict=True)
-        ]
+            rows = _encode(self._source, rests)
+        else:
+            pieces = self._source.encode(_replace_surrogates(rests), out_type=str)
+            rows = [[self._source_ids.get(piece, self.unknown_id) for piece in row] for row in pieces]
+        return [[*tag, *row] for tag, row in zip(tags, rows, strict=True)] if self._tags else rows
+
+    def _split_tags(self, texts: Sequence[str]) -> tuple[list[list[int]], Sequence[str]]:
+        """The ids of the tag at the beginning of each source text, if it has one, and the rests."""
+        if not self._tags:
+            return [], texts
+        split = [self.split_tag(text) for text in texts]
+        return [[self._tags[tag.strip()]] if tag else [] for tag, _ in split], [rest for _, rest in split]
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of every target text."""
@@ -460,7 +479,9 @@ class Tokenizer:
                 f"text.bpe_dropout = {dropout}: the tokenizer of an imported model with one SentencePiece model per "
                 "language does not support it: set bpe_dropout to 0"
             )
-        return self._bpe_dropout.encode(_replace_surrogates(texts), dropout, seed)
+        tags, rests = self._split_tags(list(texts))
+        rows = self._bpe_dropout.encode(_replace_surrogates(rests), dropout, seed)
+        return [[*tag, *row] for tag, row in zip(tags, rows, strict=True)] if self._tags else rows
 
     @cached_property
     def _bpe_dropout(self) -> BPEDropout:
@@ -491,10 +512,10 @@ class Tokenizer:
         """The piece of each id; "▁" is the space before a word."""
         return ["<pad>" if index == self.pad_id else self._spellings[index] for index in ids]
 
-    def split_language(self, text: str) -> tuple[str, str]:
-        """The language token at the beginning of a source text, as in ">>fra<< " (usually empty), and the rest."""
-        found = None if self.is_joint else _LANGUAGE.match(text)
-        if found is None or found[1] not in self._source_ids:
+    def split_tag(self, text: str) -> tuple[str, str]:
+        """The tag at the beginning of a source text, as in ">>fra<< " (usually empty), and the rest."""
+        found = _TAG.match(text) if self._tags else None
+        if found is None or found[1] not in self._tags:
             return "", text
         return found[0], text[found.end() :]
 

@@ -213,7 +213,7 @@ class Translator:
             return EncodedText(text, num_tokens, (), is_whole=True)
         if len(ids) <= self.search.max_pieces:
             return EncodedText(text, num_tokens, (self.tokenizer.as_source(ids),), is_whole=True)
-        language, rest = self.tokenizer.split_language(text)
+        language, rest = self.tokenizer.split_tag(text)
         part_fits = fits or self.fits
         parts = split_segments(rest, self.source_language, lambda part: part != rest and part_fits(language + part))
         encoded = self.tokenizer.encode_all([language + part for part in parts if part.strip()])

@@ -189,7 +189,7 @@ def prepare_texts(
         """Split a sentence of more than `MAX_PARTS` parts into parts that the model reads as a whole."""
         check_waiting()
         is_short = len(sentence.encode("utf-8", "replace")) <= max_tokens  # a token has at least one byte
-        if is_short or tokenizer.split_language(sentence)[0]:
+        if is_short or tokenizer.split_tag(sentence)[0]:
             return [sentence]
         ids = known[sentence] = tokenizer.encode(sentence)
         if len(ids) < max_tokens:
