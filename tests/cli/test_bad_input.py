@@ -96,7 +96,26 @@ MISTAKES = {
     "not JSON": of_pairs("a.jsonl", b'{"source": "a", "target": "b"}\nba\n', "line 2", "must be a JSON object"),
     "a missing key": of_pairs("a.jsonl", b'{"source": "a", "de": "b"}\n', "line 1", "'target'", "'de'"),
     "a number for a text": of_pairs("a.jsonl", b'{"source": "a", "target": 7}\n', "line 1", "must be text", "7"),
-    "an unknown form": of_pairs("a.csv", b"ba,ab\n", ".tsv, .json, .jsonl"),
+    "an unknown form": of_pairs("a.xlsx", b"ba,ab\n", ".tsv, .csv, .json, .jsonl", ".parquet or .zip"),
+    "CSV without names": of_pairs("a.csv", b"bado,dofi\n", "its first row must name the columns", "'bado'"),
+    "too few cells": of_pairs("a.csv", b"source,target\nba,ab\ndo\n", "line 3", "has 1 cells", "'do'"),
+    "not Parquet": of_pairs("a.parquet", b"ba\tab\n", "damaged, truncated or of another format"),
+    "not zip": of_pairs("a.zip", b"ba\tab\n", "not a zip file"),
+    "not TMX": of_pairs("a.tmx", b"<html/>", "line 1", "its root element is <html>"),
+    "entities in TMX": of_pairs(
+        "a.tmx", b'<!DOCTYPE tmx [<!ENTITY a "b">]><tmx/>', "line 1", "declares the entity 'a'"
+    ),
+    "TMX without languages": of_pairs(
+        "a.tmx", b'<tmx><tu><tuv lang="en"/><tuv lang="en"><seg>a</seg></tuv></tu></tmx>', "'en'", "--source-language"
+    ),
+    "another folder for pairs": Mistake(
+        "train --pairs folder --output out", ("folder is a folder", "state.json"), {"folder/a": b""}
+    ),
+    "all splits of a data set": Mistake(
+        "train --pairs folder --output out",
+        ("has the splits 'train', 'test'", "folder/train"),
+        {"folder/dataset_dict.json": b'{"splits": ["train", "test"]}'},
+    ),
     "a side alone": Mistake("train --source train.source", ("source is given without", "target: give both")),
     "both forms": Mistake(f"{TEXT} --pairs a.tsv", ("pairs and", "source are both given")),
     "no text": Mistake("train", ("no training text", "data.source")),

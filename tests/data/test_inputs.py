@@ -1,16 +1,21 @@
+import csv
 import json
 import os
 import random
 import tracemalloc
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from transduce.config import TextConfig
 from transduce.data.inputs import RepetitionFinder, TrainingText, choose_held_out, is_blank
@@ -253,3 +258,128 @@ def test_broken_standard_input_leaves_nothing(preparation: Any) -> None:
     with pytest.raises(CorpusError, match="standard input"):
         preparation(pairs="-")
     assert not preparation.cache.parent.exists()
+
+
+LANGUAGES = {"source_language": "en", "target_language": "de"}
+
+
+def write_csv(path: Path, pairs: Corpus) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("de", "en"), *((target, source) for source, target in pairs)])
+
+
+def write_tmx(path: Path, pairs: Corpus) -> None:
+    root = ET.Element("tmx", version="1.4")
+    body = ET.SubElement(root, "body")
+    for pair in pairs:
+        unit = ET.SubElement(body, "tu")
+        for language, text in zip(("en-GB", "de-DE"), pair, strict=True):
+            ET.SubElement(ET.SubElement(unit, "tuv", {"xml:lang": language}), "seg").text = text
+    ET.ElementTree(root).write(path, "utf-8")
+
+
+def write_zip(path: Path, pairs: Corpus) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for side, language in enumerate(("en", "de")):
+            archive.writestr(f"Made.de-en.{language}", "".join(f"{pair[side]}\n" for pair in pairs))
+
+
+def make_nested_table(pairs: Corpus) -> pa.Table:
+    return pa.table({"translation": [{"de": target, "en": source} for source, target in pairs]})
+
+
+def write_parquet(path: Path, pairs: Corpus) -> None:
+    parquet.write_table(make_nested_table(pairs), path)
+
+
+def write_dataset(path: Path, pairs: Corpus) -> None:
+    path.mkdir()
+    for name, part in (("one.arrow", pairs[:40]), ("two.arrow", pairs[40:])):
+        table = make_nested_table(part)
+        with pa.OSFile(str(path / name), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+    state = {"_data_files": [{"filename": "one.arrow"}, {"filename": "two.arrow"}]}
+    (path / "state.json").write_text(json.dumps(state), encoding="utf-8")
+
+
+FORMATS: dict[str, Callable[[Path, Corpus], None]] = {
+    "a.csv": write_csv,
+    "a.tmx": write_tmx,
+    "a.zip": write_zip,
+    "a.parquet": write_parquet,
+    "saved": write_dataset,
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_gives_what_two_files_give(
+    preparation: Any, make_corpus: Callable[..., Corpus], name: str
+) -> None:
+    pairs = make_corpus(100)
+    expected = preparation()
+    FORMATS[name](preparation.folder / name, pairs)
+    found = preparation(pairs=name, **LANGUAGES)
+    assert preparation.texts(found) == preparation.texts(expected)
+    assert found.validation == expected.validation
+    assert found.digests.keys() == {name, "all"}
+    preparation(pairs=name, **LANGUAGES)
+    assert "found" in preparation.said[0]
+    swapped = preparation(pairs=name, source_language="de", target_language="en")
+    assert swapped.folder != found.folder
+    assert {*swapped.validation} < {(target, source) for source, target in pairs}
+
+
+def test_the_digest_of_a_data_set_covers_all_files_that_are_read(
+    preparation: Any, make_corpus: Callable[..., Corpus]
+) -> None:
+    folder = preparation.folder / "saved"
+    write_dataset(folder, make_corpus(100))
+    first = preparation(pairs="saved", **LANGUAGES)
+    (folder / "cache-1.arrow").write_bytes(b"what a program has put aside")
+    assert preparation(pairs="saved", **LANGUAGES).digests == first.digests
+    contents = {path: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != "cache-1.arrow"}
+    assert [path.name for path in contents] == ["one.arrow", "state.json", "two.arrow"]
+    found = [first.digests["saved"]]
+    for path, content in contents.items():
+        path.write_bytes(content + b" " if path.suffix == ".json" else content.replace(b"ba", b"bu", 1))
+        found.append(preparation(pairs="saved", **LANGUAGES).digests["saved"])
+        path.write_bytes(content)
+    assert len(set(found)) == 4
+    assert preparation(pairs="saved", **LANGUAGES).digests == first.digests
+
+
+def test_units_that_lack_a_language_are_left_out_and_that_is_said(
+    preparation: Any, make_corpus: Callable[..., Corpus]
+) -> None:
+    path = preparation.folder / "a.tmx"
+    write_tmx(path, make_corpus(100))
+    content = path.read_text(encoding="utf-8")
+    path.write_text(content.replace('"de-DE"', '"fr"', 3), encoding="utf-8")
+    prepared = preparation(pairs="a.tmx", **LANGUAGES)
+    assert preparation.said[0].startswith("a.tmx: 3 of its 100 translation units do not have both 'en-gb' and 'de-de'")
+    assert sum(prepared.cleaning.values()) == 97
+
+
+def test_validation_text_has_columns_of_its_own(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    pairs, validation = make_corpus(100), make_corpus(10, "valid", seed=1)
+    (preparation.folder / "train.tsv").write_bytes(b"".join(b"0\t" + preparation.as_tsv([pair]) for pair in pairs))
+    rows = [{"a": target, "b": source} for source, target in validation]
+    (preparation.folder / "valid.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    given = {"pairs": "train.tsv", "validation_pairs": "valid.jsonl", "columns": ("2", "3")}
+    with pytest.raises(CorpusError, match=r"must have the key '2', .*choose keys by data\.validation_columns"):
+        preparation(**given)
+    prepared = preparation(**given, validation_columns=("b", "a"))
+    assert prepared.validation == validation
+    swapped = preparation(**given, validation_columns=("a", "b"))
+    assert swapped.folder != prepared.folder
+    assert swapped.validation == [(target, source) for source, target in validation]
+
+
+def test_one_file_may_be_read_with_different_columns(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    pairs = make_corpus(100)
+    rows = preparation.as_tsv([("source", "target"), *pairs])
+    (preparation.folder / "a.tsv").write_bytes(b"".join(b"0\t" + row for row in rows.splitlines(keepends=True)))
+    given = {"pairs": "a.tsv", "validation_pairs": "a.tsv"}
+    prepared = preparation(**given, columns=("2", "3"), validation_columns=("3", "2"))
+    assert prepared.validation == [(target, source) for source, target in pairs]
+    assert preparation(**given, columns=("2", "3")).folder != prepared.folder

@@ -28,7 +28,8 @@ class TextOptions:
     target: str | None = None
     """Training text, target side, line for line."""
     pairs: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
-    """Instead of both: a .tsv, .json or .jsonl file, or - for TSV on standard input."""
+    """Instead of both: a .tsv, .csv, .json, .jsonl, .tmx, .parquet or .zip file, a saved data set of Hugging Face, or -
+    for TSV on standard input."""
     validation_source: str | None = None
     """Validation text, source side; without it, some training pairs are set aside."""
     validation_target: str | None = None

@@ -19,7 +19,7 @@ class CorpusConfig(Section):
     """Training text, target side, line for line."""
 
     pairs: str | None = None
-    """Instead of source and target: one file with both (.tsv, .json or .jsonl, compressed or not)."""
+    """Instead of source and target: one file with both, or a saved data set; see `data.pairs`."""
 
     columns: tuple[Column, Column] | None = Field(default=None, strict=False)
     """Source and target in `pairs`. Default: `data.columns`."""
@@ -36,6 +36,7 @@ class CorpusConfig(Section):
     @model_validator(mode="after")
     def _check_files(self) -> "CorpusConfig":
         _check_names("", self.source, self.target, self.pairs)
+        _check_columns("columns", self.columns)
         if self.source is None and self.pairs is None:
             raise ValueError("a corpus has no files: give source and target, or pairs")
         if self.pairs == "-":
@@ -56,8 +57,9 @@ class DataConfig(Section):
     """Training text, target side, line for line."""
 
     pairs: str | None = None
-    """Instead of source and target: one file with both (.tsv, .json or .jsonl, compressed or not), or `-` for TSV on
-    standard input. JSON has one object per line, or is an array of objects."""
+    """Instead of source and target: one file with both (.tsv, .csv, .json, .jsonl or .tmx, compressed or not, or
+    .parquet, or .zip with a file for each language), or the folder of a data set that Hugging Face's `datasets` saved
+    to disk, or `-` for TSV on standard input. JSON has one object per line, or is an array of objects."""
 
     corpora: tuple[CorpusConfig, ...] | None = Field(default=None, strict=False)
     """Instead of the three above: several corpora, each with its own files and weight. A pair that occurs in several is
@@ -70,12 +72,16 @@ class DataConfig(Section):
     """Validation text, target side: the references that translations are scored against."""
 
     validation_pairs: str | None = None
-    """Instead of the two above: one file with both."""
+    """Instead of the two above: one file with both, in any of the formats of `pairs`."""
+
+    validation_columns: tuple[Column, Column] | None = Field(default=None, strict=False)
+    """Source and target in `validation_pairs`. Default: `columns`."""
 
     columns: tuple[Column, Column] | None = Field(default=None, strict=False)
-    """Source and target in a file of pairs: column numbers from 1 (TSV; default: the columns that a header row names by
-    the languages or as source and target, or else 1 and 2), or keys (JSON; default: "source" and "target", or in an
-    object with "translation", as in Hugging Face data sets, the two languages)."""
+    """Source and target in a file of pairs: names in the header of a table (TSV, CSV, Parquet, saved data sets; by
+    default, those that name the languages, or source and target), in TSV also column numbers from 1 (by default,
+    without a header, 1 and 2); keys (JSON; by default "source" and "target"); languages as the file has them (TMX,
+    zip), or the names of two files (zip). Of Hugging Face's "translation", the default is the two languages."""
 
     held_out: int = Field(default=1000, ge=1)
     """Pairs set aside for validation when no validation text is given; at most a tenth of the corpus."""
@@ -93,8 +99,8 @@ class DataConfig(Section):
     def _check_files(self) -> "DataConfig":
         _check_names("", self.source, self.target, self.pairs)
         _check_names("validation_", self.validation_source, self.validation_target, self.validation_pairs)
-        if self.columns is not None and self.columns[0] == self.columns[1]:
-            raise ValueError(f"columns: source and target are both {self.columns[0]!r}: give two different ones")
+        _check_columns("columns", self.columns)
+        _check_columns("validation_columns", self.validation_columns)
         if self.validation_pairs == "-":
             raise ValueError("validation_pairs cannot be read from standard input: give a file")
         for name in ("source", "pairs"):
@@ -123,6 +129,11 @@ def _check_names(prefix: str, source: str | None, target: str | None, pairs: str
         raise ValueError(f"{prefix}{given} is given without {prefix}{missing}: give both")
     if pairs is not None and source is not None:
         raise ValueError(f"{prefix}pairs and {prefix}source are both given: give one of them")
+
+
+def _check_columns(name: str, columns: tuple[str, str] | None) -> None:
+    if columns is not None and columns[0] == columns[1]:
+        raise ValueError(f"{name}: source and target are both {columns[0]!r}: give two different ones")
 
 
 class TextConfig(Section):

@@ -163,8 +163,8 @@ class Inputs:
     training: list[ParallelCorpus]
     validation: ParallelCorpus | None
     digests: dict[str, str]
-    headers: dict[str, Pair]
-    """Header rows, which are not pairs, by the name of their file in the configuration."""
+    omissions: dict[str, str]
+    """What is not a pair and is left out, as a clause, by the name of the file in the configuration."""
 
 
 @contextmanager
@@ -198,20 +198,32 @@ def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest
     """`spooled` is the file with what came from standard input."""
     if not data.training_corpora:
         raise ConfigError("no parallel text: give source and target, pairs, or corpora")
-    validation = _validation_corpus(data)
-    given = [*data.training_corpora, *([validation] if validation else [])]
-    opened = [open_corpus(data, corpus, spooled) for corpus in given]
+    given = [(corpus, open_corpus(data, corpus, spooled)) for corpus in data.training_corpora]
+    if (validation := _get_validation_corpus(data)) is not None:
+        given.append((validation, open_corpus(data, validation, setting="data.validation_columns")))
     digests: dict[str, str] = {}
-    headers: dict[str, Pair] = {}
-    for corpus, files in zip(given, opened, strict=True):
-        next(iter(files), None)  # opens the files: the corpus reports best why a file cannot be read
-        digests |= {name: digest(path) for name, path in zip(_list_names(corpus), files.files, strict=True)}
-        if corpus.pairs is not None and (header := files.header()) is not None:
-            headers[corpus.pairs] = header
+    omissions: dict[str, str] = {}
+    for config, corpus in given:
+        next(iter(corpus), None)  # opens the files: the corpus reports best why a file cannot be read
+        if config.pairs is None:
+            digests |= {name: digest(path) for name, path in zip(_list_names(config), corpus.files, strict=True)}
+            continue
+        digests[config.pairs] = _combine_digests(corpus.files, digest)
+        if omission := corpus.describe_omissions():
+            omissions[config.pairs] = omission
     if text.tokenizer is not None:
         digests |= {name: digest(Path(name)) for name in _list_tokenizer_files(text.tokenizer)}
-    digests["all"] = _compute_key(data, text, digests, headers)
-    return Inputs(opened if validation is None else opened[:-1], opened[-1] if validation else None, digests, headers)
+    contents = [_describe_contents(data, config, corpus, digests) for config, corpus in given]
+    corpora, num_training = [corpus for _, corpus in given], len(data.training_corpora)
+    digests["all"] = _compute_key(data, text, digests, contents[:num_training], contents[num_training:])
+    return Inputs(corpora[:num_training], corpora[-1] if validation is not None else None, digests, omissions)
+
+
+def _combine_digests(files: Sequence[Path], digest: Callable[[Path], str]) -> str:
+    """The digest of a file; of several, as those of a saved data set, that of their names and digests."""
+    if len(files) == 1:
+        return digest(files[0])
+    return hashlib.sha256(json.dumps([[path.name, digest(path)] for path in files]).encode()).hexdigest()
 
 
 def _list_tokenizer_files(tokenizer: str) -> list[str]:
@@ -224,39 +236,57 @@ def _list_tokenizer_files(tokenizer: str) -> list[str]:
     return files if Path(tokenizer).is_dir() else [tokenizer]
 
 
-def _validation_corpus(data: DataConfig) -> CorpusConfig | None:
+def _get_validation_corpus(data: DataConfig) -> CorpusConfig | None:
     source, target, pairs = data.validation_source, data.validation_target, data.validation_pairs
-    return CorpusConfig(source=source, target=target, pairs=pairs) if source is not None or pairs is not None else None
+    if source is None and pairs is None:
+        return None
+    return CorpusConfig(source=source, target=target, pairs=pairs, columns=data.validation_columns)
 
 
-def open_corpus(data: DataConfig, corpus: CorpusConfig, spooled: Path | None = None) -> ParallelCorpus:
-    """One of the corpora of `data`; `spooled` is the file with what came from standard input."""
+def open_corpus(
+    data: DataConfig, corpus: CorpusConfig, spooled: Path | None = None, setting: str = "data.columns"
+) -> ParallelCorpus:
+    """One of the corpora of `data`.
+
+    `spooled` is the file with what came from standard input, and `setting`, for messages, that of the columns.
+    """
     pairs = str(spooled) if corpus.pairs == "-" else corpus.pairs
     columns = corpus.columns or data.columns
-    return open_parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, columns, data.languages)
+    return open_parallel_corpus(
+        Path(data.folder), corpus.source, corpus.target, pairs, columns, data.languages, setting
+    )
 
 
 def _list_names(corpus: CorpusConfig) -> list[str]:
     return [name for name in (corpus.source, corpus.target, corpus.pairs) if name is not None]
 
 
-def _compute_key(data: DataConfig, text: TextConfig, digests: dict[str, str], headers: dict[str, Pair]) -> str:
-    def contents(corpus: CorpusConfig) -> list[object]:
-        # The extensions of a name, in upper or lower case, determine how it is read: .tsv or .jsonl, compressed or not.
-        files = [(digests[name], Path(name.lower()).suffixes[-2:]) for name in _list_names(corpus)]
-        columns = corpus.columns or data.columns
-        # In JSON, and in a table with a header, the languages may identify the source.
-        is_named = "json" in "".join(files[0][1]) or corpus.pairs in headers
-        keys = data.languages if columns is None and is_named else columns
-        return [files, keys, *(["header"] if corpus.pairs in headers else [])]
+def _describe_contents(
+    data: DataConfig, config: CorpusConfig, corpus: ParallelCorpus, digests: dict[str, str]
+) -> list[object]:
+    """What decides the pairs of a corpus."""
+    # The extensions of a name, in upper or lower case, determine how it is read: .tsv or .jsonl, compressed or not.
+    files = [(digests[name], Path(name.lower()).suffixes[-2:]) for name in _list_names(config)]
+    columns, omission = config.columns or data.columns, corpus.describe_omissions()
+    # In a table with a header, too, the languages may identify the source.
+    keys = data.languages if columns is None and (corpus.is_by_language or omission) else columns
+    return [files, keys, *(["header"] if omission else [])]
 
-    validation = _validation_corpus(data)
+
+def _compute_key(
+    data: DataConfig,
+    text: TextConfig,
+    digests: dict[str, str],
+    training: list[list[object]],
+    validation: list[list[object]],
+) -> str:
+    """The digest of all that decides the prepared data; `training` and `validation` describe the corpora of each."""
     tokenizer = [] if text.tokenizer is None else [digests[name] for name in _list_tokenizer_files(text.tokenizer)]
     trained = {"vocabulary": text.vocabulary, "algorithm": text.algorithm, "sentencepiece": version("sentencepiece")}
     deciding = {
         "version": PREPARATION_VERSION,
-        "training": [contents(corpus) for corpus in data.training_corpora],
-        "validation": data.held_out if validation is None else contents(validation),
+        "training": training,
+        "validation": validation[0] if validation else data.held_out,
         "tokenizer": tokenizer[0] if len(tokenizer) == 1 else tokenizer or trained,
         "cleaning": text.model_dump(exclude={"vocabulary", "algorithm", "tokenizer", "bpe_dropout"}),
         "keeps_text": text.bpe_dropout > 0,

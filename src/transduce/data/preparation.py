@@ -168,11 +168,8 @@ def prepare(
     """
     known = KnownDigests(cache / "digests.json")
     with writable_cache(cache), open_inputs(data, text, cache, standard_input, known.digest) as inputs:
-        for name, (source, target) in inputs.headers.items():
-            report(
-                f"{'standard input' if name == '-' else name}: its first row, {source!r} and {target!r}, is a header "
-                "and is left out; if it is a pair, move it to another row."
-            )
+        for name, omission in inputs.omissions.items():
+            report(f"{'standard input' if name == '-' else name}: {omission}.")
         of_same_files = (
             [recorded_digests]
             if recorded_digests and {**recorded_digests, "all": ""} == {**inputs.digests, "all": ""}
@@ -300,8 +297,7 @@ def _read_validation(corpus: ParallelCorpus, report: Callable[[str], None]) -> l
             f"{len(given) - len(validation):,} of {len(given):,} validation pairs have a blank side and are left out."
         )
     if not validation:
-        names = " and ".join(str(path) for path in corpus.files)
-        raise CorpusError(f"{names} has no pair with text on both sides; validation needs at least one")
+        raise CorpusError(f"{corpus.name} has no pair with text on both sides; validation needs at least one")
     return validation
 
 

@@ -5,15 +5,10 @@ from typing import TYPE_CHECKING
 from transduce.lazy_imports import import_on_first_use
 
 if TYPE_CHECKING:
-    from transduce.text.corpus import (
-        LANGUAGE_NAMES,
-        Cleaner,
-        CorpusSize,
-        ParallelCorpus,
-        open_parallel_corpus,
-        write_standard_input,
-    )
+    from transduce.text.corpus import Cleaner, CorpusSize, ParallelCorpus, write_standard_input
+    from transduce.text.formats import open_parallel_corpus
     from transduce.text.glossary import WITHOUT_SPACES, Glossary, Term, count_whole, find_whole
+    from transduce.text.languages import LANGUAGE_NAMES
     from transduce.text.lines import read_available_blocks, read_document, read_lines, read_stream
     from transduce.text.protected_spans import (
         USUAL_KINDS,
@@ -50,10 +45,10 @@ else:
     __getattr__ = import_on_first_use(
         __name__,
         {
-            "transduce.text.corpus": (
-                "Cleaner CorpusSize LANGUAGE_NAMES ParallelCorpus open_parallel_corpus write_standard_input"
-            ),
+            "transduce.text.corpus": "Cleaner CorpusSize ParallelCorpus write_standard_input",
+            "transduce.text.formats": "open_parallel_corpus",
             "transduce.text.glossary": "Glossary Term WITHOUT_SPACES count_whole find_whole",
+            "transduce.text.languages": "LANGUAGE_NAMES",
             "transduce.text.lines": "read_available_blocks read_document read_lines read_stream",
             "transduce.text.protected_spans": (
                 "Kind ProtectedSpan SpanCheck USUAL_KINDS find_protected_spans find_run_before find_run_behind "

@@ -16,6 +16,9 @@ from typing import Any, BinaryIO
 from transduce.errors import CorpusError, MissingExtraError
 
 _BLOCK = 1 << 14
+_READ = 1 << 16
+
+_DAMAGES = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 # First bytes of files that are not text.
 _SIGNATURES = {
@@ -26,28 +29,45 @@ _SIGNATURES = {
     b"\x28\xb5\x2f\xfd": "the file looks like Zstandard: rename it to end in .zst",
 }
 
+COMPRESSIONS = (".gz", ".xz", ".zst")
+"""Endings of the names of compressed files."""
 
-def read_lines(path: Path) -> Iterator[str]:
+
+def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[str]:
     """The lines of a file, decompressed as its ending says (.gz, .xz, .zst); see `read_stream`.
 
     Raises:
         CorpusError: The file is missing, damaged or not UTF-8; names the last line read.
         MissingExtraError: The file ends in .zst and zstandard is not installed.
     """
-    check_file(path)
-    try:
-        stream = _open(path)
-    except OSError as error:
-        raise CorpusError(f"{path}: cannot be opened ({error.strerror}): check its permissions") from None
-    with stream:
-        yield from read_stream(stream, str(path))
+    with _open(path) as stream:
+        yield from read_stream(stream, str(path), keep_ends=keep_ends)
 
 
-def read_stream(stream: Iterable[bytes], name: str) -> Iterator[str]:
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, decompressed as its ending says (.gz, .xz, .zst), 64 KiB at a time.
+
+    Raises:
+        CorpusError: The file is missing or damaged.
+        MissingExtraError: The file ends in .zst and zstandard is not installed.
+    """
+    num_bytes = 0
+    with _open(path) as stream:
+        try:
+            while block := stream.read(_READ):
+                num_bytes += len(block)
+                yield block
+        except _DAMAGES as error:
+            raise CorpusError(
+                f"{path}: damaged or truncated after {num_bytes:,} bytes ({error}): download or create the file again"
+            ) from None
+
+
+def read_stream(stream: Iterable[bytes], name: str, *, keep_ends: bool = False) -> Iterator[str]:
     """The lines of an open binary stream without their line feed, or carriage return and line feed.
 
-    A byte order mark at the start is dropped. Other characters that Unicode counts as line ends stay in the text.
-    Errors call the stream `name`.
+    A byte order mark at the start is dropped. Other characters that Unicode counts as line ends stay in the text. With
+    `keep_ends`, all lines keep their ends. Errors call the stream `name`.
 
     Raises:
         CorpusError: A line is not UTF-8, or the stream breaks off.
@@ -56,9 +76,10 @@ def read_stream(stream: Iterable[bytes], name: str) -> Iterator[str]:
     try:
         for number, line in enumerate(stream, start=1):
             text = _decode_utf8(line, name, number)
-            text = text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
+            if not keep_ends:
+                text = text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
             yield text.removeprefix("\ufeff") if number == 1 else text
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except _DAMAGES as error:
         raise CorpusError(
             f"{name}: damaged or truncated after line {number} ({error}): download or create the file again"
         ) from None
@@ -82,6 +103,14 @@ def check_file(path: Path) -> None:
 
 
 def _open(path: Path) -> io.BufferedReader:
+    check_file(path)
+    try:
+        return _decompress(path)
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be opened ({error.strerror}): check its permissions") from None
+
+
+def _decompress(path: Path) -> io.BufferedReader:
     # A buffer around those of gzip and lzma: one written in C yields lines several times as fast.
     match path.suffix.lower():
         case ".gz":
@@ -152,7 +181,6 @@ def _decode_utf8(line: bytes, name: str, number: int) -> str:
         raise CorpusError(f"{place}: {found}; {remedy}") from None
 
 
-_READ = 2**16
 _PATIENCE = 0.05
 
 

@@ -1,0 +1,224 @@
+"""Tables of Apache Arrow: Parquet files, and data sets that Hugging Face's `datasets` saved to disk.
+
+Texts are in two columns, or, as in the data sets of Hugging Face, in two fields of the column "translation".
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from transduce.errors import CorpusError, MissingExtraError
+from transduce.text.corpus import Pair, ParallelCorpus
+from transduce.text.formats.columns import (
+    GIVE_LANGUAGES,
+    SideSelection,
+    choose_columns,
+    choose_languages,
+    find_column,
+    list_names,
+    shorten,
+)
+from transduce.text.lines import check_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROWS_AT_A_TIME = 1000
+_BUFFER = 1 << 18
+
+_TRANSLATION = "translation"
+
+Side: TypeAlias = tuple[str, ...]
+"""Where the texts of one side are: a column, or a column and one of its fields."""
+
+
+def open_parquet(path: Path, selection: SideSelection) -> ParallelCorpus:
+    """The corpus in a Parquet file, of which only the two columns are read, some thousand rows at a time.
+
+    Columns are given by name; by default they follow from the names of all columns of text (`choose_columns`), or are
+    the languages in "translation" (`choose_languages`).
+
+    Raises (while it is read):
+        ConfigError: A given column is not there.
+        CorpusError: The file is damaged or not Parquet, the source is unknown, or a value is not text.
+        MissingExtraError: pyarrow is not installed.
+    """
+    return ParallelCorpus(str(path), (path,), partial(_read_parquet, path, selection), is_by_language=True)
+
+
+def _read_parquet(path: Path, selection: SideSelection) -> Iterator[Pair]:
+    with _report_damage(path):
+        from pyarrow import parquet  # noqa: PLC0415 - an optional package
+
+        # Otherwise, the columns of a whole row group are read at once.
+        with parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
+            sides = _choose_sides(file.schema_arrow, path, selection)
+            columns = [".".join(side) for side in sides]
+            row = 1
+            # Without threads, a process can be forked later.
+            for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns, use_threads=False):
+                yield from _read_batch(batch, sides, path, row)
+                row += batch.num_rows
+
+
+_STATE = "state.json"
+_SPLITS = "dataset_dict.json"
+
+
+def is_saved_dataset(folder: Path) -> bool:
+    """Whether `datasets` has saved a data set, or several splits of one, in the folder."""
+    return any((folder / name).is_file() for name in (_STATE, _SPLITS))
+
+
+def open_saved_dataset(folder: Path, selection: SideSelection) -> ParallelCorpus:
+    """The corpus in a folder that `save_to_disk` of Hugging Face's `datasets` wrote; columns are as in `open_parquet`.
+
+    Raises:
+        CorpusError: The folder has several splits, or a file is missing or damaged.
+
+    Raises (while it is read):
+        ConfigError, CorpusError, MissingExtraError: as in `open_parquet`.
+    """
+    if not (folder / _STATE).is_file():
+        splits = _read_names(folder / _SPLITS, lambda content: content["splits"])
+        raise CorpusError(
+            f"{folder}: has the splits {list_names(splits)}: give the folder of one of them, as in "
+            f"{folder / (splits[0] if splits else 'train')}"
+        )
+    names = _read_names(folder / _STATE, lambda content: [file["filename"] for file in content["_data_files"]])
+    if foreign := [name for name in names if Path(name).name != name]:
+        raise CorpusError(
+            f"{folder / _STATE}: names the file {shorten(foreign[0])}, which is not in its folder: save the data set "
+            "again"
+        )
+    tables = tuple(folder / name for name in names)
+    for table in tables:
+        check_file(table)
+    read = partial(_read_tables, tables, folder, selection)
+    return ParallelCorpus(str(folder), (folder / _STATE, *tables), read, is_by_language=True)
+
+
+def _read_names(path: Path, find: Callable[[Any], object]) -> list[str]:
+    try:
+        names = find(json.loads(path.read_bytes()))
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise CorpusError(f"{path}: is damaged ({error!r}): save the data set again") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise CorpusError(f"{path}: is damaged, as its names are not texts: save the data set again")
+    return names
+
+
+def _read_tables(tables: tuple[Path, ...], folder: Path, selection: SideSelection) -> Iterator[Pair]:
+    row = 1
+    for table in tables:
+        with _report_damage(table):
+            import pyarrow as pa  # noqa: PLC0415 - an optional package
+
+            with pa.OSFile(str(table)) as file, pa.ipc.open_stream(file) as batches:
+                sides = _choose_sides(batches.schema, folder, selection)
+                for batch in batches:
+                    yield from _read_batch(batch, sides, folder, row)
+                    row += batch.num_rows
+
+
+@contextmanager
+def _report_damage(path: Path) -> Iterator[None]:
+    """Turn the errors of pyarrow about a file into ours, and that of its absence."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an optional package
+    except ImportError:
+        raise MissingExtraError("pyarrow", "data", f"reading {path}") from None
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise CorpusError(
+            f"{path}: damaged, truncated or of another format ({_shorten_reason(error)}): download or create it again"
+        ) from None
+
+
+def _shorten_reason(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+def _choose_sides(schema: "pa.Schema", path: Path, selection: SideSelection) -> tuple[Side, Side]:
+    from pyarrow import types  # noqa: PLC0415 - an optional package
+
+    names, columns = schema.names, selection.columns
+    is_by_language = names.count(_TRANSLATION) == 1 and types.is_struct(schema.field(_TRANSLATION).type)
+    languages = [field.name for field in schema.field(_TRANSLATION).type] if is_by_language else []
+    if columns is None:
+        texts = [field.name if _is_text(field.type) else "" for field in schema]
+        if (chosen := choose_columns(texts, selection, str(path))) is not None:
+            columns = names[chosen[0]], names[chosen[1]]
+        elif is_by_language:
+            columns = choose_languages(languages, selection, str(path))
+        else:
+            raise CorpusError(
+                f"{path}: has the columns {list_names(names)}, and their names do not say which are source and target: "
+                f"{GIVE_LANGUAGES} if they are named by language, or choose two by {selection.setting}"
+            )
+    is_by_language = is_by_language and not all(column in names for column in columns)
+    of_where, prefix = (languages, (_TRANSLATION,)) if is_by_language else (names, ())
+    rule = f'a language in "{_TRANSLATION}" of {path}' if is_by_language else f"a column of {path}"
+    for column in columns:
+        find_column(column, of_where, selection, rule)
+        found = schema.field(_TRANSLATION).type.field(column) if is_by_language else schema.field(column)
+        if not _is_text(found.type):
+            raise CorpusError(
+                f"{path}: the column {column!r} must be text, but is {found.type}: choose others by {selection.setting}"
+            )
+    return (*prefix, columns[0]), (*prefix, columns[1])
+
+
+def _is_text(kind: "pa.DataType") -> bool:
+    from pyarrow import types  # noqa: PLC0415 - an optional package
+
+    if types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _read_batch(batch: "pa.RecordBatch", sides: tuple[Side, Side], path: Path, first_row: int) -> Iterator[Pair]:
+    """The pairs of some rows, of which the first has the number `first_row`, from 1."""
+    source, target = (_read_side(batch, side, path, first_row) for side in sides)
+    for row, pair in enumerate(zip(source, target, strict=True), start=first_row):
+        for text, side in zip(pair, sides, strict=True):
+            if text is None:
+                raise CorpusError(
+                    f"{path}, row {row}: {side[-1]!r} must be text, but is null: leave out the rows that lack a text"
+                )
+        yield pair
+
+
+def _read_side(batch: "pa.RecordBatch", side: Side, path: Path, first_row: int) -> list[Any]:
+    """The texts of one side; None where there is no text."""
+    from pyarrow import ArrowInvalid  # noqa: PLC0415 - an optional package
+
+    column = batch.column(side[0])
+    try:
+        # Reading does not check places in memory, nor UTF-8.
+        column.validate(full=True)
+    except ArrowInvalid as error:
+        rows = range(first_row, first_row + len(column))
+        row = next((row for row in rows if not _is_valid(column.slice(row - first_row, 1))), first_row)
+        raise CorpusError(
+            f"{path}, row {row}: {side[-1]!r} is damaged ({_shorten_reason(error)}): create the file again"
+        ) from None
+    for field in side[1:]:
+        # A text is null, too, where all of its "translation" is.
+        column = column.flatten()[column.type.get_field_index(field)]
+    texts: list[Any] = column.to_pylist()
+    return texts
+
+
+def _is_valid(column: "pa.Array") -> bool:
+    from pyarrow import ArrowInvalid  # noqa: PLC0415 - an optional package
+
+    try:
+        column.validate(full=True)
+    except ArrowInvalid:
+        return False
+    return True

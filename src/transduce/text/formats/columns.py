@@ -1,0 +1,146 @@
+"""The choice of source and target among the columns of a table, or among the languages of a record."""
+
+import re
+from collections.abc import Collection, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from transduce.errors import ConfigError, CorpusError
+from transduce.text.languages import LANGUAGE_NAMES, get_language_name
+
+
+class SideSelection(NamedTuple):
+    """What a user says about which texts of a file of pairs are source and target.
+
+    Args:
+        columns: names of both, in the terms of the format: columns, keys, languages or members; None if not given.
+        languages: codes of source and target, which decide where there are no `columns`; "" for one that is not given.
+        setting: the setting of `columns`, for messages.
+    """
+
+    columns: tuple[str, str] | None = None
+    languages: tuple[str, str] = ("", "")
+    setting: str = "data.columns"
+
+    @property
+    def has_languages(self) -> bool:
+        """Whether there are two different languages, so that they can tell source from target."""
+        return "" not in self.languages and self.languages[0] != self.languages[1]
+
+
+GIVE_LANGUAGES = "give --source-language and --target-language (data.source_language and data.target_language)"
+"""The remedy in messages where source and target are unknown."""
+
+_SOURCE_WORDS = {"source", "src", "original", "input", "sentence1", "text1"}
+_TARGET_WORDS = {"target", "tgt", "trg", "translation", "reference", "ref", "output", "sentence2", "text2"}
+_LANGUAGES = {*LANGUAGE_NAMES, *(name.casefold() for name in LANGUAGE_NAMES.values())}
+_LANGUAGE_WITH_SCRIPT = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}")
+_WHAT_IT_IS = re.compile(r"[\s_-]+(text|sentence|language|lang|translation|source|target)s?$")
+
+
+def is_header(source: str, target: str, languages: tuple[str, str]) -> bool:
+    """Whether the two cells of a first row name columns, as "source" and "target", or "English" and "Swahili".
+
+    True if both are column names, English names of languages, or language codes, and they differ, which a sentence and
+    its translation cannot satisfy. Other language codes, which may be words such as "is" and "es", are not accepted if
+    both of `languages` are given.
+    """
+    kinds = [_classify_cell(cell, languages) for cell in (source, target)]
+    return "" not in kinds and kinds[0] != kinds[1]
+
+
+def get_column_name(cell: str) -> str:
+    """The name in a cell of a header, without spaces and quotation marks around it."""
+    return cell.strip().strip('"')
+
+
+def _classify_cell(cell: str, languages: tuple[str, str]) -> str:
+    """The column that a cell names: "source", "target" or a language as written; "" if it names none."""
+    cell = get_column_name(cell)
+    name = _WHAT_IT_IS.sub("", cell.casefold())
+    if name in _SOURCE_WORDS:
+        return "source"
+    if name in _TARGET_WORDS:
+        return "target"
+    if name in {language.casefold() for language in languages} or _LANGUAGE_WITH_SCRIPT.fullmatch(cell):
+        return name
+    base = re.split("[-_]", name)[0]
+    if name in LANGUAGE_NAMES or (base in LANGUAGE_NAMES and re.fullmatch(r"[a-z]{2,3}[-_][a-z]{2}", name)):
+        return "" if all(languages) else name
+    return name if name in _LANGUAGES else ""
+
+
+def find_column(column: str, names: Sequence[str], selection: SideSelection, rule: str) -> int:
+    """The position, from 0, of the only one of `names` that is `column`.
+
+    Raises:
+        ConfigError: There is none, or more than one: it must be what `rule` says of the place of these names.
+    """
+    count = names.count(column)
+    if count != 1:
+        found = f"{count} columns of that name" if count else list_names(names)
+        raise ConfigError(f'{selection.setting}: "{column}" must be {rule}, which has {found}')
+    return names.index(column)
+
+
+def choose_columns(names: Sequence[str], selection: SideSelection, place: str) -> tuple[int, int] | None:
+    """The positions, from 0, of source and target among columns with these names; None if the names do not say.
+
+    They are the columns that are named by the two languages, otherwise those that are named as source and target,
+    otherwise the first two, if these alone have such a name.
+
+    Raises:
+        CorpusError: Several columns have such names, and which of them is the source is unknown.
+    """
+    kinds = [get_language_name(_classify_cell(name, selection.languages)) for name in names]
+    named = [position for position, kind in enumerate(kinds) if kind]
+    if len({kinds[position] for position in named}) < 2:
+        return None
+    by_language = get_language_name(selection.languages[0]), get_language_name(selection.languages[1])
+    for source, target in (by_language, ("source", "target")):
+        if source != target and source and target and kinds.count(source) == kinds.count(target) == 1:
+            return kinds.index(source), kinds.index(target)
+    if named == [0, 1]:
+        return 0, 1
+    found = ", ".join(f"{names[position]!r} (column {position + 1})" for position in named)
+    raise CorpusError(
+        f"{place}: cannot tell which of the columns {found} are source and target: {GIVE_LANGUAGES}, or choose two by "
+        f"{selection.setting}"
+    )
+
+
+def choose_languages(found: Collection[str], selection: SideSelection, place: str) -> tuple[str, str]:
+    """The keys of source and target in "translation", in which the data sets of Hugging Face have texts by language.
+
+    `found` are the keys that there are. Given columns are not compared with them.
+
+    Raises:
+        CorpusError: No languages are given, or one of them is not among `found`.
+    """
+    keys = selection.columns or ("source", "target")
+    if selection.columns is not None or all(key in found for key in keys):
+        return keys
+    languages = selection.languages
+    if not selection.has_languages:
+        raise CorpusError(
+            f'{place}: its "translation" has {list_names(found) if found else "no languages"}, and the source is '
+            f"unknown: {GIVE_LANGUAGES}"
+        )
+    if missing := [language for language in languages if language not in found]:
+        raise CorpusError(
+            f'{place}: its "translation" must have the languages {languages[0]!r} and {languages[1]!r}, but has '
+            f"{list_names(found)}: if {missing[0]!r} has another name there, give both names "
+            f"by {selection.setting}"
+        )
+    return languages
+
+
+def list_names(names: Collection[str]) -> str:
+    """The first 20 names in quotation marks for a message."""
+    more = "…" if len(names) > 20 else ""
+    return ", ".join(map(shorten, islice(names, 20))) + more or "none"
+
+
+def shorten(text: str) -> str:
+    """The text in quotation marks for a message, cut after 60 characters."""
+    return repr(text) if len(text) <= 60 else f"{text[:60]!r}…"

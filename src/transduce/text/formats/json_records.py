@@ -1,0 +1,114 @@
+"""Pairs as JSON objects: one per line, or in one array."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transduce.errors import CorpusError
+from transduce.text.corpus import Pair, ParallelCorpus
+from transduce.text.formats.columns import SideSelection, choose_languages, shorten
+from transduce.text.lines import read_lines
+
+
+def open_json(path: Path, selection: SideSelection) -> ParallelCorpus:
+    """The corpus in a file with one JSON object per line, or with one JSON array of objects.
+
+    An object has its texts under two keys, or, as in the data sets of Hugging Face, by language in its "translation":
+    {"translation": {"en": "A dog.", "de": "Ein Hund."}}. The keys are the given columns; by default "source" and
+    "target", or the languages in "translation".
+
+    Raises (while it is read):
+        CorpusError: A record is not a JSON object, lacks a key, has a value that is not text, or has several texts of
+            which the source is unknown; see also `read_lines`.
+    """
+    return ParallelCorpus(str(path), (path,), partial(_read_json, path, selection), is_by_language=True)
+
+
+def _read_json(path: Path, selection: SideSelection) -> Iterator[Pair]:
+    for place, record in _read_records(path):
+        if not isinstance(record, dict):
+            raise CorpusError(f"{place}: must be a JSON object, not {shorten(json.dumps(record))}")
+        texts, (source, target) = _find_texts(record, selection, place)
+        yield _get_text(texts, source, selection, place), _get_text(texts, target, selection, place)
+
+
+def _read_records(path: Path) -> Iterator[tuple[str, Any]]:
+    """Read every JSON value of the file, with the place where it ends."""
+    lines = read_lines(path)
+    for number, line in enumerate(lines, start=1):
+        if number == 1 and line.lstrip().startswith("["):
+            yield from _read_items(path, line, lines)
+            return
+        place = f"{path}, line {number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise CorpusError(f"{place}: must be a JSON object, not {shorten(line)} ({error})") from None
+        yield place, record
+
+
+def _read_items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
+    """Read the items of the array that begins in `text`, the first line, and continues in `lines`, one at a time."""
+    line, item, position, needs_comma = 1, 1, text.index("[") + 1, False
+    while True:
+        position = _SPACE.match(text, position).end()  # type: ignore[union-attr] # it always matches
+        place, next_character = f"{path}, line {line}, item {item} of its array", text[position : position + 1]
+        if next_character == "]":
+            break
+        if next_character and needs_comma:
+            if next_character != ",":
+                found = shorten(text[position : position + 61])
+                raise CorpusError(f"{place}: must follow a comma, but found {found}")
+            position, needs_comma = position + 1, False
+        elif next_character and (read := _read_item(text, position, place)) is not None:
+            yield place, read[0]
+            position, item, needs_comma = read[1], item + 1, True
+        else:
+            more = next(lines, None)
+            if more is None:
+                raise CorpusError(f"{path}: its JSON array is not closed: download or create the file again")
+            text, position, line = f"{text[position:]}\n{more}", 0, line + 1
+    if text[position + 1 :].strip() or any(rest.strip() for rest in lines):
+        raise CorpusError(f"{path}: has text after its JSON array: give one array, or one object per line")
+
+
+def _read_item(text: str, position: int, place: str) -> tuple[Any, int] | None:
+    """The item of an array at `position`, and the position after it; None if the item continues on the next line."""
+    try:
+        return json.JSONDecoder().raw_decode(text, position)
+    except (ValueError, RecursionError) as error:
+        # An error at the very end means that the item continues: JSON strings cannot contain line ends.
+        if getattr(error, "pos", 0) >= len(text.rstrip()) - 1:
+            return None
+        found = shorten(text[position : position + 61])
+        raise CorpusError(f"{place}: must be a JSON object, not {found} ({error})") from None
+
+
+_SPACE = re.compile(r"\s*")
+
+
+def _find_texts(
+    record: dict[str, Any], selection: SideSelection, place: str
+) -> tuple[Mapping[str, Any], tuple[str, str]]:
+    """The object with the texts, the record or its "translation", and the keys of source and target there."""
+    keys = selection.columns or ("source", "target")
+    by_language = record.get("translation")
+    if not isinstance(by_language, dict) or all(key in record for key in keys):
+        return record, keys
+    return by_language, choose_languages(by_language.keys(), selection, place)
+
+
+def _get_text(record: Mapping[str, object], key: str, selection: SideSelection, place: str) -> str:
+    if key not in record:
+        found = ", ".join(map(repr, record)) or "no keys"
+        raise CorpusError(f"{place}: must have the key {key!r}, but has {found}; choose keys by {selection.setting}")
+    value = record[key]
+    if not isinstance(value, str):
+        raise CorpusError(f"{place}: {key!r} must be text, but is {shorten(json.dumps(value))}")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        # JSON can contain an unpaired surrogate; a UTF-8 file cannot.
+        raise CorpusError(f"{place}: {key!r} contains an unpaired surrogate, which is not a character: {value!a:.80}")
+    return value

@@ -1,0 +1,154 @@
+"""Tables with a pair in each row: TSV, whose header is optional, and CSV, which has one."""
+
+import csv
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from transduce.errors import ConfigError, CorpusError
+from transduce.text.corpus import Pair, ParallelCorpus
+from transduce.text.formats.columns import (
+    SideSelection,
+    choose_columns,
+    find_column,
+    get_column_name,
+    is_header,
+    list_names,
+    shorten,
+)
+from transduce.text.lines import read_lines
+
+Positions = tuple[int, int]
+"""Where source and target stand in a row, from 0."""
+
+
+def open_tsv(path: Path, selection: SideSelection) -> ParallelCorpus:
+    """The corpus in a file whose columns have one tab between them; nothing is quoted or escaped.
+
+    A first row that names the columns is left out. Columns are given by their numbers from 1, or by names in that row;
+    by default they are those that such a row names (`choose_columns`), or else the first two.
+
+    Raises (while it is read):
+        ConfigError: A column is neither a number from 1 on nor a name in the first row.
+        CorpusError: The first row names several columns of which source and target are unknown, or a line has too few;
+            see also `read_lines`.
+    """
+    return ParallelCorpus(
+        str(path), (path,), partial(_read_tsv, path, selection), partial(_describe_tsv_header, path, selection)
+    )
+
+
+def _read_tsv(path: Path, selection: SideSelection) -> Iterator[Pair]:
+    positions, has_header = _find_tsv_columns(path, selection)
+    yield from islice(_read_tsv_rows(path, positions, selection), int(has_header), None)
+
+
+def _describe_tsv_header(path: Path, selection: SideSelection) -> str:
+    positions, has_header = _find_tsv_columns(path, selection)
+    if not has_header:
+        return ""
+    source, target = next(_read_tsv_rows(path, positions, selection))
+    return (
+        f"its first row, {source!r} and {target!r}, is a header and is left out; if it is a pair, move it to another "
+        "row"
+    )
+
+
+def _find_tsv_columns(path: Path, selection: SideSelection) -> tuple[Positions, bool]:
+    """The columns of source and target, and whether the first row names them."""
+    row = next(read_lines(path), "").split("\t")
+    if selection.columns is None:
+        chosen = choose_columns(row, selection, str(path))
+        return chosen or (0, 1), chosen is not None
+    found = [_find_tsv_column(column, row, path, selection) for column in selection.columns]
+    (source, source_is_named), (target, target_is_named) = found
+    if source == target:
+        first, second = selection.columns
+        raise ConfigError(f"{selection.setting}: {first!r} and {second!r} are the same column of {path}: give two")
+    if source_is_named or target_is_named:
+        return (source, target), True
+    return (source, target), max(source, target) < len(row) and is_header(row[source], row[target], selection.languages)
+
+
+def _find_tsv_column(column: str, row: list[str], path: Path, selection: SideSelection) -> tuple[int, bool]:
+    """The position of a given column, and whether it is given by name."""
+    if column.isascii() and column.isdigit() and int(column) > 0:
+        return int(column) - 1, False
+    names = list(map(get_column_name, row))
+    rule = f'a column number in {path}, from 1, as in "2", or a name in its first row'
+    return find_column(column, names, selection, rule), True
+
+
+def _read_tsv_rows(path: Path, positions: Positions, selection: SideSelection) -> Iterator[Pair]:
+    source, target = positions
+    needed = max(positions) + 1
+    for number, line in enumerate(read_lines(path), start=1):
+        values = line.split("\t")
+        if len(values) < needed:
+            raise CorpusError(
+                f"{path}, line {number}: has {len(values)} of {needed} required columns, separated by single tabs: "
+                f"{shorten(line)}; correct the line, or choose other columns by {selection.setting}"
+            )
+        yield values[source], values[target]
+
+
+def open_csv(path: Path, selection: SideSelection) -> ParallelCorpus:
+    """The corpus in a file of comma-separated values (RFC 4180), whose first row names the columns.
+
+    Columns are given by name; by default they follow from all names (`choose_columns`). Quoted cells may contain commas
+    and line ends.
+
+    Raises (while it is read):
+        ConfigError: A given column is not named in the first row.
+        CorpusError: The names do not say which columns are source and target, a row has more or fewer cells than the
+            first, or quotation marks are missing; see also `read_lines`.
+    """
+    return ParallelCorpus(str(path), (path,), partial(_read_csv, path, selection), is_by_language=True)
+
+
+def _read_csv(path: Path, selection: SideSelection) -> Iterator[Pair]:
+    rows = _read_csv_rows(path)
+    _, header = next(rows, (1, []))
+    if not header:
+        return
+    source, target = _find_csv_columns(header, path, selection)
+    for line, row in rows:
+        if len(row) != len(header):
+            raise CorpusError(
+                f"{path}, line {line}: has {len(row)} cells, but the first row has {len(header)}: "
+                f"{shorten(','.join(row))}; correct it: a cell that contains a comma must be in quotation marks"
+            )
+        yield row[source], row[target]
+
+
+def _find_csv_columns(header: list[str], path: Path, selection: SideSelection) -> Positions:
+    names = list(map(get_column_name, header))
+    if selection.columns is None:
+        if (chosen := choose_columns(names, selection, str(path))) is None:
+            raise CorpusError(
+                f"{path}: its first row must name the columns, separated by commas, but has {list_names(names)}: name "
+                f"them by language or as source and target, or choose two names by {selection.setting}"
+            )
+        return chosen
+    rule = f"a name in the first row of {path}"
+    source, target = (find_column(column, names, selection, rule) for column in selection.columns)
+    return source, target
+
+
+def _read_csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows, each with the number of the line in which it begins; blank lines are left out."""
+    reader = csv.reader(read_lines(path, keep_ends=True), strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise CorpusError(
+                f"{path}, line {line}: is not CSV ({error}): put a cell that contains a comma, a quotation mark or a "
+                "line end into quotation marks, and double those within it"
+            ) from None
+        if row is None:
+            return
+        if row:
+            yield line, row

@@ -1,0 +1,50 @@
+"""Codes and names of languages."""
+
+from collections.abc import Iterable
+
+_NAMES = """\
+aa Afar; ab Abkhazian; ae Avestan; af Afrikaans; ak Akan; am Amharic; an Aragonese; ar Arabic; as Assamese;
+ast Asturian; av Avaric; ay Aymara; az Azerbaijani; ba Bashkir; be Belarusian; bg Bulgarian; bi Bislama; bm Bambara;
+bn Bangla; bo Tibetan; br Breton; bs Bosnian; ca Catalan; ce Chechen; ch Chamorro; ckb Central Kurdish; co Corsican;
+cr Cree; cs Czech; cu Church Slavic; cv Chuvash; cy Welsh; da Danish; de German; dsb Lower Sorbian; dv Divehi;
+dz Dzongkha; ee Ewe; el Greek; en English; eo Esperanto; es Spanish; et Estonian; eu Basque; fa Persian; ff Fula;
+fi Finnish; fil Filipino; fj Fijian; fo Faroese; fr French; fur Friulian; fy Western Frisian; ga Irish;
+gd Scottish Gaelic; gl Galician; gn Guarani; gsw Swiss German; gu Gujarati; gv Manx; ha Hausa; haw Hawaiian; he Hebrew;
+hi Hindi; ho Hiri Motu; hr Croatian; hsb Upper Sorbian; ht Haitian Creole; hu Hungarian; hy Armenian; hz Herero;
+ia Interlingua; id Indonesian; ie Interlingue; ig Igbo; ii Sichuan Yi; ik Inupiaq; io Ido; is Icelandic; it Italian;
+iu Inuktitut; ja Japanese; jv Javanese; ka Georgian; kab Kabyle; kg Kongo; ki Kikuyu; kj Kuanyama; kk Kazakh;
+kl Kalaallisut; km Khmer; kn Kannada; ko Korean; kr Kanuri; ks Kashmiri; ku Kurdish; kv Komi; kw Cornish; ky Kyrgyz;
+la Latin; lb Luxembourgish; lg Ganda; li Limburgish; ln Lingala; lo Lao; lt Lithuanian; lu Luba-Katanga; lv Latvian;
+mg Malagasy; mh Marshallese; mi Māori; mk Macedonian; ml Malayalam; mn Mongolian; mr Marathi; ms Malay; mt Maltese;
+my Burmese; na Nauru; nb Norwegian Bokmål; nd North Ndebele; nds Low German; ne Nepali; ng Ndonga; nl Dutch;
+nn Norwegian Nynorsk; no Norwegian; nr South Ndebele; nv Navajo; ny Nyanja; oc Occitan; oj Ojibwa; om Oromo; or Odia;
+os Ossetic; pa Punjabi; pb Portuguese (Brazil); pi Pali; pl Polish; ps Pashto; pt Portuguese; qu Quechua; rm Romansh;
+rn Rundi; ro Romanian; ru Russian; rw Kinyarwanda; sa Sanskrit; sc Sardinian; scn Sicilian; sd Sindhi;
+se Northern Sami; sg Sango; si Sinhala; sk Slovak; sl Slovenian; sm Samoan; sn Shona; so Somali; sq Albanian;
+sr Serbian; ss Swati; st Southern Sotho; su Sundanese; sv Swedish; sw Swahili; ta Tamil; te Telugu; tg Tajik; th Thai;
+ti Tigrinya; tk Turkmen; tl Tagalog; tn Tswana; to Tongan; tr Turkish; ts Tsonga; tt Tatar; tw Twi; ty Tahitian;
+ug Uyghur; uk Ukrainian; ur Urdu; uz Uzbek; ve Venda; vi Vietnamese; vo Volapük; wa Walloon; wo Wolof; xh Xhosa;
+yi Yiddish; yo Yoruba; yue Cantonese; za Zhuang; zh Chinese; zt Chinese (traditional); zu Zulu"""
+
+LANGUAGE_NAMES = dict(entry.split(" ", 1) for entry in _NAMES.replace(";\n", "; ").split("; "))
+"""English names of the two-letter codes and some others, from Unicode's CLDR; "pb" and "zt" are Argos's own codes."""
+
+
+def get_language_name(code: str) -> str:
+    """The name of a language for a known code, otherwise the text itself; in lower case."""
+    return LANGUAGE_NAMES.get(code.casefold(), code).casefold()
+
+
+def normalize_code(code: str) -> str:
+    """A language code in lower case with hyphens, as in "pt-br" for "pt_BR"."""
+    return code.replace("_", "-").casefold()
+
+
+def find_codes(code: str, available: Iterable[str]) -> list[str]:
+    """Those of the `available` codes that `code` means: itself, or else that language in a country or a script.
+
+    "en" means "en", and where there is none, "en-US" and "en-GB". Upper and lower case are the same, and "-" and "_".
+    """
+    wanted, normalized = normalize_code(code), [(normalize_code(one), one) for one in available]
+    same = [one for found, one in normalized if found == wanted]
+    return same or [one for found, one in normalized if found.startswith(f"{wanted}-")]

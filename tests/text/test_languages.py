@@ -1,0 +1,29 @@
+import pytest
+
+from transduce.text import LANGUAGE_NAMES
+from transduce.text.languages import find_codes, get_language_name
+
+
+def test_names_are_those_of_known_codes() -> None:
+    assert LANGUAGE_NAMES["de"] == "German"
+    assert get_language_name("DE") == get_language_name("German") == "german"
+    assert get_language_name("Klingon") == "klingon"
+
+
+@pytest.mark.parametrize(
+    ("code", "available", "found"),
+    [
+        ("en", ["de", "en"], ["en"]),
+        ("en", ["EN", "de"], ["EN"]),
+        ("EN", ["en-US", "de"], ["en-US"]),
+        ("en", ["en-US", "en_GB", "eng"], ["en-US", "en_GB"]),
+        ("en", ["en-US", "en"], ["en"]),
+        ("pt_br", ["pt-BR", "pt"], ["pt-BR"]),
+        ("pt-BR", ["pt"], []),
+        ("zh", ["zh-Hant-TW"], ["zh-Hant-TW"]),
+        ("e", ["en"], []),
+        ("en", [], []),
+    ],
+)
+def test_a_code_means_itself_or_else_its_variants(code: str, available: list[str], found: list[str]) -> None:
+    assert find_codes(code, available) == found
