@@ -139,7 +139,9 @@ def test_columns_are_found_by_name_as_those_of_tables(
     assert pair == ("ABC"[expected[0]], "ABC"[expected[1]])
 
 
-NESTED = {"translation": [{"en": "x", "de": "y"}]}
+NESTED = {
+    "translation": pa.array([{"en": "x", "de": "y"}], pa.struct([("en", pa.string()), ("de", pa.string())])),
+}
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ NESTED = {"translation": [{"en": "x", "de": "y"}]}
 def test_columns_that_are_not_there_or_not_text_are_errors(
     read_pairs: ReadPairs,
     tmp_path: Path,
-    table: dict[str, list[Any]],
+    table: dict[str, Any],
     columns: tuple[str, str] | None,
     languages: tuple[str, str],
     message: str,
@@ -239,6 +241,14 @@ def test_a_file_that_is_cut_off_is_an_error(read_pairs: ReadPairs, tmp_path: Pat
         file.write_bytes(content[: int(len(content) * share)])
         with pytest.raises(CorpusError, match=rf"{file.name}: damaged, truncated or of another format"):
             read_pairs(path if file == path else folder, languages=LANGUAGES)
+
+
+def test_a_name_of_a_column_that_is_not_utf_8_is_an_error(read_pairs: ReadPairs, tmp_path: Path) -> None:
+    folder = save_dataset(tmp_path / "saved", pa.table({"en": ["a"], "de": ["b"], "score": ["c"]}))
+    file = folder / "data-00000-of-00001.arrow"
+    file.write_bytes(file.read_bytes().replace(b"score", b"sc\xffre"))
+    with pytest.raises(CorpusError, match=r"data-.*arrow: damaged, truncated or of another format \('utf-8' codec"):
+        read_pairs(folder, languages=LANGUAGES)
 
 
 def test_other_contents_are_an_error(read_pairs: ReadPairs, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def test_members_of_a_zip_are_found_by_the_language_of_their_country(read_pairs:
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.mkdir("text.en")
+        archive.writestr(zipfile.ZipInfo(""), "d\n")
         archive.writestr("text.en/a.en-pt_BR.en", "a\n")
         archive.writestr("text.en/a.en-pt_BR.pt_BR", "b\n")
         archive.writestr("__MACOSX/text.en/._a.en-pt_BR.en", "c\n")

@@ -133,7 +133,7 @@ def _report_damage(path: Path) -> Iterator[None]:
         raise MissingExtraError("pyarrow", "data", f"reading {path}") from None
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: the name of a column
         raise CorpusError(
             f"{path}: damaged, truncated or of another format ({_shorten_reason(error)}): download or create it again"
         ) from None

@@ -74,8 +74,9 @@ def _read_zip(path: Path, selection: SideSelection) -> Iterator[Pair]:
 def _find_members(
     archive: zipfile.ZipFile, path: Path, selection: SideSelection
 ) -> tuple[zipfile.ZipInfo, zipfile.ZipInfo]:
-    # What macOS adds about a file has the same ending.
-    members = [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX/")]
+    # What macOS adds about a file has the same ending; `is_dir` fails for a member without a name.
+    members = [one for one in archive.infolist() if not one.filename.startswith("__MACOSX/")]
+    members = [one for one in members if not one.filename.endswith("/")]
     names = [one.filename for one in members]
     if selection.columns is None and not selection.has_languages:
         raise CorpusError(
