@@ -404,3 +404,57 @@ def test_a_mistake_names_the_corpus_and_writes_nothing(preparation: Any, two: tu
     with pytest.raises(CorpusError, match=r"b\.source and .*b\.target: empty"):
         prepare_corpora(preparation, A, B)
     assert not preparation.cache.exists()
+
+
+def write_tsv(folder: Path, name: str, pairs: list[tuple[str, str]]) -> str:
+    text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    return name
+
+
+def test_exchanged_sides_give_the_text_of_the_other_direction(
+    preparation: Any, make_corpus: Callable[..., Corpus]
+) -> None:
+    pairs = make_corpus(60)
+    exchanged = write_tsv(preparation.folder, "exchanged.tsv", [(target, source) for source, target in pairs])
+    swapped, given = preparation(swap_sides=True), preparation(pairs=exchanged)
+    assert swapped.folder != given.folder
+    assert swapped.validation == given.validation
+    for name in ("tokenizer.model", "train/ids.bin", "train/offsets.bin"):
+        assert (swapped.folder / name).read_bytes() == (given.folder / name).read_bytes()
+
+
+def test_a_tag_is_the_first_token_of_every_source_of_its_corpus(preparation: Any, two: tuple[Corpus, Corpus]) -> None:
+    prepared = prepare_corpora(preparation, A, {**B, "tag": ">>bt<<"}, held_out=20)
+    tokenizer, store = prepared.tokenizer, prepared.train
+    (tag,) = tokenizer.encode(">>bt<<")
+    starts = [int(store.pair(index)[0][0]) == tag for index in range(len(store))]
+    num_first = prepared.corpora[0].cleaning["kept"]
+    assert starts == [False] * num_first + [True] * (len(store) - num_first)
+    # Held-out sources keep theirs, which says what to do; no other piece has learned its letters.
+    assert {source.startswith(">>bt<< ") for source, _ in prepared.validation} == {True, False}
+    assert not [piece for piece in tokenizer.pieces(range(tokenizer.pad_id)) if ">>" in piece and piece != ">>bt<<"]
+
+
+def test_no_pair_that_a_model_has_made_is_held_out(preparation: Any, two: tuple[Corpus, Corpus]) -> None:
+    first, second = two
+    prepared = prepare_corpora(preparation, A, {**B, "synthetic": True}, held_out=90)
+    assert len(prepared.validation) == len(first) // 10
+    assert set(prepared.validation) <= set(first)
+    kept = prepared.corpora[1].cleaning
+    shared = sum(
+        source in {one for one, _ in prepared.validation} or target in {one for _, one in prepared.validation}
+        for source, target in second
+    )
+    assert kept["held_out"] + kept["like_held_out"] == shared
+
+
+def test_made_text_comes_last(preparation: Any) -> None:
+    with pytest.raises(ValueError, match="put those with synthetic last"):
+        prepare_corpora(preparation, {**A, "synthetic": True}, B)
+
+
+@pytest.mark.parametrize("tag", ["bt", "<bt>", ">>b t<<", ">><<"])
+def test_a_tag_has_its_form(preparation: Any, tag: str) -> None:
+    with pytest.raises(ValueError, match="tag"):
+        prepare_corpora(preparation, {**A, "tag": tag})

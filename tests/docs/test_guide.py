@@ -53,6 +53,8 @@ def test_the_guide_can_be_followed(tmp_path: Path) -> None:
     for side, name in enumerate(("all.en", "all.de")):
         lines = [f"{pair[side]}\n" for pair in training_pairs(2000, seed=1)]
         (tmp_path / name).write_text("".join(lines), encoding="utf-8")
+    more = [f"{target}\n" for _, target in training_pairs(2500, seed=2)[2000:]]
+    (tmp_path / "more.de").write_text("".join(more), encoding="utf-8")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -28,6 +28,15 @@ class CorpusConfig(Section):
     """How often each pair occurs in an epoch. 2.5: every pair twice, plus a random half of the pairs, redrawn each
     epoch."""
 
+    tag: str | None = Field(default=None, pattern=r"^>>[^<>\s]+<<$")
+    """A token of its own in front of every source, as in ">>bt<<" for pairs that a model has made (Caswell et al.
+    2019), or ">>de<<" for the language to translate into, where one model learns several (Johnson et al. 2017). A text
+    to translate may then begin with it."""
+
+    synthetic: bool = False
+    """Whether a model has made one side of the pairs: none of them is then held out for validation. Such corpora come
+    after all others."""
+
     @property
     def name(self) -> str:
         """The names of the corpus's files, as given."""
@@ -83,6 +92,33 @@ class DataConfig(Section):
     without a header, 1 and 2); keys (JSON; by default "source" and "target"); languages as the file has them (TMX,
     zip), or the names of two files (zip). Of Hugging Face's "translation", the default is the two languages."""
 
+    swap_sides: bool = False
+    """Whether source and target of all text above are exchanged, which trains the other direction. The two languages
+    below are those of the model."""
+
+    monolingual_target: str | None = None
+    """Text in the target language alone, one sentence per line: a model of the other direction translates it, and the
+    pairs are trained on with the tag ">>bt<<" (back-translation, Sennrich et al. 2016, Caswell et al. 2019)."""
+
+    monolingual_source: str | None = None
+    """Text in the source language alone: a model of the same direction translates it, and the pairs are trained on with
+    the tag ">>ft<<" (forward translation, Zhang & Zong 2016)."""
+
+    monolingual_target_model: str | None = None
+    """The run or bundle that translates `monolingual_target`. By default, it is trained first, with the same settings
+    and parallel text, in a folder named like the run's with "-reverse" behind."""
+
+    monolingual_source_model: str | None = None
+    """The run or bundle that translates `monolingual_source`. By default, it is trained first, with the same settings
+    and parallel text, in a folder named like the run's with "-forward" behind."""
+
+    monolingual_search: Literal["beam", "sampling"] = "beam"
+    """How monolingual text is translated: the best translation by beam search, or one drawn at random (Edunov et al.
+    2018)."""
+
+    monolingual_weight: float = Field(default=1.0, gt=0.0, le=1000.0)
+    """How often an epoch has each of the pairs made from monolingual text; see `weight` of a corpus."""
+
     held_out: int = Field(default=1000, ge=1)
     """Pairs set aside for validation when no validation text is given; at most a tenth of the corpus."""
 
@@ -106,12 +142,25 @@ class DataConfig(Section):
         for name in ("source", "pairs"):
             if self.corpora is not None and getattr(self, name) is not None:
                 raise ValueError(f"corpora and {name} are both given: give one of them")
+        kinds = [corpus.synthetic for corpus in self.corpora or ()]
+        if kinds != sorted(kinds):
+            raise ValueError("corpora: a synthetic one stands before one that is not: put those with synthetic last")
+        for name in ("monolingual_target", "monolingual_source"):
+            if getattr(self, name) is None and getattr(self, f"{name}_model") is not None:
+                raise ValueError(f"{name}_model is given without {name}: give the text that it translates")
+            if getattr(self, name) is not None and self.pairs == "-":
+                raise ValueError(f'{name} cannot be combined with pairs = "-", which is read once: give a file')
         return self
 
     @property
     def languages(self) -> tuple[str, str]:
         """Codes of source and target; "" for one that is not given."""
         return self.source_language, self.target_language
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of all training corpora, each once, in their order."""
+        return tuple(dict.fromkeys(one.tag for one in self.training_corpora if one.tag is not None))
 
     @property
     def training_corpora(self) -> tuple[CorpusConfig, ...]:

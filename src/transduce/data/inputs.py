@@ -165,6 +165,10 @@ class Inputs:
     digests: dict[str, str]
     omissions: dict[str, str]
     """What is not a pair and is left out, as a clause, by the name of the file in the configuration."""
+    num_real: int
+    """The number of training corpora that no model has made, which come first."""
+    tags: tuple[str, ...]
+    """The tags that sources of the training corpora may begin with."""
 
 
 @contextmanager
@@ -216,7 +220,9 @@ def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest
     contents = [_describe_contents(data, config, corpus, digests) for config, corpus in given]
     corpora, num_training = [corpus for _, corpus in given], len(data.training_corpora)
     digests["all"] = _compute_key(data, text, digests, contents[:num_training], contents[num_training:])
-    return Inputs(corpora[:num_training], corpora[-1] if validation is not None else None, digests, omissions)
+    num_real = sum(not corpus.synthetic for corpus in data.training_corpora)
+    last = corpora[-1] if validation is not None else None
+    return Inputs(corpora[:num_training], last, digests, omissions, num_real, data.tags)
 
 
 def _combine_digests(files: Sequence[Path], digest: Callable[[Path], str]) -> str:
@@ -252,9 +258,10 @@ def open_corpus(
     """
     pairs = str(spooled) if corpus.pairs == "-" else corpus.pairs
     columns = corpus.columns or data.columns
-    return open_parallel_corpus(
-        Path(data.folder), corpus.source, corpus.target, pairs, columns, data.languages, setting
-    )
+    languages = data.languages[::-1] if data.swap_sides else data.languages
+    opened = open_parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, columns, languages, setting)
+    opened = opened.swap_sides() if data.swap_sides and not corpus.synthetic else opened
+    return opened if corpus.tag is None else opened.with_tag(corpus.tag)
 
 
 def _list_names(corpus: CorpusConfig) -> list[str]:
@@ -270,7 +277,9 @@ def _describe_contents(
     columns, omission = config.columns or data.columns, corpus.describe_omissions()
     # In a table with a header, too, the languages may identify the source.
     keys = data.languages if columns is None and (corpus.is_by_language or omission) else columns
-    return [files, keys, *(["header"] if omission else [])]
+    changes = {"swapped": data.swap_sides, "tag": config.tag, "synthetic": config.synthetic}
+    made = {name: value for name, value in changes.items() if value}
+    return [files, keys, *(["header"] if omission else []), *([made] if made else [])]
 
 
 def _compute_key(

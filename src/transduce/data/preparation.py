@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -182,7 +182,7 @@ def prepare(
         with scratch_folder(cache, "repetitions") as scratch:
             validation, training = _split_validation(data, text, inputs, scratch, report)
         with complete_folder(folder) as path:
-            _build_folder(path, training, validation, text, report)
+            _build_folder(path, training, validation, text, inputs.tags, report)
         prepared = _open_prepared(folder, data, inputs.digests, known)
         known.save()
         return prepared
@@ -250,16 +250,22 @@ def _split_validation(
     """The validation pairs, given or held out, and the training text without those that were held out."""
     num_pairs: list[int] = []
     finder = RepetitionFinder(scratch)
-    pairs = _count_pairs(inputs.training, num_pairs)
-    pairs = finder.record(pairs) if text.drop_duplicates else pairs
+    real, synthetic = (
+        finder.record(pairs) if text.drop_duplicates else pairs
+        for pairs in (
+            _count_pairs(inputs.training[: inputs.num_real], num_pairs),
+            _count_pairs(inputs.training[inputs.num_real :], num_pairs),
+        )
+    )
     cleaner = Cleaner(text)
 
     def is_clean(pair: Pair) -> bool:
         # The tokenizer does not exist yet, so words stand for tokens in the length rules.
         return cleaner.keeps(*pair, *(len(side.split()) for side in pair), repeats=False)
 
-    held_out = choose_held_out(pairs, data.held_out, is_clean) if inputs.validation is None else []
-    deque(pairs, maxlen=0)  # read to the end, so that all text is checked
+    held_out = choose_held_out(real, data.held_out, is_clean) if inputs.validation is None else []
+    for pairs in (real, synthetic):
+        deque(pairs, maxlen=0)  # read to the end, so that all text is checked
     repeats = finder.find_repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
     if inputs.validation is not None:
         return _read_validation(inputs.validation, report), TrainingText(inputs.training, num_pairs, held_out, repeats)
@@ -273,7 +279,7 @@ def _split_validation(
             f"none of the {sum(num_pairs):,} pairs of training text can be held out for validation ({rules}): give "
             "more text, separate validation files, or wider limits under [text]"
         )
-    held_out = held_out[: max(1, sum(num_pairs) // 10)]
+    held_out = held_out[: max(1, sum(num_pairs[: inputs.num_real]) // 10)]
     report(f"{len(held_out):,} of {sum(num_pairs):,} pairs are held out for validation.")
     return held_out, TrainingText(inputs.training, num_pairs, held_out, repeats)
 
@@ -302,10 +308,15 @@ def _read_validation(corpus: ParallelCorpus, report: Callable[[str], None]) -> l
 
 
 def _build_folder(
-    path: Path, training: TrainingText, validation: list[Pair], text: TextConfig, report: Callable[[str], None]
+    path: Path,
+    training: TrainingText,
+    validation: list[Pair],
+    text: TextConfig,
+    tags: Sequence[str],
+    report: Callable[[str], None],
 ) -> None:
     """Fills the folder `path`; `prepared.json` comes last."""
-    tokenizer = _make_tokenizer(training, text, report)
+    tokenizer = _make_tokenizer(training, text, tags, report)
     for name, content in tokenizer.files.items():
         (path / name).write_bytes(content)
     if training.held_out:
@@ -345,12 +356,18 @@ def _clean_held_out(
     return kept
 
 
-def _make_tokenizer(training: TrainingText, text: TextConfig, report: Callable[[str], None]) -> Tokenizer:
+def _make_tokenizer(
+    training: TrainingText, text: TextConfig, tags: Sequence[str], report: Callable[[str], None]
+) -> Tokenizer:
     if text.tokenizer is not None:
         return Tokenizer.load(Path(text.tokenizer))
     fitted = text.vocabulary == "fitted"
     vocabulary = fit_vocabulary_size(sum(training.num_pairs)) if text.vocabulary == "fitted" else text.vocabulary
     report(f"Training a tokenizer of {vocabulary:,} token ids.")
     # Source and target share one vocabulary (paper 5.1).
-    sentences = (side for pair in training for side in pair if side.strip())
-    return Tokenizer.train(sentences, vocabulary, text.algorithm, shrink=fitted)
+    sentences = (side for pair in training for side in (_drop_tag(pair[0], tags), pair[1]) if side.strip())
+    return Tokenizer.train(sentences, vocabulary, text.algorithm, tags=tags, shrink=fitted)
+
+
+def _drop_tag(source: str, tags: Sequence[str]) -> str:
+    return next((source.removeprefix(tag) for tag in tags if source.startswith(tag)), source)

@@ -4,7 +4,7 @@ import re
 import shutil
 import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -47,6 +47,14 @@ class ParallelCorpus:
 
     def __iter__(self) -> Iterator[Pair]:
         return self.read()
+
+    def swap_sides(self) -> "ParallelCorpus":
+        """The same pairs with source and target exchanged."""
+        return replace(self, read=lambda: ((target, source) for source, target in self.read()))
+
+    def with_tag(self, tag: str) -> "ParallelCorpus":
+        """The same pairs with a tag and a space in front of each source."""
+        return replace(self, read=lambda: ((f"{tag} {source}", target) for source, target in self.read()))
 
     def check(self) -> int:
         """The number of pairs, after reading all of them once; raises what `measure` raises."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from transduce.config import PRESETS, UNLIMITED_UPDATES, DataConfig, flatten, parse_duration
 from transduce.data import open_corpus
-from transduce.text import CorpusSize
+from transduce.text import CorpusSize, read_lines
 from transduce.training.run_folder import RunFolder
 
 MAX_PAIRS_OF_PRESET = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
@@ -111,11 +111,25 @@ def choose_settings_for_run(
         total = STANDARD_INPUT
     else:
         sizes = [open_corpus(data, corpus).measure() for corpus in data.training_corpora]
+        sizes += [
+            measure_lines(Path(data.folder) / name, data.monolingual_weight)
+            for name in (data.monolingual_target, data.monolingual_source)
+            if name is not None
+        ]
         total = CorpusSize(sum(one.num_pairs for one in sizes), sum(one.num_target_characters for one in sizes))
     settings = choose_settings_for_size(total, time_limit)
     if given.get("training.start_from") is not None and settings["preset"] in {"low-resource", "medium-resource"}:
         settings |= FINE_TUNING_SETTINGS
     return settings
+
+
+def measure_lines(path: Path, weight: float) -> CorpusSize:
+    """The size of the pairs that monolingual text becomes, which an epoch has `weight` times."""
+    num_lines = num_characters = 0
+    for line in read_lines(path):
+        num_lines += 1
+        num_characters += len(line)
+    return CorpusSize(round(weight * num_lines), round(weight * num_characters))
 
 
 class MeasuredRun(NamedTuple):

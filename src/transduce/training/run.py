@@ -34,6 +34,7 @@ from transduce.training.reporting import Reporter, SilentReporter, describe_envi
 from transduce.training.reporting.report import check_tensorboard, describe_rule
 from transduce.training.run_folder import RunFolder, settings_digest
 from transduce.training.stopping import catch_stop_signals
+from transduce.training.synthetic.monolingual import add_synthetic_corpora, has_monolingual_text
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.training.updater import use_deterministic_algorithms
 from transduce.translation.engines.engine import check_search_memory, count_token_bytes
@@ -126,14 +127,21 @@ def _train_in_folder(
     restart: bool,
 ) -> TrainingResult:
     """Train in a folder that only the first rank writes to; `text` is the configuration for preparing the text."""
-    started = time.perf_counter()
     if ranks.is_first:
         folder.check(config, restart=restart)  # again: until now another process may have been at work
         folder.recover()
     recorded_digests = None if restart else folder.metrics.first().get("digests")
+    data = config.data
+    if has_monolingual_text(data):
+
+        def train_other(other: RunConfig) -> Path:
+            return train(other, reporter, restart=restart).folder / "best"
+
+        data = add_synthetic_corpora(config, _cache_folder(config), train_other, reporter.report)
+    started = time.perf_counter()
     prepared = ranks.call_first_rank_first(
         lambda: prepare(
-            config.data,
+            data,
             text,
             _cache_folder(config),
             standard_input=standard_input,
@@ -251,6 +259,12 @@ def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
     if config.data.pairs == "-":
         raise ConfigError(
             f'data.pairs = "-": {ranks.size} ranks cannot share standard input: give a file with the pairs'
+        )
+    if has_monolingual_text(config.data):
+        raise ConfigError(
+            "data.monolingual_target, data.monolingual_source: are translated by a single process, not by "
+            f"{ranks.size} ranks: translate them with `transduce translate`, and give the pairs as corpora with tag "
+            "and synthetic"
         )
     if config.model.normalization == "batch":
         raise ConfigError(

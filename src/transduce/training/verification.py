@@ -20,6 +20,7 @@ from transduce.errors import ConfigError, TrainingError, UserError
 from transduce.training.distributed import connect_ranks
 from transduce.training.reporting import CLOCK
 from transduce.training.run_folder import RunFolder
+from transduce.training.synthetic.monolingual import remove_monolingual_text
 
 MAX_UPDATES = 40
 """Updates of the verified run; a checkpoint every 5, a validation every 20."""
@@ -191,7 +192,9 @@ def _shorten(config: RunConfig) -> RunConfig:
         "keep_checkpoints": min(training.keep_checkpoints, 2),
         "patience": 0,
     }
-    return config.model_copy(update={"training": training.model_copy(update=changes)})
+    return config.model_copy(
+        update={"training": training.model_copy(update=changes), "data": remove_monolingual_text(config.data)}
+    )
 
 
 def _write_recipe(config: RunConfig, folder: Path) -> RunFolder:

@@ -1,0 +1,98 @@
+"""Monolingual text in training: a model translates it, and its translations are trained on as further pairs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from transduce.bundle import Bundle, find_bundle
+from transduce.config import CorpusConfig, DataConfig, RunConfig
+from transduce.errors import ConfigError
+from transduce.training.synthetic.translation import SyntheticText
+from transduce.translation import TranslationOptions
+
+TAGS = {"monolingual_target": ">>bt<<", "monolingual_source": ">>ft<<"}
+"""The tag of the pairs that come from each setting (Caswell et al. 2019)."""
+
+SUFFIXES = {"monolingual_target": "-reverse", "monolingual_source": "-forward"}
+"""What follows the name of the run in that of the run whose model translates the text."""
+
+
+def has_monolingual_text(data: DataConfig) -> bool:
+    """Whether a run has text in one language alone."""
+    return any(getattr(data, name) is not None for name in TAGS)
+
+
+def remove_monolingual_text(data: DataConfig) -> DataConfig:
+    """The same text without what is in one language alone."""
+    return data.model_copy(update={key: None for name in TAGS for key in (name, f"{name}_model")})
+
+
+def add_synthetic_corpora(
+    config: RunConfig,
+    cache: Path,
+    train: Callable[[RunConfig], Path],
+    report: Callable[[str], None],
+) -> DataConfig:
+    """Translate the monolingual text of a run, and add the pairs to its corpora.
+
+    What was translated before is found in `cache`; what was stopped goes on.
+
+    Args:
+        config: the run.
+        cache: the folder for the pairs.
+        train: trains a run, or goes on with it, and returns the folder of its model.
+        report: receives messages about progress.
+
+    Returns:
+        `config.data` with a synthetic corpus for each monolingual text, after all others.
+
+    Raises:
+        ConfigError: the run starts from a trained model, and no model for the translation is given.
+        BundleError, CorpusError: a model or a text cannot be read.
+    """
+    data = config.data
+    corpora = list(data.training_corpora)
+    for name, tag in TAGS.items():
+        if (text := getattr(data, name)) is None:
+            continue
+        is_target = name == "monolingual_target"
+        model = Bundle.open(find_bundle(_find_model(config, name, train, report)))
+        num_samples = int(data.monolingual_search == "sampling")
+        options = TranslationOptions(num_samples=num_samples, seed=config.training.seed)
+        synthetic = SyntheticText(Path(data.folder) / text, model, options, is_target)
+        path = synthetic.translate(cache, config.training.device, report)
+        corpora.append(
+            CorpusConfig(
+                pairs=str(path.resolve()),
+                columns=("source", "target"),
+                weight=data.monolingual_weight,
+                tag=tag,
+                synthetic=True,
+            )
+        )
+    return data.model_copy(update={"source": None, "target": None, "pairs": None, "corpora": tuple(corpora)})
+
+
+def _find_model(
+    config: RunConfig, name: str, train: Callable[[RunConfig], Path], report: Callable[[str], None]
+) -> Path:
+    """The model that translates the text of the setting `name`: the given one, or one that is trained for it."""
+    setting = f"{name}_model"
+    given = getattr(config.data, setting)
+    if given is not None:
+        return Path(given)
+    if config.training.start_from is not None:
+        raise ConfigError(
+            f"data.{name}: the run starts from {config.training.start_from}, so that its settings cannot train the "
+            f"model that translates this text: give one as data.{setting}"
+        )
+    data = remove_monolingual_text(config.data)
+    if name == "monolingual_target":
+        exchanged = {
+            "swap_sides": not data.swap_sides,
+            "source_language": data.target_language,
+            "target_language": data.source_language,
+        }
+        data = data.model_copy(update=exchanged)
+    other = config.model_copy(update={"data": data, "output": f"{config.output}{SUFFIXES[name]}"})
+    report(f"training the model that translates data.{name}, in {other.output}")
+    return train(other)

@@ -1,0 +1,88 @@
+"""Monolingual text: a model of the other direction is trained, translates it, and its pairs are trained on."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.bundle import Bundle
+from transduce.config import RunConfig
+from transduce.data import prepare
+from transduce.errors import ConfigError
+from transduce.training import train
+from transduce.training.synthetic.monolingual import add_synthetic_corpora
+
+MONOLINGUAL = ["bird sun", "salt salt road", "door", "moon wind café"]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "mono.txt"
+    path.write_text("".join(f"{line}\n" for line in MONOLINGUAL), encoding="utf-8", newline="\n")
+    return path
+
+
+@pytest.fixture
+def run(make_config: Callable[..., RunConfig], text: Path, tmp_path: Path) -> Callable[..., RunConfig]:
+    def make(**changes: Any) -> RunConfig:
+        given = {"training__updates": 8, "search__min_length": 2, "data__cache": str(tmp_path / "cache"), **changes}
+        return make_config(**given)
+
+    return make
+
+
+def test_back_translation_trains_the_other_direction_first(
+    run: Callable[..., RunConfig], text: Path, tmp_path: Path, watcher: Any
+) -> None:
+    reporter = watcher()
+    config = run(data__monolingual_target=str(text), data__validation_pairs=None, data__held_out=5)
+    result = train(config, reporter)
+    reverse = Bundle.open(tmp_path / "run-reverse" / "best").description
+    assert (reverse.languages.source, reverse.languages.target) == ("xx", "en")
+    (path,) = (tmp_path / "cache").glob("synthetic-*.jsonl")
+    pairs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [pair["target"] for pair in pairs] == [MONOLINGUAL[pair["line"] - 1] for pair in pairs]
+    own = [line for line in reporter.said if str(path) in line]
+    assert own, "the corpus is reported"
+    tokenizer = Bundle.open(result.folder / "best").load_tokenizer()
+    assert tokenizer.pieces(tokenizer.encode(">>bt<< sun"))[0] == ">>bt<<"
+    # Nothing is made twice.
+    before = {one: one.stat().st_mtime_ns for one in tmp_path.rglob("*.safetensors")}
+    train(config)
+    assert {one: one.stat().st_mtime_ns for one in tmp_path.rglob("*.safetensors")} == before
+
+
+def test_a_model_of_the_same_direction_translates_source_text(
+    run: Callable[..., RunConfig], text: Path, tmp_path: Path
+) -> None:
+    train(run(data__monolingual_source=str(text)))
+    forward = Bundle.open(tmp_path / "run-forward" / "best").description
+    assert (forward.languages.source, forward.languages.target) == ("en", "xx")
+    (path,) = (tmp_path / "cache").glob("synthetic-*.jsonl")
+    assert '"source": "bird sun"' in path.read_text(encoding="utf-8")
+
+
+def test_a_given_model_is_used(run: Callable[..., RunConfig], text: Path, tmp_path: Path, copier: Any) -> None:
+    given = str(copier.result.folder)
+    config = run(data__monolingual_target=str(text), data__monolingual_target_model=given, data__monolingual_weight=3.0)
+
+    def refuse(_: RunConfig) -> Path:
+        raise AssertionError("nothing is to be trained")
+
+    cache = tmp_path / "cache"
+    data = add_synthetic_corpora(config, cache, refuse, lambda _: None)
+    real, synthetic = data.training_corpora
+    assert (real.pairs, synthetic.weight, synthetic.tag, synthetic.synthetic) == ("train.tsv", 3.0, ">>bt<<", True)
+    prepared = prepare(data, config.text, cache, report=lambda _: None)
+    assert [corpus.weight for corpus in prepared.corpora] == [1.0, 3.0]
+    assert prepared.corpora[1].cleaning["kept"] + prepared.corpora[1].cleaning["copy"] == len(MONOLINGUAL)
+
+
+def test_a_run_from_a_trained_model_needs_a_model_for_the_text(
+    run: Callable[..., RunConfig], text: Path, copier: Any
+) -> None:
+    config = run(data__monolingual_target=str(text), training__start_from=str(copier.result.folder))
+    with pytest.raises(ConfigError, match=r"give one as data\.monolingual_target_model"):
+        add_synthetic_corpora(config, Path("nowhere"), lambda one: Path(one.output), lambda _: None)

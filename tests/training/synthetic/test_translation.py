@@ -1,0 +1,97 @@
+"""A text that a model translates for training: the same file whatever happens, and line by line what the model says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.bundle import Bundle
+from transduce.errors import CorpusError
+from transduce.training.synthetic import translation
+from transduce.training.synthetic.translation import SyntheticText
+from transduce.translation import TranslationOptions, Translator
+
+LINES = ["sun moon", "", "river stone bird", "tree", "wind salt road", "\u3000", "lamp fish door"]
+SENTENCES = [line for line in LINES if line.strip()]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "mono.txt"
+    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8", newline="\n")
+    return path
+
+
+@pytest.fixture
+def model(copier: Any) -> Bundle:
+    return Bundle.open(copier.result.folder / "best")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def ignore(_: str) -> None:
+    pass
+
+
+@pytest.mark.parametrize("is_target", [True, False])
+def test_the_other_side_is_what_the_model_says(text: Path, model: Bundle, tmp_path: Path, *, is_target: bool) -> None:
+    path = SyntheticText(text, model, TranslationOptions(), is_target).translate(tmp_path, "cpu", ignore)
+    given, made = ("target", "source") if is_target else ("source", "target")
+    pairs = read(path)
+    assert [pair[given] for pair in pairs] == SENTENCES
+    assert [pair[made] for pair in pairs] == Translator.load(model.folder).translate(SENTENCES)
+    assert [pair["line"] for pair in pairs] == [1, 3, 4, 5, 7]
+
+
+@pytest.mark.parametrize("sampling", [{}, {"num_samples": 1}])
+@pytest.mark.parametrize("kept", [0, 1, 40, 150, 10_000])
+def test_a_stopped_translation_goes_on_with_the_same_result(
+    text: Path, model: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, sampling: dict[str, int]
+) -> None:
+    monkeypatch.setattr(translation, "BLOCK_LINES", 2)
+    synthetic = SyntheticText(text, model, TranslationOptions(**sampling), is_target=True)
+    (tmp_path / "whole").mkdir()
+    whole = synthetic.translate(tmp_path / "whole", "cpu", ignore).read_bytes()
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(message: str) -> None:
+        raise StoppedError(message)
+
+    monkeypatch.setattr(translation, "REPORT_EVERY_SECONDS", 0.0)
+    with pytest.raises(StoppedError, match=r"2 of 7 lines"):
+        synthetic.translate(tmp_path, "cpu", stop)
+    (partial,) = tmp_path.glob("*.partial")
+    content = partial.read_bytes()
+    partial.write_bytes(content[:kept])  # killed while it was written
+    path = synthetic.translate(tmp_path, "cpu", ignore)
+    assert path.read_bytes() == whole
+    assert not partial.exists()
+
+
+def test_what_is_done_is_found_again_and_never_taken_for_another(text: Path, model: Bundle, tmp_path: Path) -> None:
+    synthetic = SyntheticText(text, model, TranslationOptions(), is_target=True)
+    path = synthetic.translate(tmp_path, "cpu", ignore)
+    path.write_text("kept", encoding="utf-8")
+    messages: list[str] = []
+    assert synthetic.translate(tmp_path, "cpu", messages.append).read_text(encoding="utf-8") == "kept"
+    assert str(path) in messages[0]
+    others = [
+        SyntheticText(text, model, TranslationOptions(), is_target=False),
+        SyntheticText(text, model, TranslationOptions(beam=1), is_target=True),
+    ]
+    assert len({one.find_file(tmp_path) for one in (synthetic, *others)}) == 3
+    text.write_text("sun\n", encoding="utf-8")
+    assert synthetic.find_file(tmp_path) != path
+
+
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_a_text_without_sentences_is_refused(text: Path, model: Bundle, tmp_path: Path, content: str) -> None:
+    text.write_text(content, encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"mono\.txt: .* translates no line of it"):
+        SyntheticText(text, model, TranslationOptions(), is_target=True).translate(tmp_path, "cpu", ignore)
+    assert list(tmp_path.iterdir()) == [text]
