@@ -13,7 +13,9 @@ from transduce.translation.confidence.guard import (
     GuardReport,
     copied_source,
     empty,
+    find_lost_numbers,
     find_problems,
+    measure_length,
     numbers_lost,
     repetition,
     retry_suspects,
@@ -131,6 +133,17 @@ def test_small_numbers_may_be_spelled_out(number: int) -> None:
 def test_a_number_of_any_length_can_be_looked_for() -> None:
     assert numbers_lost("9" * 10_000, "9" * 9_999)
     assert not numbers_lost("9" * 10_000, "9" * 10_000)
+
+
+def test_lost_numbers_are_named_as_they_are_written() -> None:
+    source = "In 1999, 12 of 1,284 men paid 007 times 45,50 €."
+    assert find_lost_numbers(source, "") == ["1999", "1,284", "45,50"]
+    assert find_lost_numbers(source, "1.284 Männer, 45.50") == ["1999"]
+    assert find_lost_numbers(source, source) == []
+
+
+def test_wide_characters_count_as_three_letters() -> None:
+    assert [measure_length(text) for text in ("", "ab c", "我喜欢", "고양이!", "かな")] == [0, 4, 9, 10, 6]
 
 
 @given(PHRASES)

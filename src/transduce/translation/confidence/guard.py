@@ -80,13 +80,22 @@ def empty(source: str, translation: str) -> bool:
 
 
 def numbers_lost(source: str, translation: str) -> bool:
-    """Whether the translation lacks the digits of a number of the source that is above `SPELLED_OUT`.
+    """Whether the translation lacks a number of the source; see `find_lost_numbers`."""
+    return bool(find_lost_numbers(source, translation))
 
-    Only digits are compared, of any script: 1,000 is 1.000, "1 000" and ١٠٠٠.
+
+def find_lost_numbers(source: str, translation: str) -> list[str]:
+    """The numbers of the source above `SPELLED_OUT` whose digits the translation lacks, as the source writes them.
+
+    Only digits are compared, of any script: 1,000 is 1.000, "1 000" and ١٠٠٠. In a blank translation, all are lost.
     """
     there = _extract_digits(translation)
-    numbers = (_extract_digits(number).lstrip("0") for number in _NUMBER.findall(source))
-    return any(number not in there for number in numbers if len(number) > 2 or (number and int(number) > SPELLED_OUT))
+    numbers = ((number, _extract_digits(number).lstrip("0")) for number in _NUMBER.findall(source))
+    return [
+        number
+        for number, digits in numbers
+        if (len(digits) > 2 or (digits and int(digits) > SPELLED_OUT)) and digits not in there
+    ]
 
 
 def too_short(source: str, translation: str) -> bool:
@@ -96,7 +105,7 @@ def too_short(source: str, translation: str) -> bool:
 
 def too_long(source: str, translation: str) -> bool:
     """Whether the translation is longer than `MAX_LENGTH_RATIO` times the source and `LENGTH_MARGIN` characters."""
-    return _length(translation) > MAX_LENGTH_RATIO * _length(source) + LENGTH_MARGIN
+    return measure_length(translation) > MAX_LENGTH_RATIO * measure_length(source) + LENGTH_MARGIN
 
 
 PROBLEMS: dict[str, Callable[[str, str], bool]] = {
@@ -177,8 +186,8 @@ def _extract_digits(text: str) -> str:
     return "".join(str(unicodedata.decimal(character)) for character in text if character.isdecimal())
 
 
-def _length(text: str) -> int:
-    """Number of characters, spaces included; those of Han, kana and Hangul count as three letters."""
+def measure_length(text: str) -> int:
+    """Number of characters of a text, spaces included; those of Han, kana and Hangul count as three letters."""
     return len(text) + 2 * len(_WIDE.findall(text))
 
 
