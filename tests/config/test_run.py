@@ -32,6 +32,11 @@ def test_the_tokenizer_has_the_last_word_on_the_vocabulary() -> None:
     assert sized.model_copy(update={"model": config.model}) == config
 
 
+def test_prepared_data_is_beside_the_run_unless_told_otherwise() -> None:
+    assert RunConfig(output="runs/mine").cache_folder == Path("runs/.cache")
+    assert RunConfig(output="runs/mine", data=DataConfig(cache="elsewhere")).cache_folder == Path("elsewhere")
+
+
 def test_the_search_is_that_of_the_paper() -> None:
     search = SearchConfig()
     assert (search.beam, search.length_penalty, search.max_extra_length) == (4, 0.6, 50)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from transduce.config import DataConfig, TextConfig
-from transduce.data import prepare
+from transduce.data import find_prepared_validation, prepare
 from transduce.errors import ConfigError, CorpusError, WriteError
 from transduce.text import Tokenizer
 
@@ -458,3 +458,17 @@ def test_made_text_comes_last(preparation: Any) -> None:
 def test_a_tag_has_its_form(preparation: Any, tag: str) -> None:
     with pytest.raises(ValueError, match="tag"):
         prepare_corpora(preparation, {**A, "tag": tag})
+
+
+def test_the_validation_text_is_found_again(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    make_corpus(100)
+    prepared = preparation()
+    digest = prepared.digests["all"]
+    assert find_prepared_validation(preparation.cache, digest) == prepared.validation
+    assert find_prepared_validation(preparation.cache, "0" * 64) is None
+    assert find_prepared_validation(preparation.cache / "nowhere", digest) is None
+    path = prepared.folder / "validation.jsonl"
+    path.write_text('["other", "text"]\n', encoding="utf-8")
+    assert find_prepared_validation(preparation.cache, digest) is None
+    (prepared.folder / "prepared.json").write_text("{", encoding="utf-8")
+    assert find_prepared_validation(preparation.cache, digest) is None

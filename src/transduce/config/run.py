@@ -57,6 +57,11 @@ class RunConfig(Section):
             )
         return self
 
+    @property
+    def cache_folder(self) -> Path:
+        """Folder of the prepared data: that of `data.cache`, or `.cache` beside the run."""
+        return Path(self.data.cache) if self.data.cache else Path(self.output).parent / ".cache"
+
     def with_vocabulary(self, vocabulary: int) -> "RunConfig":
         """The configuration with a network for `vocabulary` token ids, once the size of the tokenizer is known."""
         return self.model_copy(update={"model": self.model.model_copy(update={"vocabulary": vocabulary})})

@@ -14,7 +14,13 @@ from transduce.data.batch import (
     select_epoch_pairs,
 )
 from transduce.data.inputs import open_corpus
-from transduce.data.preparation import PreparedCorpus, PreparedData, find_prepared_tokenizer, prepare
+from transduce.data.preparation import (
+    PreparedCorpus,
+    PreparedData,
+    find_prepared_tokenizer,
+    find_prepared_validation,
+    prepare,
+)
 from transduce.data.store import TokenStore, compute_file_digest, create_store, remove_if_left_empty, scratch_folder
 
 __all__ = [
@@ -26,6 +32,7 @@ __all__ = [
     "count_max_repetitions",
     "create_store",
     "find_prepared_tokenizer",
+    "find_prepared_validation",
     "measure_longest_sides",
     "open_corpus",
     "open_epoch_store",

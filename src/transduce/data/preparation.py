@@ -196,6 +196,17 @@ def find_prepared_tokenizer(cache: Path, digest: str) -> Path | None:
     return files[SOURCE_MODEL] if len(files) == 1 else _data_folder(cache, digest)
 
 
+def find_prepared_validation(cache: Path, digest: str) -> list[Pair] | None:
+    """The validation pairs of prepared data with the digest `all`; None if they are no longer there."""
+    folder = _data_folder(cache, digest)
+    path = folder / "validation.jsonl"
+    try:
+        record = _Record.model_validate_json((folder / "prepared.json").read_bytes())
+        return list(read_pairs(path)) if compute_file_digest(path) == record.files.get(path.name) else None
+    except (OSError, ValidationError):
+        return None
+
+
 def _data_folder(cache: Path, digest: str) -> Path:
     return cache / digest[:16]
 

@@ -88,7 +88,7 @@ def _train(
     if config.training.tensorboard:
         check_tensorboard()
     folder = RunFolder(Path(config.output))
-    config, text, start = _resolve_start(config, folder, _cache_folder(config), reporter.report, restart=restart)
+    config, text, start = _resolve_start(config, folder, config.cache_folder, reporter.report, restart=restart)
     config = _set_precision(config, device)
     _check_ranks(config, ranks)
     # Before the tokenizer exists, its smallest size stands for it.
@@ -109,10 +109,6 @@ def _train(
                 "shared by their machines"
             )
         return _train_in_folder(config, text, start, folder, reporter, ranks, standard_input, restart=restart)
-
-
-def _cache_folder(config: RunConfig) -> Path:
-    return Path(config.data.cache) if config.data.cache else Path(config.output).parent / ".cache"
 
 
 def _train_in_folder(
@@ -143,7 +139,7 @@ def _train_in_folder(
         lambda: prepare(
             data,
             text,
-            _cache_folder(config),
+            config.cache_folder,
             standard_input=standard_input,
             recorded_digests=recorded_digests,
             report=reporter.report,
