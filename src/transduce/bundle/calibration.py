@@ -1,30 +1,14 @@
-"""Calibration: measurements of a finished model on its own translations, kept in its bundle as calibration.json.
+"""Calibration: the confidence of translations and the alignment of words, kept in a bundle as calibration.json."""
 
-The file is no part of the model: bundles without it are complete, and programs that do not know it do not read it. So
-that it is never taken for another model's, it records the files of the bundle it was measured with. A new model in the
-place of an old one comes without.
-"""
-
-from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
-from transduce.bundle.bundle import CALIBRATION, DESCRIPTION, Bundle
-from transduce.bundle.manifest import BundleDescription, FolderDescription, read_description, serialize_description
-from transduce.bundle.output import (
-    check_output_file,
-    check_writable,
-    has_mark,
-    lock_folder,
-    make_write_error,
-    write_output_file,
-)
+from transduce.bundle.bundle import CALIBRATION, Bundle
+from transduce.bundle.manifest import FolderDescription
+from transduce.bundle.measurements import MeasurementFile
 from transduce.config import Settings
 from transduce.errors import BundleError
-
-MARK = b'"format": "transduce calibration"'
-"""Text by which a file is recognised as a calibration, even a damaged one."""
 
 
 class LogisticFit(Settings):
@@ -116,22 +100,16 @@ class Calibration(FolderDescription):
     """The head whose attention aligns words."""
 
 
+_FILE: Final = MeasurementFile(CALIBRATION, Calibration, "calibration", "transduce calibrate")
+
+
 def read_calibration(bundle: Bundle) -> Calibration | None:
     """Read the calibration of `bundle`; None if it has none.
 
     Raises:
         BundleError: calibration.json is damaged, or was measured with another model.
     """
-    path = bundle.folder / CALIBRATION
-    if not path.exists():
-        return None
-    calibration = read_description(path, Calibration)
-    if calibration.files != bundle.description.files:
-        raise BundleError(
-            f"{path}: was measured with other files than {', '.join(bundle.description.files)} beside it: remove it, "
-            f"or measure anew (transduce calibrate)"
-        )
-    return calibration
+    return _FILE.read(bundle)
 
 
 def check_calibratable(bundle: Bundle, *, force: bool = False) -> None:
@@ -141,9 +119,7 @@ def check_calibratable(bundle: Bundle, *, force: bool = False) -> None:
         OutputError: the bundle's calibration.json is something else, or it cannot be written.
         WriteError: its disk is full.
     """
-    place = bundle.folder.resolve()
-    check_writable(place)  # for the lock beside it
-    check_output_file(place / CALIBRATION, _is_calibration, "calibration", force=force)
+    _FILE.check(bundle, force=force)
 
 
 def update_calibration(
@@ -164,24 +140,11 @@ def update_calibration(
         OutputError: the bundle's calibration.json is something else, or it cannot be written.
         WriteError: writing failed, as on a full disk; the bundle is as it was before.
     """
-    check_calibratable(bundle, force=force)
-    place = bundle.folder.resolve()
     given = {name: value for name, value in (("confidence", confidence), ("alignment", alignment)) if value is not None}
-    try:
-        # The lock of `replace_folder`: a training does not put a new model into the folder meanwhile.
-        with lock_folder(bundle.folder, place.with_name(f".{place.name}.lock")):
-            if read_description(place / DESCRIPTION, BundleDescription).files != bundle.description.files:
-                raise BundleError(f"{bundle.folder}: has another model by now than the one measured: measure anew")
-            try:
-                present = read_calibration(bundle)
-            except BundleError:  # what it says is worth nothing, and about to be replaced
-                present = None
-            changed = (present or Calibration(files=bundle.description.files)).model_copy(update=given)
-            content = serialize_description(changed)
-            write_output_file(place / CALIBRATION, content, _is_calibration, "calibration", force=force)
-    except OSError as error:
-        raise make_write_error(bundle.folder, error) from error
-
-
-def _is_calibration(path: Path) -> bool:
-    return has_mark(path, MARK)
+    with _FILE.lock(bundle, force=force):
+        try:
+            present = read_calibration(bundle)
+        except BundleError:  # what it says is worth nothing, and about to be replaced
+            present = None
+        changed = (present or Calibration(files=bundle.description.files)).model_copy(update=given)
+        _FILE.write(bundle, changed, force=force)
