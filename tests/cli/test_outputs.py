@@ -31,24 +31,43 @@ class Writer:
         computing: the function, by its module, that must not be called before the place has proved to be good.
         name: of what it writes in the working directory.
         is_folder: whether that is a folder.
+        is_in_bundle: whether it is a file of a bundle, and the command is told the bundle.
     """
 
     arguments: tuple[str, ...]
     computing: tuple[str, str]
     name: str = "out"
     is_folder: bool = True
+    is_in_bundle: bool = False
 
     def call(self, transduce: Callable, place: Path | str, *options: str) -> Any:
         """Run it, to write to `place`."""
-        if self.arguments[0] == "calibrate":  # which is told the bundle
-            return transduce("calibrate", Path(place).parent, *self.arguments[1:], *options)
+        if self.is_in_bundle:
+            return transduce(self.arguments[0], Path(place).parent, *self.arguments[1:], *options)
         return transduce(*self.arguments, "--output", place, *options)
 
 
 WRITERS = {
     "inspect": Writer(INSPECT, ("transduce.cli.inspect", "_make_document"), "page.html", is_folder=False),
     "calibrate": Writer(
-        ("calibrate", *TEXT), ("transduce.cli.score", "measure_confidence"), "calibration.json", is_folder=False
+        ("calibrate", *TEXT),
+        ("transduce.cli.score", "measure_confidence"),
+        "calibration.json",
+        is_folder=False,
+        is_in_bundle=True,
+    ),
+    "scorecard": Writer(
+        ("scorecard", "--source", "valid.source"),
+        ("transduce.cli.scorecard", "measure_scorecard"),
+        "scorecard.json",
+        is_folder=False,
+        is_in_bundle=True,
+    ),
+    "scorecard, a page": Writer(
+        ("scorecard", "model", "--source", "valid.source", "--print-only"),
+        ("transduce.cli.scorecard", "measure_scorecard"),
+        "card.html",
+        is_folder=False,
     ),
     "export, a file": Writer(
         ("export", "model", "--to", "argos", "--probe", "valid.source"),
@@ -153,8 +172,8 @@ def inventory(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def place_for(writer: Writer, good: Path) -> Path:
-    """Where it is to write: of `calibrate`, into a bundle of its own."""
-    if writer.arguments[0] != "calibrate":
+    """Where it is to write: a file of a bundle, into one of its own."""
+    if not writer.is_in_bundle:
         return good / writer.name
     shutil.copytree(good / "model", good / "measured")
     return good / "measured" / writer.name
@@ -172,8 +191,10 @@ def forbid(monkeypatch: pytest.MonkeyPatch, writer: Writer) -> None:
 ACCEPTED = {
     # Devices and pipes are written to.
     *(("inspect", "a pipe"), ("inspect", "a link to a device"), ("calibrate", "a link to a device")),
+    *(("scorecard, a page", "a pipe"), ("scorecard, a page", "a link to a device")),
+    ("scorecard", "a link to a device"),
     # A pipe in the place of a bundle's own file is read by whoever opens the bundle.
-    ("calibrate", "a pipe"),
+    *(("calibrate", "a pipe"), ("scorecard", "a pipe")),
     # These go on with a run, or refuse its settings; see below.
     *(("train", "a run"), ("demo", "a run")),
 }
@@ -221,8 +242,8 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_computed(
 ) -> None:
     writer = WRITERS[command]
     # Nobody can make a file in /proc, not even root. For a bundle, the answer is read-only.
-    place = place_for(writer, good) if command == "calibrate" else Path("/proc") / writer.name
-    if command == "calibrate":
+    place = place_for(writer, good) if writer.is_in_bundle else Path("/proc") / writer.name
+    if writer.is_in_bundle:
         monkeypatch.setattr("transduce.bundle.output.TemporaryFile", read_only)
     before = inventory(good)
     forbid(monkeypatch, writer)
@@ -242,6 +263,9 @@ FORCED = [
     ("inspect", "the weights of a model"),
     ("inspect", "a link to a text"),
     ("calibrate", "a text"),
+    ("scorecard", "a text"),
+    ("scorecard, a page", "a text"),
+    ("scorecard, a page", "a link to a text"),
     ("export, a file", "a text"),
     ("export, a file", "a link to a text"),
     ("export", "a model"),
@@ -344,7 +368,10 @@ def full(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize("command", ["inspect", "calibrate", "export, a file", "export", "import", "average"])
+@pytest.mark.parametrize(
+    "command",
+    ["inspect", "calibrate", "scorecard", "scorecard, a page", "export, a file", "export", "import", "average"],
+)
 def test_a_full_disk_leaves_what_was_there(
     good: Path, transduce: Callable, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -354,7 +381,7 @@ def test_a_full_disk_leaves_what_was_there(
     monkeypatch.setattr("os.fsync", full)  # what every way of writing does last
     answer = writer.call(transduce, place)
     assert answer.exit_code == 1, answer.messages
-    named = place.parent if command == "calibrate" else place
+    named = place.parent if writer.is_in_bundle else place
     assert str(named) in answer.messages
     assert "could not be written; nothing was changed: No space left on device; free some space" in answer.messages
     assert inventory(good) == before

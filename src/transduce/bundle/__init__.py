@@ -53,6 +53,13 @@ if TYPE_CHECKING:
         resolve_folder,
         write_output_file,
     )
+    from transduce.bundle.scorecard import (
+        RecordedBehaviour,
+        RecordedScorecard,
+        check_scorecard,
+        read_scorecard,
+        save_scorecard,
+    )
     from transduce.bundle.weights import average_weights, load_tensors, make_empty_model, model_tensors
 else:
     __getattr__ = import_on_first_use(
@@ -77,6 +84,9 @@ else:
                 "write_output_file"
             ),
             "transduce.bundle.model_overview": "ModelOverview make_model_overview",
+            "transduce.bundle.scorecard": (
+                "RecordedBehaviour RecordedScorecard check_scorecard read_scorecard save_scorecard"
+            ),
             "transduce.bundle.weights": "average_weights load_tensors make_empty_model model_tensors",
         },
     )
@@ -90,14 +100,17 @@ __all__ = [
     "Languages",
     "LogisticFit",
     "ModelOverview",
+    "RecordedBehaviour",
     "RecordedConfidence",
     "RecordedHead",
     "RecordedScore",
+    "RecordedScorecard",
     "apply_start_from",
     "average_weights",
     "check_calibratable",
     "check_new_bundle",
     "check_output_file",
+    "check_scorecard",
     "check_writable",
     "find_bundle",
     "flush_to_disk",
@@ -116,6 +129,7 @@ __all__ = [
     "make_write_error",
     "model_tensors",
     "read_calibration",
+    "read_scorecard",
     "recover_checkpoints",
     "recover_folders",
     "remove_checkpoints",
@@ -125,6 +139,7 @@ __all__ = [
     "resolve_folder",
     "save_bundle",
     "save_checkpoint",
+    "save_scorecard",
     "update_calibration",
     "write_output_file",
 ]

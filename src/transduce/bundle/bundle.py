@@ -44,8 +44,19 @@ DESCRIPTION = "bundle.json"
 WEIGHTS = "weights.safetensors"
 MODEL_CARD = "README.md"
 CALIBRATION = "calibration.json"
-FILES = {DESCRIPTION, WEIGHTS, MODEL_CARD, SOURCE_MODEL, TARGET_MODEL, VOCABULARY, CALIBRATION, "parity.json"}
-"""All files that a bundle may have; `bundle.calibration` and `interop.parity` write the last two."""
+SCORECARD = "scorecard.json"
+FILES = {
+    DESCRIPTION,
+    WEIGHTS,
+    MODEL_CARD,
+    SOURCE_MODEL,
+    TARGET_MODEL,
+    VOCABULARY,
+    CALIBRATION,
+    SCORECARD,
+    "parity.json",
+}
+"""All files that a bundle may have; `bundle.measurements` and `interop.parity` write the last three."""
 _LEFT_BY_DESKTOPS = {".DS_Store", "Thumbs.db", "desktop.ini"}
 _TOKENIZERS = ({SOURCE_MODEL}, {SOURCE_MODEL, TARGET_MODEL, VOCABULARY})
 

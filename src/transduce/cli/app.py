@@ -35,6 +35,11 @@ COMMANDS = {
     "A difference counts as significant if paired bootstrap resampling and approximate randomisation, both as "
     "sacreBLEU does them, find p below 0.05. The page shows scores by length and by frequency of the words, phrases, "
     "and sentences.",
+    "scorecard": "Test how a model behaves on unusual input, and show it in the model card.\n\n"
+    "Capitals, typing errors, numbers, addresses, several sentences and the like: inputs made of your own sentences "
+    "are translated as by `translate`, and judged by rules. Each behaviour has a score from 0 to 100, the best. Where "
+    "an option of `translate` helps, the score with it is given, too. scorecard.json and README.md of the bundle keep "
+    "the scores, without the sentences.",
     "score": "Print how probable the model finds given translations, line by line.\n\n"
     "A score is computed as in `translate`: the sum of the log-probabilities of the pieces, in nats, divided by the "
     "model's length penalty. The perplexity is printed to standard error.",

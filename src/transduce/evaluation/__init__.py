@@ -1,5 +1,5 @@
-"""The quality of translations: scores with signatures, computed by sacreBLEU and equal to those of its command; and the
-comparison of systems.
+"""The quality of translations: scores with signatures, computed by sacreBLEU and equal to those of its command; the
+comparison of systems, and the behaviour of models on unusual input.
 """
 
 from typing import TYPE_CHECKING
@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from transduce.evaluation.analysis import mark_shared
     from transduce.evaluation.comparison import Comparison, analyse, compare_systems
     from transduce.evaluation.comparison_page import render_comparison
+    from transduce.evaluation.scorecard import BehaviourExample, BehaviourResult, Scorecard, measure_scorecard
+    from transduce.evaluation.scorecard.behaviour import Sentence
+    from transduce.evaluation.scorecard.page import PageHeading, is_scorecard_page, render_scorecard_page
+    from transduce.evaluation.scorecard.sentences import read_sentences, read_validation_sentences
     from transduce.evaluation.scores import (
         METRICS,
         Score,
@@ -38,14 +42,23 @@ else:
             "transduce.evaluation.significance": "Difference measure_differences",
             "transduce.evaluation.test_sets": "SystemOutput TestSet read_system_output read_test_sets "
             "translate_test_set",
+            "transduce.evaluation.scorecard": "BehaviourExample BehaviourResult Scorecard measure_scorecard",
+            "transduce.evaluation.scorecard.behaviour": "Sentence",
+            "transduce.evaluation.scorecard.page": "PageHeading is_scorecard_page render_scorecard_page",
+            "transduce.evaluation.scorecard.sentences": "read_sentences read_validation_sentences",
         },
     )
 
 __all__ = [
     "METRICS",
+    "BehaviourExample",
+    "BehaviourResult",
     "Comparison",
     "Difference",
+    "PageHeading",
     "Score",
+    "Scorecard",
+    "Sentence",
     "SystemOutput",
     "TestSet",
     "analyse",
@@ -54,10 +67,15 @@ __all__ = [
     "compare_systems",
     "corpus_scores",
     "format_scores",
+    "is_scorecard_page",
     "mark_shared",
     "measure_differences",
+    "measure_scorecard",
+    "read_sentences",
     "read_system_output",
     "read_test_sets",
+    "read_validation_sentences",
     "render_comparison",
+    "render_scorecard_page",
     "translate_test_set",
 ]

@@ -1,0 +1,240 @@
+"""The scorecard of a model: how it behaves on unusual input and in every sentence, beside its BLEU.
+
+A behaviour is a probe in the manner of CheckList (Ribeiro et al. 2020): inputs made of the user's own sentences,
+translated as `transduce translate` does, and judged by a rule that needs no other model.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from transduce.bundle import RecordedBehaviour, RecordedScorecard
+from transduce.bundle.manifest import record_files
+from transduce.errors import ConfigError, CorpusError
+from transduce.evaluation.scorecard.behaviour import (
+    Behaviour,
+    Case,
+    Sentence,
+    SourceText,
+    Translations,
+    choose_evenly,
+)
+from transduce.evaluation.scorecard.changed_input import CHANGED_INPUT, measure_lost_chrf
+from transduce.evaluation.scorecard.every_translation import EVERY_TRANSLATION
+from transduce.evaluation.scorecard.kept_text import KEPT_TEXT
+from transduce.evaluation.scorecard.options import DOCUMENT, GUARD, TranslationOption
+from transduce.evaluation.scorecard.unusual_input import UNUSUAL_INPUT
+from transduce.translation import Translator
+from transduce.translation.confidence.guard import find_problems
+
+_OF_INPUT = (*CHANGED_INPUT, *KEPT_TEXT, *UNUSUAL_INPUT)
+
+BEHAVIOURS: tuple[Behaviour, ...] = (*_OF_INPUT, *EVERY_TRANSLATION)
+"""All behaviours, in the order of a scorecard."""
+
+Translate = Callable[..., dict[str, str]]
+"""Translates texts, with an option if one is given."""
+
+NUM_SENTENCES = 100
+"""Default number of sentences of which inputs are made."""
+
+MAX_RETRIED = 50
+"""Maximum number of inputs of a behaviour that are translated again with an option."""
+
+NUM_EXAMPLES = 3
+"""Examples of each behaviour, those with the lowest scores."""
+
+
+@dataclass(frozen=True)
+class BehaviourExample:
+    """A translation that does not show a behaviour.
+
+    Args:
+        text: the input.
+        translation: its translation.
+        problem: what is wrong, in a few words.
+        expected: the text that the translation was compared with; "" if there is none.
+    """
+
+    text: str
+    translation: str
+    problem: str
+    expected: str = ""
+
+
+@dataclass(frozen=True)
+class BehaviourResult:
+    """The figures of one behaviour, and examples of what went wrong."""
+
+    figures: RecordedBehaviour
+    examples: tuple[BehaviourExample, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as a JSON object."""
+        examples = [{name: text for name, text in asdict(one).items() if text} for one in self.examples]
+        return {**self.figures.model_dump(exclude_none=True), "examples": examples}
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """How a model behaves.
+
+    Args:
+        results: of each behaviour for which there were inputs, in the order of `BEHAVIOURS`.
+        skipped: the names of the other behaviours, each with the reason.
+        num_sentences: number of sentences of which inputs were made.
+        num_translations: number of different inputs.
+        seed: of random changes of the input.
+        seconds: time that all of it took.
+    """
+
+    results: tuple[BehaviourResult, ...]
+    skipped: dict[str, str]
+    num_sentences: int
+    num_translations: int
+    seed: int
+    seconds: float
+
+    def as_record(self, text: str, files: Mapping[str, Path]) -> RecordedScorecard:
+        """The scorecard as the bundle keeps it, without sentences.
+
+        Args:
+            text: the name of the text.
+            files: the files of the text, by "source" and "reference"; none for the validation text.
+        """
+        return RecordedScorecard(
+            text=text,
+            data={side: record_files(path.parent, [path.name])[path.name].sha256 for side, path in files.items()},
+            num_sentences=self.num_sentences,
+            seed=self.seed,
+            behaviours=[result.figures for result in self.results],
+            skipped=self.skipped,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The scorecard as a JSON object."""
+        return {
+            "sentences": self.num_sentences,
+            "translations": self.num_translations,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "behaviours": [result.as_json() for result in self.results],
+            "skipped": self.skipped,
+        }
+
+
+def measure_scorecard(
+    translator: Translator, sentences: Sequence[Sentence], *, num_sentences: int = NUM_SENTENCES, seed: int = 1
+) -> Scorecard:
+    """Translate inputs made of some of the sentences, all in one batch, and judge their translations.
+
+    Where a translation is wrong and an option of `transduce translate` may help, the inputs of that behaviour are
+    translated again with the option.
+
+    Args:
+        translator: the model, with the settings that are measured.
+        sentences: of the text that the model is for, preferably not those that it was trained on.
+        num_sentences: maximum number of sentences that are used, evenly chosen from those that the model reads as
+            wholes.
+        seed: of random changes of the input.
+
+    Raises:
+        CorpusError: there is no sentence that is not blank and is read as a whole.
+    """
+    started = time.perf_counter()
+    token, chosen = _choose_sentences(translator, sentences, num_sentences)
+    text = SourceText(chosen, translator, seed)
+
+    def translate(texts: Sequence[str], option: TranslationOption | None = None) -> dict[str, str]:
+        with_token = [token + one if one.strip() else one for one in texts]
+        found = translator.translate(with_token) if option is None else option.translate(translator, with_token)
+        return dict(zip(texts, found, strict=True))
+
+    cases = {behaviour.name: behaviour.make_cases(text) for behaviour in _OF_INPUT}
+    made = [case.text for behaviour in _OF_INPUT if behaviour.has_sentences for case in cases[behaviour.name]]
+    text = replace(text, inputs=tuple(dict.fromkeys([*(one.source for one in chosen), *made])))
+    cases |= {behaviour.name: behaviour.make_cases(text) for behaviour in EVERY_TRANSLATION}
+    inputs = [one for of_one in cases.values() for case in of_one for one in (case.text, *case.related)]
+    translations = translate(list(dict.fromkeys(inputs)))
+
+    results = []
+    for behaviour in BEHAVIOURS:
+        if own := cases[behaviour.name]:
+            option = None if token and behaviour.option is DOCUMENT else behaviour.option  # it is at the first sentence
+            results.append(_judge(replace(behaviour, option=option), own, translations, translate))
+    skipped = {behaviour.name: behaviour.absence for behaviour in BEHAVIOURS if not cases[behaviour.name]}
+    return Scorecard(tuple(results), skipped, len(chosen), len(translations), seed, time.perf_counter() - started)
+
+
+def _choose_sentences(
+    translator: Translator, sentences: Sequence[Sentence], count: int
+) -> tuple[str, tuple[Sentence, ...]]:
+    """Different sentences with the same language token, usually none, and that token.
+
+    The sentences are without it, so that it stays as it is when they are changed.
+    """
+    different = {one.source.strip(): one for one in sentences if one.source.strip()}
+    split = [(*translator.tokenizer.split_language(source), one) for source, one in different.items()]
+    token = split[0][0] if split else ""
+    # Some are too long: of twice as many, enough are left.
+    candidates = choose_evenly([(rest, one) for own, rest, one in split if own == token and rest], 2 * count)
+    fitting = [Sentence(rest, one.reference) for rest, one in candidates if translator.fits(token + rest)]
+    if not fitting:
+        raise CorpusError(
+            f"no sentence is usable: of {len(sentences):,}, {len(candidates):,} were tried, and none has from 1 to "
+            f"{translator.search.max_pieces} pieces, as many as the model reads at once: give other text"
+        )
+    return token, tuple(choose_evenly(fitting, count))
+
+
+def _judge(
+    behaviour: Behaviour, cases: Sequence[Case], translations: Translations, translate: Translate
+) -> BehaviourResult:
+    judged = [behaviour.judge(case, translations) for case in cases]
+    score = 100 * statistics.fmean(judgement.score for judgement in judged)
+    wrong = [(judgement, case) for judgement, case in zip(judged, cases, strict=True) if judgement.problem]
+    flags, better = None, None
+    if behaviour.option is not None and wrong:
+        found = _try_option(behaviour, behaviour.option, cases, translations, translate)
+        if found is not None and found > score:
+            flags, better = behaviour.option.flags, found
+    worst = sorted(wrong, key=lambda pair: pair[0].score)[:NUM_EXAMPLES]
+    figures = RecordedBehaviour(
+        name=behaviour.name,
+        description=behaviour.description,
+        score=score,
+        num_cases=len(cases),
+        num_problems=len(wrong),
+        lost_chrf=measure_lost_chrf(behaviour, cases, translations),
+        option=flags,
+        score_with_option=better,
+    )
+    examples = [BehaviourExample(case.text, translations[case.text], one.problem, one.expected) for one, case in worst]
+    return BehaviourResult(figures, tuple(examples))
+
+
+def _try_option(
+    behaviour: Behaviour,
+    option: TranslationOption,
+    cases: Sequence[Case],
+    translations: Translations,
+    translate: Translate,
+) -> float | None:
+    """The score with an option; None if the engine does not have it.
+
+    The guard leaves translations as they are in which it finds no problem. Of more than `MAX_RETRIED` others, so many
+    are translated again, and the rest counts like these.
+    """
+    affected = [case for case in cases if option is not GUARD or find_problems(case.text, translations[case.text])]
+    retried = choose_evenly(affected, MAX_RETRIED)
+    try:
+        again = {**translations, **translate(list(dict.fromkeys(case.text for case in retried)), option)}
+    except ConfigError:
+        return None
+    others = [behaviour.judge(case, translations).score for case in cases if case not in affected]
+    scores = [behaviour.judge(case, again).score for case in retried]
+    total = sum(others) + len(affected) * statistics.fmean(scores or [0.0])
+    return min(100.0, 100 * total / len(cases))  # rounding may go beyond

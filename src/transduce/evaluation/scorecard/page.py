@@ -1,0 +1,50 @@
+"""The page of a scorecard: a bar for each behaviour, and under it what it is and examples. Opens from disk."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from transduce.bundle import has_mark
+from transduce.evaluation.scorecard import Scorecard
+from transduce.pages import make_templates, read_style
+
+MAX_CHARACTERS = 600
+"""Maximum number of characters of a text on the page; a longer one is cut."""
+
+_TEMPLATES = make_templates(Path(__file__).parent)
+_MARK = '<meta name="generator" content="transduce scorecard">'
+
+
+@dataclass(frozen=True)
+class PageHeading:
+    """What the page of a scorecard is about.
+
+    Args:
+        model: the name of the model.
+        text: the name of the text.
+        source_language: its code; "" if it is unknown.
+        target_language: the same for translations.
+    """
+
+    model: str
+    text: str
+    source_language: str = ""
+    target_language: str = ""
+
+
+def render_scorecard_page(scorecard: Scorecard, heading: PageHeading) -> str:
+    """The page, without scripts or external resources."""
+    return _TEMPLATES.get_template("page.html.j2").render(
+        scorecard=scorecard, heading=heading, style=read_style("page.css"), mark=_MARK
+    )
+
+
+def is_scorecard_page(path: Path) -> bool:
+    """Whether a file is a page of `render_scorecard_page`, which a newer one may replace."""
+    return has_mark(path, _MARK.encode())
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
+
+
+_TEMPLATES.filters["cut"] = _cut

@@ -1,0 +1,96 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.evaluation.scorecard.changed_input import (
+    compute_chrf,
+    make_typing_errors,
+    remove_full_stop,
+    write_in_capitals,
+    write_without_capitals,
+)
+from transduce.evaluation.scores import corpus_scores
+from transduce.text import find_protected_spans
+
+WORDS = st.lists(st.text(st.characters(categories=["Ll"], max_codepoint=0x17F), min_size=1, max_size=9), max_size=12)
+
+
+@given(WORDS, st.integers(0, 9))
+def test_typing_errors_leave_words_readable(words: list[str], seed: int) -> None:
+    text = " ".join(words)
+    changed = make_typing_errors(text, seed)
+    assert changed == make_typing_errors(text, seed)
+    different = 0
+    for before, after in zip(words, changed.split(" "), strict=True) if words else ():
+        assert len(before) - 1 <= len(after) <= len(before)
+        assert (before[0], before[-1]) == (after[0], after[-1])
+        if len(before) == len(after):
+            assert sorted(before) == sorted(after)
+        if len(before) < 4:
+            assert before == after
+        different += before != after
+    num_long = sum(len(word) > 3 for word in words)
+    assert different == (max(1, round(num_long / 5)) if num_long else 0)
+
+
+def test_both_kinds_of_typing_errors_occur() -> None:
+    found = {make_typing_errors("thunder", seed) for seed in range(60)}
+    assert {"tuhnder", "thnder"} <= found
+    assert "thunder" not in found
+    assert {len(word) for word in found} == {6, 7}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a in of",
+        "https://example.org/meadow info@example.org {placeholder} <strong>",
+        "我今天下午要去公园",
+        "2019 1234",
+    ],
+)
+def test_what_is_no_word_has_no_typing_errors(text: str) -> None:
+    assert all(make_typing_errors(text, seed) == text for seed in range(20))
+
+
+def test_addresses_stay_beside_typing_errors() -> None:
+    text = "Write letters to information@example.org about https://example.org/meadows tomorrow."
+    for seed in range(20):
+        changed = make_typing_errors(text, seed)
+        assert changed != text
+        assert [changed[span.start : span.end] for span in find_protected_spans(changed)] == [
+            "information@example.org",
+            "https://example.org/meadows",
+        ]
+
+
+def test_capitals_are_those_of_the_language() -> None:
+    assert write_in_capitals("Işık istasyon", "tr") == "IŞIK İSTASYON"
+    assert write_without_capitals("IŞIK İSTASYON", "tr-TR") == "ışık istasyon"
+    assert write_in_capitals("Die Straße", "de") == "DIE STRASSE"
+    assert write_in_capitals("مرحبا 你好", "ar") == "مرحبا 你好"
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("A dog. ", "A dog"),
+        ("我喜欢猫。", "我喜欢猫"),
+        ("यह किताब है।", "यह किताब है"),
+        ("A dog", "A dog"),
+        ("A dog...", "A dog..."),
+        ("A dog?", "A dog?"),
+        ("3.5", "3.5"),
+    ],
+)
+def test_only_full_stops_are_removed(text: str, bare: str) -> None:
+    assert remove_full_stop(text) == bare
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_chrf_is_that_of_sacrebleu(hypothesis: str, reference: str) -> None:
+    found = compute_chrf(hypothesis, reference)
+    assert 0 <= found <= 1
+    assert compute_chrf(reference, reference) == 1
+    expected = corpus_scores(["The old dog sleeps."], ["The dog sleeps."], ["chrf"])[0].value
+    assert compute_chrf("The old dog sleeps.", "The dog sleeps.") == pytest.approx(expected / 100)
