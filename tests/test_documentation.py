@@ -18,6 +18,7 @@ from transduce.cli.app import COMMANDS, app
 from transduce.config import RunConfig, load_run_config
 from transduce.config.run import sections
 from transduce.config.text import CorpusConfig
+from transduce.evaluation.scorecard import BEHAVIOURS
 from transduce.lab import EXPERIMENTS
 from transduce.training.automatic_settings import MEASURED_RUNS
 
@@ -34,6 +35,7 @@ PAGES = [path for path in FILES if path.suffix == ".md"]
 CLI_PAGE = PROJECT / "docs" / "cli.md"
 SETTINGS_PAGE = PROJECT / "docs" / "settings.md"
 LAB_PAGE = PROJECT / "docs" / "lab" / "index.md"
+EVALUATION_PAGE = PROJECT / "docs" / "guide" / "evaluating.md"
 SETTINGS_INTRODUCTION = """\
 # Settings
 
@@ -124,6 +126,13 @@ def lab_page() -> str:
     return "".join([head, begin, "\n".join([*table, ""]), end, tail])
 
 
+def evaluation_page() -> str:
+    """The page of the guide about evaluation, with a table of all behaviours of a scorecard."""
+    rows = "".join(f"| {one.name} | {one.description} |\n" for one in BEHAVIOURS)
+    page = EVALUATION_PAGE.read_text(encoding="utf-8")
+    return re.sub(r"(?<=\n\| behaviour \| what is right \|\n\|---\|---\|\n)(\|.*\n)*", lambda _: rows, page)
+
+
 def default_of(field: FieldInfo) -> str:
     """As a recipe would say it; nothing where a setting has no value unless given."""
     if field.default_factory is not None:
@@ -139,7 +148,15 @@ def told(field: FieldInfo) -> str:
     return (" ".join((field.description or "").split()) + among).replace("|", r"\|")
 
 
-@pytest.mark.parametrize(("path", "page"), [(CLI_PAGE, cli_page), (SETTINGS_PAGE, settings_page), (LAB_PAGE, lab_page)])
+WRITTEN_BY_PROGRAM: list[tuple[Path, Callable[[], str]]] = [
+    (CLI_PAGE, cli_page),
+    (SETTINGS_PAGE, settings_page),
+    (LAB_PAGE, lab_page),
+    (EVALUATION_PAGE, evaluation_page),
+]
+
+
+@pytest.mark.parametrize(("path", "page"), WRITTEN_BY_PROGRAM)
 def test_pages_are_what_the_program_says(path: Path, page: Callable[[], str]) -> None:
     assert path.read_text(encoding="utf-8") == page(), "python tests/test_documentation.py writes it anew"
 
@@ -247,6 +264,5 @@ def test_the_project_speaks_of_itself_alone() -> None:
 
 
 if __name__ == "__main__":
-    CLI_PAGE.write_text(cli_page(), encoding="utf-8", newline="\n")
-    SETTINGS_PAGE.write_text(settings_page(), encoding="utf-8", newline="\n")
-    LAB_PAGE.write_text(lab_page(), encoding="utf-8", newline="\n")
+    for path, page in WRITTEN_BY_PROGRAM:
+        path.write_text(page(), encoding="utf-8", newline="\n")

@@ -115,10 +115,21 @@ def scorecard(
 
 
 def _tabulate(measured: Scorecard) -> Table:
-    """A row for each behaviour; the last two columns are empty where they do not apply."""
-    rows = []
-    for figures in (result.figures for result in measured.results):
-        lost = "" if figures.lost_chrf is None else f"{figures.lost_chrf:.1f}"
-        option = "" if figures.option is None else f"{figures.score_with_option:.1f} with {figures.option}"
-        rows.append([figures.name, f"{figures.score:.1f}", f"{figures.num_cases:,}", lost, option])
-    return Table("", ["behaviour", "score", "inputs", "chrF lost", "with an option"], rows)
+    """A row for each behaviour; cells are empty where they do not apply."""
+
+    def show(value: float | None) -> str:
+        return "" if value is None else f"{value:.1f}"
+
+    heads = ["behaviour", "option that helps", "score", "with it", "inputs", "chrF lost"]
+    rows = [
+        [
+            one.name,
+            one.option or "",
+            show(one.score),
+            show(one.score_with_option),
+            f"{one.num_cases:,}",
+            show(one.lost_chrf),
+        ]
+        for one in (result.figures for result in measured.results)
+    ]
+    return Table("", heads, rows, num_texts=2)
