@@ -23,7 +23,7 @@ def test_scores_are_printed_and_kept(transduce: Any, model: Path) -> None:
     answer = transduce("scorecard", model, *TEXT)
     assert answer.exit_code == 0, answer.messages
     head, *lines = answer.lines
-    assert re.split("  +", head) == ["behaviour", "option that helps", "score", "with it", "inputs", "chrF lost"]
+    assert re.split("  +", head) == ["behaviour", "option that helps", "score", "with it", "cases", "chrF lost"]
     names = [behaviour.name for behaviour in BEHAVIOURS]
     printed = [next(name for name in names if line.startswith(f"{name} ")) for line in lines]
     assert printed == [name for name in names if name in printed]

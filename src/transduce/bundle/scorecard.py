@@ -149,7 +149,7 @@ def _format_section(scorecard: RecordedScorecard) -> str:
         ]
         for one in scorecard.behaviours
     ]
-    heads = ["behaviour", "what is right", "score", "inputs", "with an option"]
+    heads = ["behaviour", "what is right", "score", "cases", "with an option"]
     parts = [introduction, format_table(Table("", heads, rows, num_texts=2))]
     if scorecard.skipped:
         reasons = "; ".join(f"{name} ({reason})" for name, reason in scorecard.skipped.items())

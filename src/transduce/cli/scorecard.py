@@ -24,6 +24,7 @@ from transduce.evaluation import (
     read_validation_sentences,
     render_scorecard_page,
 )
+from transduce.evaluation.scorecard import NUM_SENTENCES
 from transduce.pages import Table, format_columns
 from transduce.translation import Translator
 
@@ -40,7 +41,7 @@ class ScorecardInputs:
     of the run."""
     reference: Path | None = None
     """human translations of them, line for line, for the chrF that is lost on changed input."""
-    sentences: int = 100
+    sentences: int = NUM_SENTENCES
     """maximum number of sentences that inputs are made of."""
     seed: int = 1
     """seed of typing errors."""
@@ -120,7 +121,7 @@ def _tabulate(measured: Scorecard) -> Table:
     def show(value: float | None) -> str:
         return "" if value is None else f"{value:.1f}"
 
-    heads = ["behaviour", "option that helps", "score", "with it", "inputs", "chrF lost"]
+    heads = ["behaviour", "option that helps", "score", "with it", "cases", "chrF lost"]
     rows = [
         [
             one.name,

@@ -74,7 +74,9 @@ class BehaviourResult:
 
     def as_json(self) -> dict[str, Any]:
         """The result as a JSON object."""
-        examples = [{name: text for name, text in asdict(one).items() if text} for one in self.examples]
+        examples = [
+            {name: text for name, text in asdict(one).items() if text or name != "expected"} for one in self.examples
+        ]
         return {**self.figures.model_dump(exclude_none=True), "examples": examples}
 
 

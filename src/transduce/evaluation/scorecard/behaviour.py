@@ -87,9 +87,9 @@ class Behaviour:
     Args:
         name: some words.
         description: what the inputs are, and when a translation is right.
-        absence: why a text may give no inputs.
         make_cases: makes the inputs.
         judge: judges the translation of a case by rules.
+        absence: why a text may give no inputs; "" if every text gives some.
         option: the option of `transduce translate` that helps, if there is one.
         normalize: only of behaviours whose inputs have the same meaning as their sentences: removes from a translation
             what the change of the input may change in it.
@@ -98,9 +98,9 @@ class Behaviour:
 
     name: str
     description: str
-    absence: str
     make_cases: Callable[[SourceText], list[Case]]
     judge: Callable[[Case, Translations], Judgement]
+    absence: str = ""
     option: TranslationOption | None = None
     normalize: Callable[[str], str] | None = None
     has_sentences: bool = True

@@ -147,9 +147,9 @@ def _make_behaviour(
     return Behaviour(
         name,
         description,
-        absence,
         partial(_make_cases, change),
         partial(_judge_consistency, normalize),
+        absence=absence,
         normalize=normalize,
     )
 

@@ -61,25 +61,24 @@ EVERY_TRANSLATION = (
     Behaviour(
         "translated",
         "A sentence is translated, not copied: less than 70 % of its words are in the translation.",
-        "source and target language are the same, or no sentence has four words",
         _make_copyable,
         _judge_copied,
-        GUARD,
+        absence="source and target language are the same, or no sentence has four words",
+        option=GUARD,
     ),
     Behaviour(
         "no loops",
         "A translation does not repeat the same words or characters more often than its source.",
-        "there are no sentences",
         lambda text: [*map(Case, text.inputs)],
         _judge_loops,
-        GUARD,
+        option=GUARD,
     ),
     Behaviour(
         "own translation",
         "Different sentences have different translations.",
-        "the text has only one sentence",
         _make_own,
         _judge_own,
+        absence="the text has only one sentence",
     ),
 )
 """Behaviours that every translation shows; made after all other inputs."""

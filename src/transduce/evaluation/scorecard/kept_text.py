@@ -1,7 +1,7 @@
 """Behaviours on text that every language writes in the same way: a translation should keep it as it is.
 
-CheckList (Ribeiro et al. 2020) calls such tests directional expectations: what is added to the input must be in the
-output. Sentences of the text that have such parts come first; to others, parts are added.
+These are minimum functionality tests in the sense of CheckList (Ribeiro et al. 2020): of the right output, a part is
+known. Sentences of the text that have such parts come first; to others, parts are added.
 """
 
 import re
@@ -99,7 +99,6 @@ KEPT_TEXT = (
     Behaviour(
         "numbers",
         "The digits of numbers above 12 are in the translation.",
-        "there are no sentences",
         partial(
             _make_cases,
             lambda source: find_lost_numbers(source, ""),
@@ -107,12 +106,11 @@ KEPT_TEXT = (
             lambda source, number: (insert_at_end(source, f"({number})"),),
         ),
         _judge_numbers,
-        PROTECT_NUMBERS,
+        option=PROTECT_NUMBERS,
     ),
     Behaviour(
         "addresses",
         "URLs and e-mail addresses are in the translation as they are.",
-        "there are no sentences",
         partial(
             _make_cases,
             partial(_find_spans, ["url", "email"]),
@@ -120,20 +118,18 @@ KEPT_TEXT = (
             lambda source, address: (f"{source} {address}", address),
         ),
         _judge_kept,
-        PROTECT,
+        option=PROTECT,
     ),
     Behaviour(
         "placeholders",
         "Placeholders such as {name}, %s and $1, and the tags of HTML, are in the translation as they are.",
-        "there are no sentences",
         partial(_make_cases, partial(_find_spans, ["placeholder", "tag"]), PLACEHOLDERS, _add_placeholder),
         _judge_kept,
-        PROTECT_ALL,
+        option=PROTECT_ALL,
     ),
     Behaviour(
         "emoji",
         "An emoji after the sentence is in the translation.",
-        "there are no sentences",
         partial(_make_cases, lambda _: [], EMOJI, lambda source, emoji: (f"{source} {emoji}", emoji)),
         _judge_kept,
     ),

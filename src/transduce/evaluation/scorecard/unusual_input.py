@@ -158,8 +158,8 @@ def _judge_blank(case: Case, translations: Translations) -> Judgement:
 
 def is_unknown(tokenizer: Tokenizer, text: str) -> bool:
     """Whether the vocabulary has no piece with a letter of the text, so that the model has hardly ever read one."""
-    pieces = tokenizer.pieces(tokenizer.encode(text))
-    return not any(any(map(str.isalpha, piece)) for piece in pieces if piece != "<unk>" and not _BYTE.fullmatch(piece))
+    pieces = tokenizer.pieces([one for one in tokenizer.encode(text) if one != tokenizer.unknown_id])
+    return not any(any(map(str.isalpha, piece)) for piece in pieces if not _BYTE.fullmatch(piece))
 
 
 def _make_unknown_scripts(text: SourceText) -> list[Case]:
@@ -179,44 +179,43 @@ UNUSUAL_INPUT = (
         "one word",
         "A single word has a translation that is not blank, does not repeat itself, and is no sentence: at most twice "
         "as long and ten characters more.",
-        "the language has no spaces between words, or the text no words of three letters",
         _make_words,
         _judge_word,
-        GUARD,
+        absence="the language has no spaces between words, or the text no words of three letters",
+        option=GUARD,
         has_sentences=False,
     ),
     Behaviour(
         "repeated word",
         "A word that is written five times is translated five times: chrF with five times its own translation, and 0 "
         "if less than 70 % or more than 150 % of its length is there.",
-        "the language has no spaces between words, or the text no words of three letters",
         _make_repeated_words,
         _judge_joined,
-        GUARD,
+        absence="the language has no spaces between words, or the text no words of three letters",
+        option=GUARD,
         has_sentences=False,
     ),
     Behaviour(
         "several sentences",
         "Two or three sentences in a line are translated as each is by itself: chrF with their own translations, and 0 "
         "if less than 70 % or more than 150 % of their length is there.",
-        "the text has no two sentences that end in a full stop, a question mark or an exclamation mark",
         _make_several_sentences,
         _judge_joined,
-        DOCUMENT,
+        absence="the text has no two sentences that end in a full stop, a question mark or an exclamation mark",
+        option=DOCUMENT,
     ),
     Behaviour(
         "long input",
         "More text in a line than the model reads at once is translated as its sentences are by themselves: chrF with "
         "their own translations, and 0 if less than 70 % or more than 150 % of their length is there.",
-        "the text has no two sentences that end in a full stop, a question mark or an exclamation mark",
         _make_long_texts,
         _judge_joined,
-        DOCUMENT,
+        absence="the text has no two sentences that end in a full stop, a question mark or an exclamation mark",
+        option=DOCUMENT,
     ),
     Behaviour(
         "blank input",
         "A line without visible characters stays blank.",
-        "there are no sentences",
         lambda _: [Case(blank) for blank in BLANK],
         _judge_blank,
         has_sentences=False,
@@ -225,9 +224,9 @@ UNUSUAL_INPUT = (
         "unknown script",
         "From text in a script that is not in the vocabulary the model makes no text of its own: at most half of the "
         "letters of the translation are others than those of the input.",
-        "the vocabulary has letters of all scripts that are tried",
         _make_unknown_scripts,
         _judge_unknown_script,
+        absence="the vocabulary has letters of all scripts that are tried",
         has_sentences=False,
     ),
 )
