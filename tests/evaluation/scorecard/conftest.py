@@ -12,7 +12,7 @@ from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer
 from transduce.translation import Translator
 
-from .rules import WORDS, Rule, translate_perfectly
+from .rules import TAG, WORDS, Rule, translate_perfectly
 
 
 class RuleEngine:
@@ -30,11 +30,16 @@ class RuleEngine:
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         self.num_searches += 1
-        texts = [self._rule(self._tokenizer.decode(source), config) for source in sources]
+        texts = [self._rule(self._read(source), config) for source in sources]
         return [
             [Hypothesis([*ids, self._tokenizer.end_id], -1.0, [-0.1] * (len(ids) + 1))]
             for ids in self._tokenizer.encode_targets(texts)
         ]
+
+    def _read(self, source: Sequence[int]) -> str:
+        """The text of a source, with the tag at its beginning."""
+        tag = self._tokenizer.pieces(source[:1])[0]
+        return (f"{tag} " if tag == TAG else "") + self._tokenizer.decode(source)
 
     def sample(
         self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
@@ -59,7 +64,7 @@ def make_sentences() -> Callable[..., list[Sentence]]:
 @pytest.fixture(scope="session")
 def tokenizer(make_sentences: Callable[..., list[Sentence]]) -> Tokenizer:
     sides = [side for one in make_sentences(300) for side in (one.source, one.reference)]
-    return Tokenizer.train(sides, 500, "bpe")
+    return Tokenizer.train(sides, 500, "bpe", tags=[TAG])
 
 
 @pytest.fixture

@@ -33,6 +33,9 @@ WORDS = [
 ]
 """Words that are recognised when two of their letters are swapped, or one is missing."""
 
+TAG = ">>xx<<"
+"""The tag of a target language."""
+
 Rule = Callable[[str], str]
 
 

@@ -9,11 +9,11 @@ from transduce.config import SearchConfig
 from transduce.errors import CorpusError
 from transduce.evaluation import Scorecard, Sentence, measure_scorecard
 from transduce.evaluation.scorecard import BEHAVIOURS, MAX_RETRIED, NUM_EXAMPLES
-from transduce.text import Tokenizer
 from transduce.translation import Translator
 
 from .rules import (
     FAULTS,
+    TAG,
     Rule,
     drop_after_first_sentence,
     forget_numbers,
@@ -169,23 +169,14 @@ def test_an_engine_without_an_option_is_measured_without(
     assert result_of(card, "numbers").figures.option is None  # protection reads the attention of the native engine
 
 
-def test_a_language_token_stays_as_it_is(
-    make_translator: MakeTranslator, make_sentences: Sentences, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    token = ">>xx<< "
-    monkeypatch.setattr(
-        Tokenizer,
-        "split_language",
-        lambda _, text: (token, text.removeprefix(token)) if text.startswith(token) else ("", text),
-    )
+def test_a_tag_stays_as_it_is(make_translator: MakeTranslator, make_sentences: Sentences) -> None:
+    def need_tag(text: str) -> str:
+        return translate_perfectly(text.removeprefix(f"{TAG} ")) if text.startswith(TAG) else ""
 
-    def need_token(text: str) -> str:
-        return translate_perfectly(text.removeprefix(token)) if text.startswith(token) else ""
-
-    sentences = [Sentence(token + one.source, one.reference) for one in make_sentences(20)]
-    card = measure_scorecard(make_translator(need_token), [*sentences, Sentence("Without one.")])
+    sentences = [Sentence(f"{TAG} {one.source}", one.reference) for one in make_sentences(20)]
+    card = measure_scorecard(make_translator(need_tag), [*sentences, Sentence("Without one.")])
     assert card.num_sentences == 20
-    assert all(score == 100 for name, score in scores(card).items() if name != "long input")
+    assert set(scores(card).values()) == {100}
 
 
 def test_the_record_has_no_sentences(make_translator: MakeTranslator, make_sentences: Sentences) -> None:

@@ -147,12 +147,12 @@ def measure_scorecard(
         CorpusError: there is no sentence that is not blank and is read as a whole.
     """
     started = time.perf_counter()
-    token, chosen = _choose_sentences(translator, sentences, num_sentences)
+    tag, chosen = _choose_sentences(translator, sentences, num_sentences)
     text = SourceText(chosen, translator, seed)
 
     def translate(texts: Sequence[str], option: TranslationOption | None = None) -> dict[str, str]:
-        with_token = [token + one if one.strip() else one for one in texts]
-        found = translator.translate(with_token) if option is None else option.translate(translator, with_token)
+        tagged = [tag + one if one.strip() else one for one in texts]
+        found = translator.translate(tagged) if option is None else option.translate(translator, tagged)
         return dict(zip(texts, found, strict=True))
 
     cases = {behaviour.name: behaviour.make_cases(text) for behaviour in _OF_INPUT}
@@ -165,7 +165,9 @@ def measure_scorecard(
     results = []
     for behaviour in BEHAVIOURS:
         if own := cases[behaviour.name]:
-            option = None if token and behaviour.option is DOCUMENT else behaviour.option  # it is at the first sentence
+            option = (
+                None if tag and behaviour.option is DOCUMENT else behaviour.option
+            )  # only the first sentence has it
             results.append(_judge(replace(behaviour, option=option), own, translations, translate))
     skipped = {behaviour.name: behaviour.absence for behaviour in BEHAVIOURS if not cases[behaviour.name]}
     return Scorecard(tuple(results), skipped, len(chosen), len(translations), seed, time.perf_counter() - started)
@@ -174,22 +176,22 @@ def measure_scorecard(
 def _choose_sentences(
     translator: Translator, sentences: Sequence[Sentence], count: int
 ) -> tuple[str, tuple[Sentence, ...]]:
-    """Different sentences with the same language token, usually none, and that token.
+    """The tag that sentences begin with, usually none, and different sentences without it.
 
-    The sentences are without it, so that it stays as it is when they are changed.
+    So it stays as it is when they are changed.
     """
     different = {one.source.strip(): one for one in sentences if one.source.strip()}
-    split = [(*translator.tokenizer.split_language(source), one) for source, one in different.items()]
-    token = split[0][0] if split else ""
+    split = [(*translator.tokenizer.split_tag(source), one) for source, one in different.items()]
+    tag = split[0][0] if split else ""
     # Some are too long: of twice as many, enough are left.
-    candidates = choose_evenly([(rest, one) for own, rest, one in split if own == token and rest], 2 * count)
-    fitting = [Sentence(rest, one.reference) for rest, one in candidates if translator.fits(token + rest)]
+    candidates = choose_evenly([(rest, one) for own, rest, one in split if own == tag and rest], 2 * count)
+    fitting = [Sentence(rest, one.reference) for rest, one in candidates if translator.fits(tag + rest)]
     if not fitting:
         raise CorpusError(
             f"no sentence is usable: of {len(sentences):,}, {len(candidates):,} were tried, and none has from 1 to "
             f"{translator.search.max_pieces} pieces, as many as the model reads at once: give other text"
         )
-    return token, tuple(choose_evenly(fitting, count))
+    return tag, tuple(choose_evenly(fitting, count))
 
 
 def _judge(
