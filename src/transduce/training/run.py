@@ -133,7 +133,7 @@ def _train_in_folder(
         def train_other(other: RunConfig) -> Path:
             return train(other, reporter, restart=restart).folder / "best"
 
-        data = add_synthetic_corpora(config, _cache_folder(config), train_other, reporter.report)
+        data = add_synthetic_corpora(config, config.cache_folder, train_other, reporter.report)
     started = time.perf_counter()
     prepared = ranks.call_first_rank_first(
         lambda: prepare(
