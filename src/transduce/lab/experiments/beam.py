@@ -15,8 +15,8 @@ BEAMS = (1, 2, 4, 8, 16)
 ALPHAS = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
 
 NUM_PAIRS = 150
-"""Pairs of generated text to train on. From 1,000, a model is so sure of nearly every translation that all searches find
-the same."""
+"""Pairs of generated text to train on. From 1,000, a model is so sure of nearly every translation that all searches
+find the same."""
 
 BEAM, ALPHA = 4, 0.6
 """What the paper chose (6.1)."""
@@ -134,7 +134,8 @@ EXPERIMENT = Experiment(
     title="Beam width and length penalty",
     claims=[BEAM_SEARCH, PENALTY, SHORTER, WORSE],
     method=(
-        f"For each seed one model is trained; on generated text, with {NUM_PAIRS} pairs. It translates unseen sentences with beams of "
+        f"For each seed one model is trained; on generated text, with {NUM_PAIRS} pairs. It translates unseen "
+        "sentences with beams of "
         f"{', '.join(map(str, BEAMS))} and with length penalties from α = {ALPHAS[0]} to {ALPHAS[-1]}: the "
         "log-probability of a translation of n tokens is divided by ((5 + n) / 6)^α. Quality is judged by BLEU, "
         "length by the number of tokens of all translations, divided by that of the references."
