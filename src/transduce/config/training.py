@@ -92,6 +92,11 @@ class TrainingConfig(Section):
     adam_epsilon: float = Field(default=1e-9, gt=0.0)
     """Epsilon, added to the denominator of Adam's update (paper 5.3)."""
 
+    weight_decay: float = Field(default=0.0, ge=0.0)
+    """Decoupled weight decay (AdamW: Loshchilov & Hutter 2019): in every update, a weight also loses this share of
+    itself, multiplied by the learning rate; biases and the parameters of normalisation do not. 0: off (the paper has
+    none)."""
+
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Probability spread evenly over all tokens in the training target (paper 5.4)."""
 

@@ -1,4 +1,4 @@
-"""One update of the weights (paper 5.3): its learning rate, the gradients of its batches, and a step of Adam.
+"""One update of the weights (paper 5.3): its learning rate, the gradients of its batches, and a step of Adam or AdamW.
 
 It uses neither files nor the clock.
 """
@@ -230,7 +230,7 @@ class BatchLoss(nn.Module):
 
 
 class Updater:
-    """Updates a model with Adam, alone or together with other ranks.
+    """Updates a model with Adam, or with weight decay AdamW, alone or together with other ranks.
 
     `parallel_micro_batches` is the number of micro-batches that each batch is divided into, computed at the same time
     by worker processes. It has no effect on a GPU or with several ranks.
@@ -247,8 +247,11 @@ class Updater:
         self.moving_average = ExponentialMovingAverage(model, config.ema_decay) if config.ema_decay else None
         self._own_loss = BatchLoss(model, config, device)
         self.batch_loss = wrap_for_distributed(self._own_loss, model, config.sharding, ranks, device)
-        self.optimizer = torch.optim.Adam(
-            model.parameters(),
+        # Biases, and the parameters of normalisation, are vectors.
+        decaying = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+        others = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": decaying, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}],
             lr=0.0,
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_epsilon,
