@@ -504,3 +504,9 @@ def test_another_network_leaves_guided_alignment_out() -> None:
     assert load_run_config(None, settings=["preset=low-resource"])[0].training.guided_alignment > 0
     with pytest.raises(ConfigError, match="guides a head of a Transformer, and"):
         load_run_config(None, settings=["model.architecture=convs2s", "training.guided_alignment=0.3"])
+
+
+def test_r_drop_without_dropout_is_refused(load: Load) -> None:
+    assert load("[training]\nr_drop = 5.0").training.r_drop == 5
+    with pytest.raises(ConfigError, match=r"training\.r_drop = 5\.0 has no effect with model\.dropout = 0"):
+        load("[training]\nr_drop = 5.0\n[model]\ndropout = 0.0")

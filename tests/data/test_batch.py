@@ -62,6 +62,13 @@ def test_of_a_silenced_batch_no_target_token_counts() -> None:
     assert (silenced.source_ids is batch.source_ids, silenced.source_mask is batch.source_mask) == (True, True)
 
 
+@given(pairs, st.integers(1, 3))
+def test_repeated_rows_come_in_order_again(pairs: list[tuple[list[int], list[int]]], count: int) -> None:
+    batch, repeated = (Batch.from_ids(*zip(*rows, strict=True), PAD) for rows in (pairs, pairs * count))
+    found = batch.repeat(count)
+    assert all(torch.equal(value, getattr(repeated, name)) for name, value in vars(found).items())
+
+
 def test_to_a_device_moves_every_tensor() -> None:
     batch = Batch.from_ids([[1]], [[2, 1]], PAD).to("meta")
     assert {value.device.type for value in vars(batch).values()} == {"meta"}

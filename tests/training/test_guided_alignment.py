@@ -269,3 +269,17 @@ def test_micro_batches_and_whole_batches_are_guided_alike(alignment: AlignmentMo
         gradients.append([one.grad.clone() for one in model.parameters()])
     for whole, divided in zip(*gradients, strict=True):
         torch.testing.assert_close(whole, divided)
+
+
+def test_with_r_drop_the_loss_is_the_mean_of_two_passes(alignment: AlignmentModel) -> None:
+    """Which are equal here, as there is no dropout."""
+    found = []
+    for r_drop in (0.0, 5.0):
+        model = make_model()
+        losses = compute_losses(model, make_batch(), 0.1, alignment, r_drop)
+        (losses.loss + losses.alignment_loss).backward()
+        found.append((losses, [parameter.grad for parameter in model.parameters()]))
+    (alone, gradients), (twice, same_gradients) = found
+    torch.testing.assert_close(twice.alignment_loss, alone.alignment_loss)
+    torch.testing.assert_close(twice.loss, alone.loss)
+    torch.testing.assert_close(same_gradients, gradients)

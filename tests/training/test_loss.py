@@ -210,3 +210,110 @@ def test_only_the_loss_is_differentiable() -> None:
     found = label_smoothed_cross_entropy(*example(9, 8, 50), 0.1)
     assert found.loss.requires_grad
     assert not found.cross_entropy.requires_grad
+
+
+def two_passes(num_tokens: int, d_model: int, vocabulary: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What `example` gives, for two passes over each token, one row after the other."""
+    hidden, weight, _ = example(2 * num_tokens, d_model, vocabulary)
+    targets = torch.randint(vocabulary - 1, (num_tokens,), generator=torch.Generator().manual_seed(2))
+    return hidden, weight, targets.repeat_interleave(2)
+
+
+def divergence_by_pytorch(logits: Tensor) -> Tensor:
+    first, second = logits.log_softmax(dim=-1).unflatten(0, (-1, 2)).unbind(dim=1)
+    both = [F.kl_div(*pair, reduction="sum", log_target=True) for pair in ((first, second), (second, first))]
+    return sum(both) / 2
+
+
+@pytest.mark.parametrize("chunk_logits", [1, 1200, 2**20])
+@pytest.mark.parametrize(("smoothing", "ruled_out"), [(0.0, None), (0.1, None), (0.1, []), (0.1, [2, 7, 28])])
+@pytest.mark.parametrize(("num_tokens", "d_model", "vocabulary"), [(1, 4, 30), (19, 7, 30), (40, 16, 300)])
+def test_the_divergence_of_two_passes_and_its_gradient_are_those_of_pytorch(
+    num_tokens: int,
+    d_model: int,
+    vocabulary: int,
+    smoothing: float,
+    ruled_out: list[int] | None,
+    chunk_logits: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loss_module, "CHUNK_LOGITS", chunk_logits)
+    hidden, weight, targets = two_passes(num_tokens, d_model, vocabulary)
+    inputs, real = [hidden, weight], torch.arange(vocabulary - 1)
+    if ruled_out is not None:
+        targets[torch.isin(targets, torch.tensor(ruled_out))] = 5
+        bias = torch.randn(vocabulary, generator=torch.Generator().manual_seed(1))
+        bias[ruled_out] = NEVER
+        inputs.append(bias.requires_grad_())
+        real = torch.tensor([index for index in range(vocabulary - 1) if index not in ruled_out])
+    found = label_smoothed_cross_entropy(hidden, weight, targets, smoothing, *inputs[2:], r_drop=5.0)
+    gradients = torch.autograd.grad(found.loss, inputs)
+
+    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    logits = exact[0] @ exact[1][real].T + (exact[2][real] if ruled_out is not None else 0)
+    right = torch.searchsorted(real, targets)
+    divergence = divergence_by_pytorch(logits)
+    loss = F.cross_entropy(logits, right, reduction="sum", label_smoothing=smoothing) + 5 * divergence
+    expected = torch.autograd.grad(loss, exact)
+
+    assert found.divergence.item() == pytest.approx(divergence.item(), rel=1e-6 * num_tokens, abs=1e-6)
+    assert found.loss.item() == pytest.approx(loss.item(), rel=1e-5)
+    assert found.cross_entropy.item() == pytest.approx(F.cross_entropy(logits, right, reduction="sum").item(), rel=1e-5)
+    assert found.num_correct.item() == int((logits.argmax(dim=-1) == right).sum())
+    for gradient, other in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(gradient, other.float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("chunk_logits", [1, 2**20])
+def test_equal_passes_do_not_diverge_at_all(
+    dtype: torch.dtype, chunk_logits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_module, "CHUNK_LOGITS", chunk_logits)
+    monkeypatch.setattr(loss_module, "R_DROP_CHUNK_DIVISOR", 1)
+    hidden, weight, targets = two_passes(20, 8, 50)
+    twice = hidden.detach()[::2].repeat_interleave(2, dim=0).to(dtype).requires_grad_()
+    with_it, without = (label_smoothed_cross_entropy(twice, weight, targets, 0.1, r_drop=alpha) for alpha in (5.0, 0.0))
+    assert with_it.divergence == 0
+    assert with_it.loss == without.loss
+    gradients, others = (torch.autograd.grad(one.loss, [twice, weight]) for one in (with_it, without))
+    for gradient, other in zip(gradients, others, strict=True):
+        assert torch.equal(gradient, other)
+
+
+@pytest.mark.parametrize("num_tokens", [4, 5, 12])
+@pytest.mark.parametrize("chunk_logits", [1, 2**20])
+def test_the_divergence_in_bfloat16_is_that_of_its_logits_in_float32(
+    num_tokens: int, chunk_logits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of passes that hardly differ, whose divergence would be lost in probabilities of eight bits."""
+    monkeypatch.setattr(loss_module, "CHUNK_LOGITS", chunk_logits)
+    hidden, weight, targets = two_passes(num_tokens, 8, 50)
+    with torch.no_grad():
+        hidden[1::2] = hidden[::2] + 0.05 * hidden[1::2]
+    rough = hidden.detach().bfloat16().requires_grad_()
+    found = label_smoothed_cross_entropy(rough, weight, targets, 0.1, r_drop=5.0)
+    (gradient,) = torch.autograd.grad(found.loss, rough)
+    divergence = divergence_by_pytorch((rough @ weight[:-1].bfloat16().T).double())
+    assert found.loss.dtype == found.divergence.dtype == torch.float32
+    assert found.divergence.item() == pytest.approx(divergence.item(), rel=2e-2)
+
+    exact = rough.detach().double().requires_grad_()
+    logits = exact @ weight[:-1].double().T
+    loss = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=0.1) + 5 * divergence_by_pytorch(logits)
+    (expected,) = torch.autograd.grad(loss, exact)
+    assert (gradient.double() - expected).norm() < 0.02 * expected.norm()
+
+
+def test_two_passes_over_nothing_have_no_loss() -> None:
+    hidden, weight, targets = two_passes(0, 8, 50)
+    found = label_smoothed_cross_entropy(hidden, weight, targets, 0.1, r_drop=5.0)
+    found.loss.backward()
+    assert (found.loss, found.divergence, weight.grad.count_nonzero()) == (0, 0, 0)
+
+
+def test_huge_logits_diverge_finitely() -> None:
+    hidden, weight, targets = two_passes(9, 8, 50)
+    found = label_smoothed_cross_entropy(1e4 * hidden, weight, targets, 0.1, r_drop=5.0)
+    assert 1e4 < found.divergence < found.loss < torch.inf
+    assert torch.autograd.grad(found.loss, hidden)[0].isfinite().all()

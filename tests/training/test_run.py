@@ -588,6 +588,18 @@ def test_a_network_without_heads_is_trained_further_without_guided_alignment(
         apply_start_from(make("training.guided_alignment=0.2"))
 
 
+def test_r_drop_needs_the_dropout_of_the_bundle_or_another(make_config: MakeConfig, tmp_path: Path) -> None:
+    first = train(make_config("first", model__dropout=0.0, training__updates=1))
+
+    def make(*settings: str) -> RunConfig:
+        given = [f"training.start_from={first.folder}", "training.r_drop=5.0", *settings]
+        return load_run_config(None, arguments={"output": str(tmp_path / "second")}, settings=given)[0]
+
+    with pytest.raises(ConfigError, match=r"r_drop = 5\.0 has no effect with model\.dropout = 0, which .*best has"):
+        apply_start_from(make())
+    assert apply_start_from(make("model.dropout=0.2"))[0].model.dropout == 0.2
+
+
 def test_the_network_and_settings_that_it_does_not_read_are_named(make_config: MakeConfig, watcher: Any) -> None:
     reporter = watcher()
     changes = {"model__architecture": "bytenet", "model__positions": "rotary", "model__max_relative_distance": 3}

@@ -316,7 +316,8 @@ def apply_start_from(config: "RunConfig") -> "tuple[RunConfig, Bundle | None]":
     Raises:
         BundleError: there is none, or it is damaged.
         ConfigError: it is in the folder of the run itself; or `config` gives a setting of the network other than the
-            bundle's, `model.dropout` excepted, another size of vocabulary, or another tokenizer.
+            bundle's, `model.dropout` excepted, another size of vocabulary, another tokenizer, or a setting of training
+            that needs another network.
     """
     path = config.training.start_from
     if path is None:
@@ -357,6 +358,11 @@ def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
                 f"{bundle.folder} is one of architecture {model.architecture!r}, which has none: set it to 0"
             )
         training = training.model_copy(update={"guided_alignment": 0.0})
+    if training.r_drop and not model.dropout:
+        raise ConfigError(
+            f"training.r_drop = {training.r_drop} has no effect with model.dropout = 0, which {bundle.folder} has: "
+            "give model.dropout, or set r_drop to 0"
+        )
     text = config.text.model_copy(update={"tokenizer": tokenizer or str(bundle.tokenizer_path)})
     adopted = config.model_copy(update={"model": model, "text": text, "training": training})
     return inherit_search_settings(adopted, bundle.description.search, bundle.description.languages)

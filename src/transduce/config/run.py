@@ -47,13 +47,18 @@ class RunConfig(Section):
     """The search for translations, in validation and as the bundle's default."""
 
     @model_validator(mode="after")
-    def _check_preset(self) -> "RunConfig":
+    def _check_preset_and_network(self) -> "RunConfig":
         if self.preset not in PRESETS:
             raise ValueError(f'preset = "{self.preset}" must be one of: {", ".join(PRESETS)}')
         if self.training.guided_alignment and self.model.architecture != "transformer":
             raise ValueError(
                 f"training.guided_alignment = {self.training.guided_alignment} guides a head of a Transformer, and "
                 f'model.architecture = "{self.model.architecture}" has none: set it to 0'
+            )
+        if self.training.r_drop and not self.model.dropout:
+            raise ValueError(
+                f"training.r_drop = {self.training.r_drop} has no effect with model.dropout = 0, as both passes over a "
+                "batch predict the same: raise dropout, or set r_drop to 0"
             )
         return self
 

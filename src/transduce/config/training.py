@@ -104,6 +104,12 @@ class TrainingConfig(Section):
     """Weight of a second loss that trains one head of the encoder-decoder attention to follow a word alignment learned
     from the training text (Chen et al. 2016, Garg et al. 2019). 0: off."""
 
+    r_drop: float = Field(default=0.0, ge=0.0)
+    """R-Drop (Liang et al. 2021): every batch passes twice through the network, with different dropout, and the
+    Kullback-Leibler divergence between the two predictions, the mean of both directions, is added to the loss with this
+    weight (alpha; 5 in their translation). An update takes about twice the time and memory. 0: off. Requires
+    `model.dropout`."""
+
     clip_norm: float = Field(default=0.0, ge=0.0)
     """Maximum norm of the gradient; a larger one is scaled down to it. 0: off (the paper has none)."""
 

@@ -50,6 +50,10 @@ class Batch:
         """The same batch with no loss and no gradient: all of its target tokens are masked."""
         return replace(self, target_mask=torch.zeros_like(self.target_mask))
 
+    def repeat(self, count: int) -> "Batch":
+        """All rows in order, `count` times."""
+        return self if count == 1 else Batch(**{name: part.repeat(count, 1) for name, part in vars(self).items()})
+
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch in the memory of `device`."""
         return Batch(**{name: part.to(device) for name, part in vars(self).items()})

@@ -344,7 +344,8 @@ class Trainer:
         progress = Progress(state.update, state.update + to_go, epochs, figures, speed, seconds_remaining)
         self.reporter.report_progress(progress)
         if digest:
-            line = {"epochs": epochs, "batch_tokens": max_tokens, "tokens_per_second": speed, **asdict(figures)}
+            known = {name: value for name, value in asdict(figures).items() if value is not None}
+            line = {"epochs": epochs, "batch_tokens": max_tokens, "tokens_per_second": speed, **known}
             line |= {"skipped": state.skipped, "batches_digest": state.batches_digest, "weights_digest": digest}
             self._log("training", line)
             self._throughput.begin_line()

@@ -22,7 +22,7 @@ from transduce.data import Batch
 from transduce.kernels.device import resolve_precision
 from transduce.model import Dropout, EncoderDecoder
 from transduce.training.distributed import ALONE, Ranks, full_tensor, no_sync, wrap_for_distributed
-from transduce.training.distributed.batches import MicroBatchProcesses, can_fork, use_one_thread
+from transduce.training.distributed.batches import NUM_SUMS, MicroBatchProcesses, can_fork, use_one_thread
 from transduce.training.guided_alignment import AlignmentModel
 from transduce.training.loss import TokenLosses, compute_losses
 
@@ -198,6 +198,8 @@ class UpdateFigures:
     gradient_norm: float
     """Euclidean norm of the gradient, before clipping."""
     learning_rate: float
+    divergence: float | None = None
+    """Symmetric Kullback-Leibler divergence between the two passes of R-Drop, in nats per token; None without it."""
 
     @property
     def is_skipped(self) -> bool:
@@ -220,13 +222,14 @@ class BatchLoss(nn.Module):
         super().__init__()
         self.model = model
         self.smoothing = config.label_smoothing
+        self.r_drop = config.r_drop
         self.alignment: AlignmentModel | None = None
         self.dtype = resolve_precision(config.precision, device, model.config.d_model).compute_dtype
 
     def forward(self, batch: Batch) -> TokenLosses:
         """The losses of the batch."""
         with autocast(self.model, self.dtype):
-            return compute_losses(self.model, batch, self.smoothing, self.alignment)
+            return compute_losses(self.model, batch, self.smoothing, self.alignment, self.r_drop)
 
 
 class Updater:
@@ -296,10 +299,19 @@ class Updater:
             rate = learning_rate(self.config, self.model.config.d_model, number, decay)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
-            loss, cross_entropy, accuracy = (self.ranks.sum(sums) / num_tokens).tolist()
+            loss, cross_entropy, accuracy, divergence = (self.ranks.sum(sums) / num_tokens).tolist()
             own_padding = sum(batch.padding_share for batch in batches) / len(batches)
             padding = float(self.ranks.sum(torch.tensor(own_padding, dtype=torch.float64))) / self.ranks.size
-            figures = UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(full_tensor(norm)), rate)
+            figures = UpdateFigures(
+                loss,
+                cross_entropy,
+                accuracy,
+                num_tokens,
+                padding,
+                float(full_tensor(norm)),
+                rate,
+                divergence if self.config.r_drop else None,
+            )
             if figures.is_skipped:
                 self._discard_update(before)
             else:
@@ -337,14 +349,14 @@ class Updater:
         for statistic, value in zip(self._running_statistics, before, strict=True):
             statistic.copy_(value)
 
-    def sum_gradients(self, number: int, batches: Sequence[Batch], num_tokens: int) -> Float[Tensor, "3"]:
-        """Add the gradients of all batches to the model's; return the sums of losses, cross-entropies, right tokens."""
+    def sum_gradients(self, number: int, batches: Sequence[Batch], num_tokens: int) -> Float[Tensor, "4"]:
+        """Add the gradients of all batches to the model's; return the sums that `accumulate` returns."""
         if self.has_parallel_micro_batches:
             parts = [part for batch in batches for part in batch.split_into(self.parallel_micro_batches)]
             tasks = [(part, number * MAX_PARTS + place) for place, part in enumerate(parts)]
             return self.processes.sum_gradients(tasks, num_tokens, self._check_stop)
         torch.manual_seed(self._seed(number))
-        sums = torch.zeros(3, dtype=torch.float64)
+        sums = torch.zeros(NUM_SUMS, dtype=torch.float64)
         with no_sync(self.batch_loss):
             for batch in batches[:-1]:
                 sums += self.accumulate(batch.to(self.device), num_tokens)
@@ -360,17 +372,23 @@ class Updater:
         if self.ranks.size == 1 and self.should_stop():
             raise UpdateStoppedError
 
-    def _compute_micro_batch(self, micro_batch: Batch, which: int, num_tokens: int) -> Float[Tensor, "3"]:
+    def _compute_micro_batch(self, micro_batch: Batch, which: int, num_tokens: int) -> Float[Tensor, "4"]:
         number, place = divmod(which, MAX_PARTS)
         torch.manual_seed(self._seed(number, place))
         self._set_dropout(number)
         self.model.train()
         return self.accumulate(micro_batch, num_tokens)
 
-    def accumulate(self, batch: Batch, num_tokens: int) -> Float[Tensor, "3"]:
-        """Add the gradient of one batch to the model's; return the sums of loss, cross-entropy, right tokens."""
+    def accumulate(self, batch: Batch, num_tokens: int) -> Float[Tensor, "4"]:
+        """Add the gradient of one batch to the model's.
+
+        Returns the sums of label-smoothed cross-entropy, cross-entropy, right tokens, and divergence of R-Drop.
+        """
         losses = self.batch_loss(batch)
         loss = losses.loss + self.config.guided_alignment * losses.alignment_loss
         # DDP and FSDP2 give the mean over the ranks of what should be their sum.
         (loss * self.ranks.size / num_tokens).backward()
-        return torch.stack([losses.loss.detach(), losses.cross_entropy, losses.num_correct]).cpu().double()
+        # Of a mean of two passes, half of what R-Drop adds to their sum.
+        smoothed = losses.loss.detach() - self.config.r_drop / 2 * losses.divergence
+        sums = [smoothed, losses.cross_entropy, losses.num_correct, losses.divergence]
+        return torch.stack(sums).cpu().double()

@@ -18,7 +18,12 @@ from transduce.data import Batch
 from transduce.errors import TrainingError, is_out_of_memory
 from transduce.model import Transformer
 from transduce.training import Ranks, UpdateFigures, Updater, train
-from transduce.training.distributed.batches import MIN_TOKENS, MicroBatchProcesses, choose_parallel_micro_batches
+from transduce.training.distributed.batches import (
+    MIN_TOKENS,
+    NUM_SUMS,
+    MicroBatchProcesses,
+    choose_parallel_micro_batches,
+)
 from transduce.training.memory import probe_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, no process is forked")
@@ -114,7 +119,7 @@ def in_other_processes(compute: Callable[[Batch, int, int], Tensor]) -> MicroBat
 
     def gradient(given: Batch, seed: int, num_tokens: int) -> Tensor:
         model.weight.grad = torch.ones(3)
-        return torch.zeros(3, dtype=torch.float64) if os.getpid() == own else compute(given, seed, num_tokens)
+        return torch.zeros(NUM_SUMS, dtype=torch.float64) if os.getpid() == own else compute(given, seed, num_tokens)
 
     return MicroBatchProcesses(model, gradient, 2)
 
@@ -144,17 +149,17 @@ def test_seed_batch_and_number_of_tokens_arrive(tmp_path: Path) -> None:
     def check(found: Batch, *numbers: int) -> Tensor:
         assert numbers == (seed, num_tokens)
         assert all(torch.equal(value, getattr(given, name)) for name, value in vars(found).items())
-        return torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+        return torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
 
     processes = in_other_processes(check)
     for _ in range(2):  # the first answer is out of the way of the second
-        assert processes.sum_gradients([(given, 0), (given, seed)], num_tokens).tolist() == [1.0, 2.0, 3.0]
+        assert processes.sum_gradients([(given, 0), (given, seed)], num_tokens).tolist() == [1.0, 2.0, 3.0, 4.0]
     assert all((parameter.grad == 2).all() for parameter in processes._parameters)
 
 
 def test_processes_hold_nothing_open_and_end_with_what_uses_them(tmp_path: Path) -> None:
     with (tmp_path / "lock").open("w") as lock:
-        processes = in_other_processes(lambda *_: torch.zeros(3, dtype=torch.float64))
+        processes = in_other_processes(lambda *_: torch.zeros(NUM_SUMS, dtype=torch.float64))
         processes.sum_gradients([(batch(1, 2), 0)] * 2, 1)
         (folder,) = [Path("/proc") / str(process._id) for process in processes._others]
         held = {str(descriptor.readlink()) for descriptor in (folder / "fd").iterdir()}
@@ -170,13 +175,13 @@ import os, time
 import torch
 from torch import nn
 from transduce.data import Batch
-from transduce.training.distributed.batches import MicroBatchProcesses
+from transduce.training.distributed.batches import NUM_SUMS, MicroBatchProcesses
 
 def gradient(*_):
     if os.getpid() != own:
         for number in processes_wish:
             os.kill(os.getpid(), number)
-    return torch.zeros(3, dtype=torch.float64)
+    return torch.zeros(NUM_SUMS, dtype=torch.float64)
 
 import signal
 processes_wish = signal.SIGINT, signal.SIGTERM

@@ -104,3 +104,15 @@ def test_a_skipped_update_is_no_validation() -> None:
     lines = [{"kind": "skipped", "update": 3, "loss": "nan"}, {"kind": "validation", "update": 4, "loss": 1.0}]
     _, _, rows = validation_table(lines)
     assert [row[0] for row in rows] == ["4"]
+
+
+def test_the_divergence_of_r_drop_is_shown_where_there_is_one() -> None:
+    without, with_it = training(3), training(3, divergence=0.25)
+    assert len(draw_charts(with_it)) == len(draw_charts(without)) + 1
+    (picture,) = [chart for chart in draw_charts(with_it) if "R-Drop" in chart]
+    assert [len(points) for points in shapes(ET.fromstring(picture), "polyline")] == [3]
+    assert "divergence" not in training_table(without)[0]
+    heads, rows = training_table(with_it)
+    assert rows[0][heads.index("divergence")] == "0.250"
+    # Lines that an earlier session wrote without it are no gap in the table.
+    assert training_table([*without, *with_it])[1][-1][heads.index("divergence")] == "0.250"

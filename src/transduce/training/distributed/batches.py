@@ -108,9 +108,12 @@ MAX_PARALLEL_MICRO_BATCHES = 8
 """Maximum number of parallel micro-batches of a batch: each has its own gradient, as large as the model. With more
 threads than that, all of them share the operations of one batch."""
 
-Gradient = Callable[[Batch, int, int], Float[Tensor, "3"]]
+NUM_SUMS = 4
+"""Number of figures of a micro-batch that are summed over its tokens; `Updater.accumulate` returns them."""
+
+Gradient = Callable[[Batch, int, int], Float[Tensor, "4"]]
 """Adds the gradient of a micro-batch to the model's, given a number that no other micro-batch of the run has, for its
-random numbers, and the number of target tokens of the whole update; returns three sums over its tokens."""
+random numbers, and the number of target tokens of the whole update; returns `NUM_SUMS` sums over its tokens."""
 
 
 def choose_parallel_micro_batches(config: RunConfig, device: torch.device, ranks: Ranks) -> int:
@@ -163,7 +166,7 @@ class MicroBatchProcesses:
 
     def sum_gradients(
         self, tasks: Sequence[tuple[Batch, int]], num_tokens: int, check_stop: Callable[[], None] = lambda: None
-    ) -> Float[Tensor, "3"]:
+    ) -> Float[Tensor, "4"]:
         """Add the gradients of all tasks, micro-batches with numbers, to the model's; return their summed figures.
 
         Gradients are added in the order of the tasks: the result is bit-identical for any number of processes.
@@ -177,7 +180,7 @@ class MicroBatchProcesses:
             RuntimeError: the message of an error in another process.
             TrainingError: a process was killed.
         """
-        sums = torch.zeros(3, dtype=torch.float64)
+        sums = torch.zeros(NUM_SUMS, dtype=torch.float64)
         try:
             self._start(min(len(tasks), self._max_processes) - 1)
             step = 1 + len(self._others)
@@ -295,7 +298,7 @@ def _compute_task(
 ) -> None:
     parts = load(connection.recv_bytes())
     which, num_tokens = parts.pop("task").tolist()
-    failure, sums = "", torch.zeros(3, dtype=torch.float64)
+    failure, sums = "", torch.zeros(NUM_SUMS, dtype=torch.float64)
     try:
         sums = compute(Batch(**parts), which, num_tokens)
         for parameter, gradient in zip(parameters, gradients, strict=True):

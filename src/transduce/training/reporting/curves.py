@@ -20,6 +20,11 @@ def sample_evenly(items: Sequence[Item], max_count: int) -> list[Item]:
     return [items[round(number * (len(items) - 1) / (max_count - 1))] for number in range(max_count)]
 
 
+def has_r_drop(training: Sequence[Line]) -> bool:
+    """Whether lines of training have the divergence of R-Drop."""
+    return any("divergence" in line for line in training)
+
+
 def draw_charts(lines: Sequence[Line]) -> list[str]:
     """All curves of a run over its updates."""
     training, validation = select_lines(lines, "training"), select_lines(lines, "validation")
@@ -39,9 +44,12 @@ def draw_charts(lines: Sequence[Line]) -> list[str]:
         _validation_series("right source", "loss", source_uses),
         _validation_series("source of another pair", "shuffled_loss", source_uses),
     ]
+    divergences = [trained("", "divergence")]
+    of_r_drop = [draw_line_chart("Divergence of the two passes of R-Drop", divergences, "updates", "nats per token")]
     return [
         draw_line_chart("BLEU and chrF on the validation text", scores, "updates", ""),
         draw_line_chart("Loss and cross-entropy", losses, "updates", "nats per token"),
+        *(of_r_drop if has_r_drop(training) else []),
         draw_line_chart("Effect of the source", sources, "updates", "nats per token, small sample"),
         draw_line_chart("Learning rate", [trained("", "learning_rate")], "updates", ""),
         draw_line_chart("Gradient norm", [trained("", "gradient_norm")], "updates", "before clipping", log=True),

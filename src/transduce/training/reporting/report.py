@@ -22,6 +22,7 @@ from transduce.training.reporting.curves import (
     compute_mean,
     draw_charts,
     group_lines,
+    has_r_drop,
     sample_evenly,
     to_finite,
 )
@@ -37,9 +38,10 @@ TRAINING_COLUMNS = {
     "accuracy": ("accuracy", ".1%"),
     "learning_rate": ("learning rate", ".2e"),
     "gradient_norm": ("gradient norm", ".3g"),
+    "divergence": ("divergence", ".3f"),
     "tokens_per_second": ("tokens/s", ",.0f"),
 }
-"""Key in a line of training, heading of its column, and its format."""
+"""Key in a line of training, heading of its column, and its format. Only lines of R-Drop have a divergence."""
 
 MAX_SENTENCES, MAX_OUTPUTS = 6, 10
 MAX_CHARACTERS = 400
@@ -109,12 +111,14 @@ def count_not_finite(lines: Sequence[Line]) -> int:
 
 def training_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     """Column heads and rows of the table of training; a row has the means of neighbouring lines of metrics.jsonl."""
+    training = select_lines(lines, "training")
+    columns = {key: column for key, column in TRAINING_COLUMNS.items() if key != "divergence" or has_r_drop(training)}
     rows = []
-    for group in group_lines(select_lines(lines, "training"), TRAINING_ROWS):
-        means = [(compute_mean(key, group), form) for key, (_, form) in TRAINING_COLUMNS.items()]
+    for group in group_lines(training, TRAINING_ROWS):
+        means = [(compute_mean(key, group), form) for key, (_, form) in columns.items()]
         cells = ["not finite" if mean is None else format(mean, form) for mean, form in means]
         rows.append([f"{group[-1]['update']:,}", *cells])
-    return ["update", *(name for name, _ in TRAINING_COLUMNS.values())], rows
+    return ["update", *(name for name, _ in columns.values())], rows
 
 
 def validation_table(lines: Sequence[Line]) -> tuple[str, list[str], list[list[str]]]:
