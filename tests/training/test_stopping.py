@@ -18,7 +18,7 @@ from transduce.data import Batch, PreparedData
 from transduce.errors import TrainingError, TrainingInterruptedError
 from transduce.model import Transformer
 from transduce.training import RunFolder, Trainer, UpdateFigures, Updater, catch_stop_signals, stopping, train
-from transduce.training.stopping import StopRequest, explain_early_stop, is_finite
+from transduce.training.stopping import StopRequest, explain_early_stop, has_plateaued, is_finite
 
 
 def validations(*chrf: float, average: float = 99.0) -> list[dict[str, Any]]:
@@ -61,6 +61,12 @@ def test_a_better_chrf_counts_where_bleu_is_the_same() -> None:
 def test_others_have_nothing_to_say(patience: int, updates: int, chrf: list[float]) -> None:
     training = TrainingConfig(patience=patience, updates=updates, best_by="chrf")
     assert explain_early_stop(training, validations(*chrf)) is None
+
+
+def test_a_plateau_comes_after_every_so_many_validations_without_a_gain() -> None:
+    training = TrainingConfig(schedule="plateau", learning_rate=1e-3, plateau_patience=3)
+    assert [count for count in range(10) if has_plateaued(training, count)] == [3, 6, 9]
+    assert not any(has_plateaued(TrainingConfig(plateau_patience=3), count) for count in range(10))
 
 
 MakeConfig = Callable[..., RunConfig]

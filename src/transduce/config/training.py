@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from transduce.config.settings import Section
 
-SCHEDULES_BY_LENGTH = frozenset({"linear"})
+SCHEDULES_BY_LENGTH = frozenset({"linear", "cosine"})
 """Schedules whose learning rate in every update depends on `training.updates`, which may then not change."""
 
 UNLIMITED_UPDATES = 100_000_000
@@ -65,13 +65,21 @@ class TrainingConfig(Section):
     accumulation: int = Field(default=1, ge=1)
     """Batches whose gradients are summed for one update."""
 
-    schedule: Literal["paper", "inverse_square_root", "linear", "warmup_stable_decay"] = "paper"
+    schedule: Literal["paper", "inverse_square_root", "linear", "cosine", "warmup_stable_decay", "plateau"] = "paper"
     """The learning rate over time: eq. 3; or linear warm-up to `learning_rate` over `warmup` updates, followed by
-    inverse-square-root decay, by linear decay to zero at the last update, or by a constant rate with linear decay over
-    the last `decay_share` of the run (Hägele et al. 2024)."""
+    inverse-square-root decay, by linear decay to zero at the last update, by the same along half a cosine (Loshchilov &
+    Hutter 2017, without restarts), by a constant rate with linear decay over the last `decay_share` of the run (Hägele
+    et al. 2024), or by a rate that is lowered when validation no longer improves (Wilson et al. 2017)."""
 
     decay_share: float = Field(default=0.2, gt=0.0, le=1.0)
     """Part of the run over which the learning rate of schedule = "warmup_stable_decay" falls to zero."""
+
+    plateau_patience: int = Field(default=3, ge=1)
+    """Validations in a row without a better `best_by` after which schedule = "plateau" lowers the learning rate, and
+    again after as many more. A `patience` must be greater, and `validate_every` a number."""
+
+    plateau_factor: float = Field(default=0.5, gt=0.0, lt=1.0)
+    """Factor by which schedule = "plateau" multiplies the learning rate each time."""
 
     learning_rate: float | None = Field(default=None, gt=0.0)
     """Peak learning rate; not for eq. 3, which computes it from d_model and warmup."""
@@ -194,6 +202,20 @@ class TrainingConfig(Section):
                     f'time_limit = "{self.time_limit}" needs schedule = "warmup_stable_decay", as the decay of '
                     f'"{self.schedule}" cannot begin at any time'
                 )
+        if self.schedule == "plateau":
+            self._check_plateau()
         if self.schedule != "paper" and self.learning_rate is None:
             raise ValueError(f'schedule = "{self.schedule}" needs a peak learning_rate, as in 5e-4')
         return self
+
+    def _check_plateau(self) -> None:
+        if self.validate_every == "auto":
+            raise ValueError(
+                'schedule = "plateau" lowers the learning rate after validations, which validate_every = "auto" times '
+                "by the clock, so that a resumed run would differ: set validate_every to a number of updates"
+            )
+        if 0 < self.patience <= self.plateau_patience:
+            raise ValueError(
+                f"patience = {self.patience} would end the run before a plateau_patience of {self.plateau_patience} "
+                "lowers its learning rate: raise patience, or set it to 0"
+            )

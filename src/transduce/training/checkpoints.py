@@ -82,6 +82,8 @@ class RunState:
     best_single_ties: list[float] = field(default_factory=list)
     without_gain: int = 0
     """Validations in a row that were not better than `best_single`."""
+    num_plateaus: int = 0
+    """Plateaus of validation so far, each of which has lowered the learning rate of schedule = "plateau"."""
     seconds: float = 0.0
     """Seconds of training, over all sessions."""
     elapsed: float = 0.0

@@ -84,8 +84,12 @@ def _flatten_without_paths(config: RunConfig) -> dict[str, Any]:
 
 
 def _may_differ(config: RunConfig) -> set[str]:
-    """`MAY_DIFFER`, without the number of updates where every learning rate depends on it."""
-    return MAY_DIFFER - ({"training.updates"} if config.training.schedule in SCHEDULES_BY_LENGTH else set())
+    """`MAY_DIFFER`, without the setting that learning rates depend on: the number of updates, or of those between two
+    validations.
+    """
+    if config.training.schedule in SCHEDULES_BY_LENGTH:
+        return MAY_DIFFER - {"training.updates"}
+    return MAY_DIFFER - ({"training.validate_every"} if config.training.schedule == "plateau" else set())
 
 
 _WHY_UPDATES_STAY = (

@@ -1,4 +1,6 @@
-"""Reasons to end a run before its last update: early stopping, divergence, Ctrl-C or a signal."""
+"""Reasons to end a run before its last update, or to lower its learning rate: validations that do not improve,
+divergence, Ctrl-C or a signal.
+"""
 
 import math
 import signal
@@ -34,6 +36,12 @@ ACKNOWLEDGE_AFTER = 1.0
 def should_stop_early(training: TrainingConfig, num_without_gain: int) -> bool:
     """Whether `num_without_gain` validations in a row without a better `training.best_by` end the run (`patience`)."""
     return 0 < training.patience <= num_without_gain
+
+
+def has_plateaued(training: TrainingConfig, num_without_gain: int) -> bool:
+    """Whether schedule = "plateau" lowers the rate after `num_without_gain` validations in a row without a gain."""
+    is_multiple = num_without_gain > 0 and num_without_gain % training.plateau_patience == 0
+    return training.schedule == "plateau" and is_multiple
 
 
 def explain_early_stop(training: TrainingConfig, lines: Sequence[Line]) -> str | None:

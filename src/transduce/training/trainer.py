@@ -34,8 +34,10 @@ from transduce.training.run_folder import RunFolder
 from transduce.training.stopping import (
     DIVERGENCE_ADVICE,
     MAX_SKIPPED_IN_A_ROW,
+    METRIC_NAMES,
     StopRequest,
     explain_early_stop,
+    has_plateaued,
     is_finite,
     make_divergence_error,
     should_stop_early,
@@ -193,6 +195,7 @@ class Trainer:
                 self.selection.diagnosis.measure(self.model, self.state.update, self.ranks)
                 if self._validation_is_due() or self._at_end():
                     self._validate()
+                    self._lower_rate_at_plateau()
             # Checked once: a later request is granted after the next update.
             should_stop = self.ranks.any(stop.is_requested or self.ranks.is_orphan)
             # Decisions based on the clock are saved at once, so that a killed run resumes with the same decision.
@@ -309,7 +312,7 @@ class Trainer:
         is_split = self.state.sequential_micro_batches > 1
         max_tokens = self._tokens_per_rank // self.state.sequential_micro_batches
         parts = split_into_sequential_micro_batches(batches, max_tokens, self.ranks) if is_split else batches
-        figures = self.updater.update(number, parts, self.state.decay)
+        figures = self.updater.update(number, parts, self.state.decay, self.state.num_plateaus)
         self.state.update = number
         self.state.place = taken[-1][0]
         self.state.batches_digest = batches_digest(self.state.batches_digest, batches, self.ranks)
@@ -369,6 +372,16 @@ class Trainer:
         last_update = self.state.update + self._remaining()[0]
         if self.ranks.is_first and (expected := describe_forecast(self.folder.metrics.read(), last_update)) is not None:
             self.reporter.report(expected)
+
+    def _lower_rate_at_plateau(self) -> None:
+        """Lower the learning rate of all later updates if validations have not improved for long enough."""
+        training, state = self.config.training, self.state
+        if has_plateaued(training, state.without_gain):
+            state.num_plateaus += 1
+            self.reporter.report(
+                f"{state.without_gain} validations in a row without a better {METRIC_NAMES[training.best_by]}: the "
+                f"learning rate of later updates is {training.plateau_factor**state.num_plateaus:.3g} times the peak"
+            )
 
     def _try_averages_and_fit_penalty(self) -> None:
         if self.ranks.is_first:

@@ -52,23 +52,33 @@ def make_default_decay(config: TrainingConfig) -> Decay:
     return Decay(config.updates + 1 - max(1, round(config.decay_share * config.updates)), config.updates)
 
 
-def learning_rate(config: TrainingConfig, d_model: int, update: int, decay: Decay | None = None) -> float:
+def learning_rate(
+    config: TrainingConfig, d_model: int, update: int, decay: Decay | None = None, num_plateaus: int = 0
+) -> float:
     """The learning rate of update number `update`, counted from 1.
 
     - "paper": d_model^-0.5 · min(update^-0.5, update · warmup^-1.5)  (eq. 3)
     - "inverse_square_root": the same curve scaled to peak at `learning_rate`
     - "linear": up to `learning_rate` over `warmup` updates, then linearly to zero after the last update
+    - "cosine": the same, but it falls along half a cosine (Loshchilov & Hutter 2017, "SGDR", without restarts)
     - "warmup_stable_decay": up to `learning_rate` over `warmup` updates, constant, then `decay`, which is that of
       `config.updates` unless given (Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed
       Training Durations")
+    - "plateau": up to `learning_rate` over `warmup` updates, then constant; it is multiplied by `plateau_factor` for
+      each of `num_plateaus`, the plateaus of validation so far (Wilson et al. 2017, "The Marginal Value of Adaptive
+      Gradient Methods in Machine Learning")
     """
     peak = peak_rate(config, d_model)
+    if config.schedule == "plateau":
+        return peak * min(1.0, update / config.warmup) * config.plateau_factor**num_plateaus
     if config.schedule == "warmup_stable_decay":
         return peak * min(1.0, update / config.warmup) * (decay or make_default_decay(config)).factor_at(update)
     if update < config.warmup:
         return peak * update / config.warmup
     if config.schedule == "linear":
         return peak * (config.updates + 1 - update) / (config.updates + 1 - config.warmup)
+    if config.schedule == "cosine":
+        return peak * (1 + math.cos(math.pi * (update - config.warmup) / (config.updates + 1 - config.warmup))) / 2
     return float(peak * (config.warmup / update) ** 0.5)
 
 
@@ -267,7 +277,9 @@ class Updater:
             tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
         ]
 
-    def update(self, number: int, batches: Sequence[Batch], decay: Decay | None = None) -> UpdateFigures:
+    def update(
+        self, number: int, batches: Sequence[Batch], decay: Decay | None = None, num_plateaus: int = 0
+    ) -> UpdateFigures:
         """Update the weights by the mean loss over the tokens of `batches`, on all ranks.
 
         The random numbers of dropout depend on the seed, `number`, the rank and the micro-batch alone, so that a
@@ -278,6 +290,7 @@ class Updater:
             number: number of the update, from 1.
             batches: the batches of this rank; their gradients are summed.
             decay: decay of the learning rate; default: the one planned by the configuration.
+            num_plateaus: plateaus of validation so far, for schedule = "plateau".
 
         Raises:
             UpdateStoppedError: `should_stop` returned True between two batches, and there is one rank: several would
@@ -296,7 +309,7 @@ class Updater:
             norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
             if self.config.clip_norm:
                 nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
-            rate = learning_rate(self.config, self.model.config.d_model, number, decay)
+            rate = learning_rate(self.config, self.model.config.d_model, number, decay, num_plateaus)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             loss, cross_entropy, accuracy, divergence = (self.ranks.sum(sums) / num_tokens).tolist()
