@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from transduce.config import UNLIMITED_UPDATES, TrainingConfig
 
 STABLE = {"schedule": "warmup_stable_decay", "learning_rate": 1e-3}
+PLATEAU = {"schedule": "plateau", "learning_rate": 1e-3}
 
 
 @pytest.mark.parametrize(
@@ -15,7 +16,18 @@ STABLE = {"schedule": "warmup_stable_decay", "learning_rate": 1e-3}
         ({"learning_rate": 0.1}, 'learning_rate = 0.1 has no effect with schedule = "paper"'),
         ({"schedule": "linear"}, 'schedule = "linear" needs a peak learning_rate'),
         ({"schedule": "inverse_square_root"}, 'schedule = "inverse_square_root" needs a peak learning_rate'),
-        ({"schedule": "cosine"}, "Input should be 'paper'"),
+        ({"schedule": "cosine"}, 'schedule = "cosine" needs a peak learning_rate'),
+        ({"schedule": "plateau"}, 'schedule = "plateau" needs a peak learning_rate'),
+        ({"schedule": "step"}, "Input should be 'paper'"),
+        ({**PLATEAU, "validate_every": "auto"}, 'which validate_every = "auto" times by the clock'),
+        ({**PLATEAU, "patience": 3}, "patience = 3 would end the run before a plateau_patience of 3 lowers"),
+        ({**PLATEAU, "plateau_patience": 9, "patience": 5}, "raise patience, or set it to 0"),
+        ({**PLATEAU, "plateau_factor": 1.0}, "less than 1"),
+        ({**PLATEAU, "plateau_patience": 0}, "greater than or equal to 1"),
+        ({**PLATEAU, "time_limit": "30m"}, 'time_limit = "30m" needs schedule = "warmup_stable_decay"'),
+        ({"schedule": "cosine", "learning_rate": 1e-3, "time_limit": "30m"}, 'the decay of "cosine" cannot begin'),
+        ({"weight_decay": -0.1}, "greater than or equal to 0"),
+        ({"r_drop": -5.0}, "greater than or equal to 0"),
         ({"adam_beta1": 1.0}, "less than 1"),
         ({"adam_epsilon": 0.0}, "greater than 0"),
         ({"label_smoothing": 1.0}, "less than 1"),
@@ -45,7 +57,10 @@ def test_what_cannot_be_trained_is_refused(given: dict[str, Any], message: str) 
         {"warmup": 500_000},
         {"schedule": "inverse_square_root", "learning_rate": 5e-4},
         {"schedule": "linear", "learning_rate": 5e-4, "warmup": 51, "updates": 50},
+        {"schedule": "cosine", "learning_rate": 5e-4, "warmup": 51, "updates": 50},
+        {**PLATEAU, "patience": 4},
         {"label_smoothing": 0.0, "clip_norm": 0.0, "patience": 0},
+        {"r_drop": 5.0, "weight_decay": 0.1},
     ],
     ids=str,
 )
@@ -57,6 +72,7 @@ def test_the_defaults_are_those_of_the_paper() -> None:
     config = TrainingConfig()
     assert (config.adam_beta1, config.adam_beta2, config.adam_epsilon, config.warmup) == (0.9, 0.98, 1e-9, 4000)
     assert (config.updates, config.batch_tokens, config.label_smoothing) == (100_000, 25_000, 0.1)
+    assert (config.schedule, config.weight_decay, config.r_drop) == ("paper", 0.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ AVERAGED = {
     "training__ema_decay": 0.9,
     "model__normalization": "batch",
 }
+REGULARIZED = {"training__r_drop": 5.0, "training__weight_decay": 0.1, "training__schedule": "cosine"}
 LATER = {"model__normalization": "rms", "model__feed_forward": "gated", "model__positions": "relative"}
 RIVALS = [{"model__architecture": name} for name in ("recurrent", "convs2s", "bytenet")]
 # Products of more rows than one block, so that blocks overlap.
@@ -62,6 +63,8 @@ def flip_a_byte(path: Path) -> None:
         (AVERAGED, [5, 20]),
         (BFLOAT16, [9]),
         (GUIDED, [1, 9]),
+        (REGULARIZED, [5, 13]),
+        pytest.param(REGULARIZED | ACCUMULATING | AVERAGED, [9], marks=pytest.mark.exhaustive),
         (LATER, [9]),
         *((rival, [9]) for rival in RIVALS),
     ],
@@ -156,6 +159,41 @@ def test_patience_is_not_renewed_by_a_stop(
         with pytest.raises(killed):
             train(config, watcher(moment))
     assert train(config).updates == end
+    assert_same(outcome_of(Path(config.output)), expected)
+
+
+@pytest.mark.parametrize("best_by", ["loss", pytest.param("bleu", marks=pytest.mark.exhaustive)])
+def test_a_plateau_lowers_the_rate_whenever_the_run_is_stopped(
+    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any, killed: Any, best_by: str
+) -> None:
+    # Far too high a rate: the figures go up and down, and validations fall between checkpoints.
+    changes: dict[str, Any] = {
+        "training__updates": 24,
+        "training__schedule": "plateau",
+        "training__learning_rate": 0.3,
+        "training__plateau_patience": 1,
+        "training__plateau_factor": 0.7,
+        "training__best_by": best_by,
+        "training__validate_every": 2,
+        "training__checkpoint_every": 5,
+    }
+    expected = unbroken(**changes)
+    is_best = {line["update"]: line["is_best"] for line in expected["metrics"] if line["kind"] == "validation"}
+    rates = {line["update"]: line["learning_rate"] for line in expected["metrics"] if line["kind"] == "training"}
+    lowered = [update for update, is_gain in is_best.items() if not is_gain]
+    for update, rate in rates.items():
+        num_plateaus = sum(before < update for before in lowered)
+        assert rate == pytest.approx(0.3 * min(1, update / 5) * 0.7**num_plateaus)
+    assert lowered[0] <= 20
+    assert expected["state"]["num_plateaus"] == len(lowered)
+    config = make_config(**changes)
+    with pytest.raises(TrainingInterruptedError):
+        train(config, watcher(lowered[0], signal.SIGTERM))
+    for moment in (f"validation {lowered[0] + 2}", lowered[0] + 3):
+        with pytest.raises(killed):
+            train(config, watcher(moment))
+    told = watcher()
+    assert train(config, told).updates == 24
     assert_same(outcome_of(Path(config.output)), expected)
 
 
@@ -479,10 +517,18 @@ def test_killed_before_the_average_of_added_updates(
     assert averages == [16, 20]
 
 
-def test_more_updates_of_a_straight_line_are_another_run(make_config: MakeConfig) -> None:
-    train(make_config(training__updates=6, training__schedule="linear"))
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_more_updates_of_a_decay_to_zero_are_another_run(make_config: MakeConfig, schedule: str) -> None:
+    train(make_config(training__updates=6, training__schedule=schedule))
     with pytest.raises(RunError, match=r"training\.updates: was 6, now 9"):
-        train(make_config(training__updates=9, training__schedule="linear"))
+        train(make_config(training__updates=9, training__schedule=schedule))
+
+
+def test_more_validations_of_a_rate_that_depends_on_them_are_another_run(make_config: MakeConfig) -> None:
+    train(make_config(training__updates=6, training__schedule="plateau"))
+    with pytest.raises(RunError, match=r"training\.validate_every: was 8, now 4"):
+        train(make_config(training__updates=8, training__schedule="plateau", training__validate_every=4))
+    assert train(make_config(training__updates=8, training__schedule="plateau")).updates == 8
 
 
 def test_what_was_passed_over_never_replaces_what_was_kept(make_config: MakeConfig, watcher: Any) -> None:

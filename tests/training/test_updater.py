@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils import deterministic
 
+from transduce.baselines import make_encoder_decoder
 from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, model_tensors
 from transduce.config import RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import Batch
@@ -44,7 +45,7 @@ def test_the_paper_is_equation_3(update: int, d_model: int) -> None:
     assert learning_rate(TrainingConfig(warmup=100), d_model, update) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("schedule", ["inverse_square_root", "linear"])
+@pytest.mark.parametrize("schedule", ["inverse_square_root", "linear", "cosine"])
 def test_the_peak_is_the_learning_rate_at_the_end_of_the_warmup(schedule: str) -> None:
     config = TrainingConfig(schedule=schedule, learning_rate=3e-3, warmup=50, updates=400)
     rates = [learning_rate(config, 64, update) for update in range(1, 401)]
@@ -67,6 +68,25 @@ def test_linear_ends_just_above_zero() -> None:
     steps = [learning_rate(config, 64, update) - learning_rate(config, 64, update + 1) for update in range(10, 1000)]
     assert steps == pytest.approx([1 / 991] * 990)
     assert learning_rate(config, 64, 1000) == pytest.approx(1 / 991)
+
+
+def test_cosine_is_that_of_pytorch_and_ends_just_above_zero() -> None:
+    config = TrainingConfig(schedule="cosine", learning_rate=2.0, warmup=10, updates=1000)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=991)
+    for update in range(10, 1001):
+        assert learning_rate(config, 64, update) == pytest.approx(theirs.get_last_lr()[0], rel=1e-6)
+        optimizer.step()
+        theirs.step()
+    assert 0 < learning_rate(config, 64, 1000) < 1e-5
+    assert learning_rate(config, 64, 1001) == 0
+
+
+def test_a_plateau_lowers_a_constant_rate_by_its_factor() -> None:
+    config = TrainingConfig(schedule="plateau", learning_rate=2.0, warmup=10, plateau_factor=0.3)
+    assert [learning_rate(config, 64, update) for update in (5, 10, 99_999)] == [1.0, 2.0, 2.0]
+    rates = [learning_rate(config, 64, update, num_plateaus=2) for update in (5, 10, 99_999)]
+    assert rates == pytest.approx([0.09, 0.18, 0.18])
 
 
 def test_a_stable_rate_decays_over_its_share_of_the_run_to_just_above_zero() -> None:
@@ -99,7 +119,9 @@ def test_every_run_ends_with_a_decay_of_at_least_one_update(updates: int) -> Non
     assert decay.end + 1 - decay.start == max(1, round(updates / 5))
 
 
-@pytest.mark.parametrize("schedule", ["paper", "inverse_square_root", "linear", "warmup_stable_decay"])
+@pytest.mark.parametrize(
+    "schedule", ["paper", "inverse_square_root", "linear", "cosine", "warmup_stable_decay", "plateau"]
+)
 @pytest.mark.parametrize("warmup", [1, 2, 3, 4, 100])
 def test_a_run_may_be_as_short_as_its_warmup_or_shorter(schedule: str, warmup: int) -> None:
     peak = None if schedule == "paper" else 1e-3
@@ -608,3 +630,165 @@ def test_dropout_that_has_risen_is_dropout_that_was_there_from_the_beginning(
     for updater in (rising, constant):
         updater.update(2, [batch(2)])
     assert not equal(rising, constant)
+
+
+def test_weight_decay_is_that_of_pytorch_on_matrices_alone(make_updater: Callable[..., Updater]) -> None:
+    ours, theirs = (make_updater(weight_decay=0.3, label_smoothing=0.0) for _ in range(2))
+    plain = PlainUpdater(theirs.model, smoothing=0.0, clip_norm=0.0)
+    named = dict(theirs.model.named_parameters())
+    spared = [name for name in named if name.endswith((".bias", ".gain"))]
+    assert len(spared) == sum(parameter.ndim == 1 for parameter in named.values()) > 10
+    groups = [{"params": [named.pop(name) for name in spared], "weight_decay": 0.0}, {"params": [*named.values()]}]
+    plain.optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-3, weight_decay=0.3, fused=False)
+    for number, rate in enumerate([5e-3, 1e-2, 1e-2 * (2 / 3) ** 0.5], start=1):
+        for group in plain.optimizer.param_groups:
+            group["lr"] = rate
+        ours.update(number, [batch(number)])
+        plain.update(rate, batch(number))
+    assert_close(ours, theirs)
+    assert not equal(ours, make_updater())
+
+
+def test_what_has_no_gradient_decays_by_rate_and_weight_decay(make_updater: Callable[..., Updater]) -> None:
+    updater = make_updater(weight_decay=0.5)
+    before = weights(updater)
+    for parameter in updater.model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    for group in updater.optimizer.param_groups:
+        group["lr"] = 0.1
+    updater.optimizer.step()
+    for name, tensor in weights(updater).items():
+        factor = 1 if name.endswith((".bias", ".gain")) else 1 - 0.1 * 0.5
+        torch.testing.assert_close(tensor, factor * before[name])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"normalization": "rms", "feed_forward": "gated", "positions": "relative"},
+        {"normalization": "batch", "norm_order": "pre", "positions": "learned", "output_bias": True},
+        {"attention_score": "additive"},
+        *({"architecture": name} for name in ("recurrent", "convs2s", "bytenet")),
+    ],
+    ids=str,
+)
+def test_no_network_has_a_bias_or_a_gain_that_decays(changes: dict[str, Any]) -> None:
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}
+    model = make_encoder_decoder(TransformerConfig(vocabulary=VOCABULARY, **sizes, **changes))
+    updater = Updater(model, TrainingConfig(**TRAINING, weight_decay=0.1), CPU)
+    decaying, spared = (set(group["params"]) for group in updater.optimizer.param_groups)
+    assert [group["weight_decay"] for group in updater.optimizer.param_groups] == [0.1, 0.0]
+    names = {name for name, parameter in model.named_parameters() if parameter in spared}
+    # "length" is the norm of a normalised weight (Salimans & Kingma 2016).
+    assert {name.rpartition(".")[2] for name in names} <= {"bias", "gain", "length"}
+    assert {name for name, _ in model.named_parameters() if name.endswith(("bias", "gain", "length"))} == names
+    assert len(decaying) + len(spared) == len(list(model.parameters()))
+
+
+def test_a_skipped_update_decays_nothing(make_updater: Callable[..., Updater]) -> None:
+    updater = make_updater(weight_decay=0.3)
+    with torch.no_grad():
+        updater.model.source_embedding.weight[5] = 3e38
+    before = weights(updater)
+    assert updater.update(1, [Batch.from_ids([[5, 1]], [[7, 8, 1]], VOCABULARY - 1)]).is_skipped
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(updater).items())
+
+
+def pass_twice_by_pytorch(updater: Updater, number: int, given: Batch, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The loss for a token as Liang et al. write it, and its divergence, with the dropout of an update."""
+    torch.manual_seed(updater._seed(number))
+    updater.model.train()
+    twice = together(given, given)
+    logits = updater.model(twice.source_ids, twice.source_mask, twice.target_ids, twice.target_mask)
+    first, second = [part[given.target_mask][:, :-1] for part in logits.chunk(2)]
+    targets = given.target_ids[given.target_mask]
+    losses = [F.cross_entropy(part, targets, label_smoothing=smoothing) for part in (first, second)]
+    p, q = first.log_softmax(dim=-1), second.log_softmax(dim=-1)
+    divergence = sum(F.kl_div(*both, reduction="batchmean", log_target=True) for both in ((p, q), (q, p))) / 2
+    return losses[0] + losses[1] + 5 * divergence, divergence
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_r_drop_is_half_of_what_the_paper_writes(make_updater: Callable[..., Updater], smoothing: float) -> None:
+    ours, theirs = (make_updater(dropout=0.3, r_drop=5.0, label_smoothing=smoothing) for _ in range(2))
+    given = batch(1)
+    assert not given.target_mask.all()
+    loss, divergence = pass_twice_by_pytorch(theirs, 1, given, smoothing)
+    (loss / 2).backward()
+    gradient = [parameter.grad for parameter in theirs.model.parameters()]
+    ours._set_dropout(1)
+    ours.model.train()
+    num_tokens = given.num_target_tokens
+    sums = ours.sum_gradients(1, [given], num_tokens)
+    for parameter, expected in zip(ours.model.parameters(), gradient, strict=True):
+        torch.testing.assert_close(parameter.grad, expected, rtol=1e-4, atol=1e-6)
+    ours.optimizer.zero_grad()
+    figures = ours.update(1, [given])
+    assert figures.divergence == pytest.approx(divergence.item(), rel=1e-4)
+    assert figures.divergence > 0.01
+    # What is reported as loss is the cross-entropy alone.
+    assert figures.loss == pytest.approx((loss - 5 * divergence).item() / 2, rel=1e-5)
+    assert [figures.loss, figures.divergence] == pytest.approx((sums[[0, 3]] / num_tokens).tolist())
+    assert figures.num_target_tokens == num_tokens
+
+
+def test_without_r_drop_there_is_no_divergence(make_updater: Callable[..., Updater]) -> None:
+    assert make_updater(dropout=0.3).update(1, [batch(1)]).divergence is None
+
+
+def let_passes_differ(updater: Updater) -> Updater:
+    """Replace dropout by something that differs between two passes, and does not depend on how a batch is divided."""
+
+    def scale(inputs: Tensor) -> Tensor:
+        first, second = inputs.chunk(2)
+        return torch.cat([first, 1.3 * second])
+
+    for part in updater.model.modules():
+        if isinstance(part, Dropout):
+            part.forward = scale
+    return updater
+
+
+def test_divided_batches_diverge_as_whole_ones(make_updater: Callable[..., Updater]) -> None:
+    whole, divided, parallel = (let_passes_differ(make_updater(dropout=0.3, r_drop=5.0)) for _ in range(3))
+    parallel.parallel_micro_batches = 2
+    parts = [batch(1, rows=2), batch(2, rows=7), batch(3).mask_loss()]
+    for number in (1, 2):
+        found = divided.update(number, parts), parallel.update(number, [together(*parts[:2])])
+        expected = whole.update(number, [together(*parts[:2])])
+        for figures in found:
+            assert figures.divergence == pytest.approx(expected.divergence, rel=1e-4)
+            assert figures.loss == pytest.approx(expected.loss, rel=1e-5)
+            assert figures.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-4)
+            assert figures.num_target_tokens == expected.num_target_tokens
+        assert expected.divergence > 0.01
+    parallel.processes.close()
+    assert_close(divided, whole)
+    assert_close(parallel, whole)
+
+
+def test_r_drop_in_bfloat16_is_close_to_that_in_float32(make_updater: Callable[..., Updater]) -> None:
+    rough, fine = (
+        let_passes_differ(make_updater(dropout=0.3, r_drop=5.0, precision=precision)).update(1, [batch(1)])
+        for precision in ("bfloat16", "float32")
+    )
+    assert rough.divergence != fine.divergence
+    assert rough.divergence == pytest.approx(fine.divergence, rel=0.1)
+    assert rough.loss == pytest.approx(fine.loss, rel=2e-2)
+    assert rough.gradient_norm == pytest.approx(fine.gradient_norm, rel=5e-2)
+
+
+@pytest.mark.parametrize("architecture", ["recurrent", "convs2s", "bytenet"])
+def test_r_drop_brings_the_passes_of_any_network_together(architecture: str) -> None:
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16}
+    divergences = []
+    for alpha in (1e-9, 20.0):
+        torch.manual_seed(5)
+        model = make_encoder_decoder(
+            TransformerConfig(vocabulary=VOCABULARY, architecture=architecture, dropout=0.2, **sizes)
+        )
+        updater = Updater(model, TrainingConfig(**TRAINING, r_drop=alpha), CPU)
+        divergences.append([updater.update(number, [batch(number % 3)]).divergence for number in range(1, 31)])
+    (alone, _), (drawn, *_) = divergences[0][-2:], divergences[1][-2:]
+    assert divergences[0][0] == divergences[1][0] > 0
+    assert drawn < 0.5 * alone

@@ -113,6 +113,51 @@ def test_several_equal_one(make_config: MakeConfig, metrics_of: MetricsOf, devic
     assert_close(metrics_of(Path(config.output)), metrics_of(one.folder))
 
 
+# With dropout that differs between the two passes of R-Drop, and not between ranks.
+WITH_TWO_PASSES = """
+import sys, torch
+from transduce.cli import main
+from transduce.model import Dropout
+
+def scale(self, inputs):
+    if not self.training:
+        return inputs
+    first, second = inputs.chunk(2)
+    return torch.cat([first, 1.3 * second])
+
+Dropout.forward = scale
+main(["train", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("sharding", ["none", "fsdp"])
+def test_r_drop_weight_decay_and_plateaus_on_ranks_are_those_of_one_process(
+    make_config: MakeConfig, metrics_of: MetricsOf, tmp_path: Path, sharding: str
+) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(WITH_TWO_PASSES, encoding="utf-8")
+    settings = {**PLAIN, "model__dropout": 0.2, "training__updates": 16, "training__r_drop": 5.0}
+    settings |= {"training__weight_decay": 0.5, "training__clip_norm": 0.5, "training__validate_every": 2}
+    settings |= {"training__schedule": "plateau", "training__plateau_patience": 1, "training__learning_rate": 0.1}
+    found = []
+    for num_ranks in (1, 2):
+        config = make_config(
+            f"ranks-{num_ranks}", **settings, training__batch_tokens=40 // num_ranks, training__sharding=sharding
+        )
+        recipe = tmp_path / f"{num_ranks}.toml"
+        recipe.write_text(to_toml(config), encoding="utf-8")
+        code, output, messages = Torchrun(num_ranks, [str(program), str(recipe)]).end()
+        assert (code, output) == (0, ""), messages
+        found.append(metrics_of(Path(config.output)))
+    assert_close(*found)
+    for line, other in zip(*found, strict=True):
+        if line["kind"] == "training":
+            assert 0 < line["divergence"] == pytest.approx(other["divergence"], rel=1e-3)
+    rates = [line["learning_rate"] for line in found[0] if line["kind"] == "training"]
+    assert rates[-1] < max(rates)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("num_ranks", "sharding"), [(3, "none"), (2, "fsdp")])
 @pytest.mark.parametrize("device", DEVICES)
@@ -121,6 +166,7 @@ def test_the_death_of_one_changes_nothing(
 ) -> None:
     num_ranks = num_ranks if device == "cpu" else min(num_ranks, torch.cuda.device_count())
     settings = {**PLAIN, "model__dropout": 0.2, "training__device": device, "training__sharding": sharding}
+    settings |= {"training__r_drop": 5.0, "training__weight_decay": 0.1}
     settings |= {"training__batch_tokens": 36 // num_ranks}
     config, killed = make_config("whole", **settings), make_config("killed", **settings)
     code, output, messages = Torchrun.training(num_ranks, config).end()
