@@ -67,8 +67,8 @@ print(codes, file=sys.stderr)
 
 def test_commands_and_their_help_need_no_extra(workspace: Path) -> None:
     modules = (
-        "babel ctranslate2 fastapi httptools num2words onnx onnxruntime prometheus_client py3langid python_multipart "
-        "starlette tensorboard transformers uvicorn zstandard"
+        "babel ctranslate2 fastapi httptools num2words onnx onnxruntime prometheus_client py3langid pyarrow "
+        "python_multipart starlette tensorboard transformers uvicorn zstandard"
     )
     commands = [f"transduce.cli.{path.stem}" for path in (SOURCE / "transduce" / "cli").glob("[a-z]*.py")]
     arguments = [[*command.split(), "--help"] for command in (*COMMANDS, "config show", "config schema")]

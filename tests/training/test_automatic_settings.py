@@ -77,6 +77,18 @@ def test_counts_the_pairs_of_the_given_text(tmp_path: Path) -> None:
         choose_settings_for_run(given, restart=False)
 
 
+def test_counts_pairs_in_any_format_as_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MAX_PAIRS_OF_PRESET, "low-resource", 2)
+    (tmp_path / "a.csv").write_text('id,de,en\n1,"A,\n""A""",b\n\n2,C,d\n', encoding="utf-8")
+    given = {"data.folder": str(tmp_path), "data.pairs": "a.csv", "output": str(tmp_path / "run")}
+    given |= {"data.source_language": "en", "data.target_language": "de"}
+    assert (
+        choose_settings_for_run(given, restart=False)
+        == choose_settings_for_size(CorpusSize(2, 7))
+        != choose_settings_for_size(CorpusSize(3, 7))
+    )
+
+
 def test_dropout_of_a_run_that_starts_from_a_model_does_not_rise(tmp_path: Path) -> None:
     given = {"data.pairs": "-", "output": str(tmp_path / "run")}
     new, tuned = (
