@@ -394,6 +394,8 @@ def test_columns_may_be_those_of_one_corpus(preparation: Any, two: tuple[Corpus,
     assert preparation.texts(prepared) == preparation.texts(prepare_corpora(preparation, A, B))
     swapped = prepare_corpora(preparation, {"pairs": "a.tsv"}, {"pairs": "b.tsv", "columns": ["2", "3"]})
     assert swapped.folder != prepared.folder
+    with pytest.raises(ConfigError, match=r'^columns in data\.corpora: "x" must be a column number'):
+        prepare_corpora(preparation, {"pairs": "a.tsv"}, {"pairs": "b.tsv", "columns": ["x", "3"]})
 
 
 def test_a_mistake_names_the_corpus_and_writes_nothing(preparation: Any, two: tuple[Corpus, Corpus]) -> None:

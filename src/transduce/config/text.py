@@ -89,8 +89,9 @@ class DataConfig(Section):
     columns: tuple[Column, Column] | None = Field(default=None, strict=False)
     """Source and target in a file of pairs: names in the header of a table (TSV, CSV, Parquet, saved data sets; by
     default, those that name the languages, or source and target), in TSV also column numbers from 1 (by default,
-    without a header, 1 and 2); keys (JSON; by default "source" and "target"); languages as the file has them (TMX,
-    zip), or the names of two files (zip). Of Hugging Face's "translation", the default is the two languages."""
+    without a header, 1 and 2); keys (JSON; by default "source" and "target", or the languages); languages as the
+    file has them (TMX, zip), or the names of two files (zip). In "translation", as Hugging Face has it, the default is
+    the two languages."""
 
     swap_sides: bool = False
     """Whether source and target of all text above are exchanged, which trains the other direction. The two languages

@@ -250,14 +250,16 @@ def _get_validation_corpus(data: DataConfig) -> CorpusConfig | None:
 
 
 def open_corpus(
-    data: DataConfig, corpus: CorpusConfig, spooled: Path | None = None, setting: str = "data.columns"
+    data: DataConfig, corpus: CorpusConfig, spooled: Path | None = None, setting: str | None = None
 ) -> ParallelCorpus:
     """One of the corpora of `data`.
 
-    `spooled` is the file with what came from standard input, and `setting`, for messages, that of the columns.
+    `spooled` is the file with what came from standard input, and `setting`, for messages, that of the columns; by
+    default that of training text.
     """
     pairs = str(spooled) if corpus.pairs == "-" else corpus.pairs
     columns = corpus.columns or data.columns
+    setting = setting or ("data.columns" if data.corpora is None else "columns in data.corpora")
     languages = data.languages[::-1] if data.swap_sides else data.languages
     opened = open_parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, columns, languages, setting)
     opened = opened.swap_sides() if data.swap_sides and not corpus.synthetic else opened

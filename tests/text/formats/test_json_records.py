@@ -93,6 +93,18 @@ def test_an_array_comes_back_as_it_was_written(
     assert read_pairs(path) == pairs
 
 
+def test_keys_may_be_the_languages(read_pairs: ReadPairs, write: Write) -> None:
+    path = write("a.jsonl", '{"en": "a", "de": "b", "target": "c"}\n')
+    assert read_pairs(path, languages=("de", "en")) == [("b", "a")]
+    for languages in (("", ""), ("en", ""), ("en", "en"), ("en", "fr")):
+        with pytest.raises(CorpusError, match="must have the key 'source', but has 'en', 'de'"):
+            read_pairs(path, languages=languages)
+    with pytest.raises(CorpusError, match="must have the key 'x'"):
+        read_pairs(path, ("x", "de"), ("en", "de"))
+    both = write("b.jsonl", '{"en": "a", "de": "b", "source": "c", "target": "d"}\n')
+    assert read_pairs(both, languages=("de", "en")) == [("c", "d")]
+
+
 @pytest.mark.parametrize("languages", [("", ""), ("en", ""), ("en", "en")])
 def test_without_both_languages_nothing_says_which_text_is_the_source(
     read_pairs: ReadPairs, write: Write, languages: tuple[str, str]

@@ -146,31 +146,36 @@ def _shorten_reason(error: Exception) -> str:
 def _choose_sides(schema: "pa.Schema", path: Path, selection: SideSelection) -> tuple[Side, Side]:
     from pyarrow import types  # noqa: PLC0415 - an optional package
 
-    names, columns = schema.names, selection.columns
-    is_by_language = names.count(_TRANSLATION) == 1 and types.is_struct(schema.field(_TRANSLATION).type)
-    languages = [field.name for field in schema.field(_TRANSLATION).type] if is_by_language else []
-    if columns is None:
-        texts = [field.name if _is_text(field.type) else "" for field in schema]
-        if (chosen := choose_columns(texts, selection, str(path))) is not None:
-            columns = names[chosen[0]], names[chosen[1]]
-        elif is_by_language:
-            columns = choose_languages(languages, selection, str(path))
-        else:
-            raise CorpusError(
-                f"{path}: has the columns {list_names(names)}, and their names do not say which are source and target: "
-                f"{GIVE_LANGUAGES} if they are named by language, or choose two by {selection.setting}"
-            )
-    is_by_language = is_by_language and not all(column in names for column in columns)
-    of_where, prefix = (languages, (_TRANSLATION,)) if is_by_language else (names, ())
-    rule = f'a language in "{_TRANSLATION}" of {path}' if is_by_language else f"a column of {path}"
+    has_translation = schema.names.count(_TRANSLATION) == 1 and types.is_struct(schema.field(_TRANSLATION).type)
+    by_language = list(schema.field(_TRANSLATION).type) if has_translation else []
+    columns = selection.columns or _choose_columns(schema, by_language, path, selection)
+    prefix: Side = ()
+    fields, rule = list(schema), f"a column of {path}"
+    if has_translation and not all(column in schema.names for column in columns):
+        prefix = (_TRANSLATION,)
+        fields, rule = by_language, f'a language in "{_TRANSLATION}" of {path}'
     for column in columns:
-        find_column(column, of_where, selection, rule)
-        found = schema.field(_TRANSLATION).type.field(column) if is_by_language else schema.field(column)
+        found = fields[find_column(column, [field.name for field in fields], selection, rule)]
         if not _is_text(found.type):
             raise CorpusError(
                 f"{path}: the column {column!r} must be text, but is {found.type}: choose others by {selection.setting}"
             )
     return (*prefix, columns[0]), (*prefix, columns[1])
+
+
+def _choose_columns(
+    schema: "pa.Schema", by_language: "list[pa.Field]", path: Path, selection: SideSelection
+) -> tuple[str, str]:
+    """The names of two columns of text; where these do not say what they are, those of two of `by_language`."""
+    texts = [field.name if _is_text(field.type) else "" for field in schema]
+    if (chosen := choose_columns(texts, selection, str(path))) is not None:
+        return texts[chosen[0]], texts[chosen[1]]
+    if by_language:
+        return choose_languages([field.name for field in by_language], selection, str(path))
+    raise CorpusError(
+        f"{path}: has the columns {list_names(schema.names)}, and their names do not say which are source and target: "
+        f"{GIVE_LANGUAGES} if they are named by language, or choose two by {selection.setting}"
+    )
 
 
 def _is_text(kind: "pa.DataType") -> bool:

@@ -18,7 +18,7 @@ def open_json(path: Path, selection: SideSelection) -> ParallelCorpus:
 
     An object has its texts under two keys, or, as in the data sets of Hugging Face, by language in its "translation":
     {"translation": {"en": "A dog.", "de": "Ein Hund."}}. The keys are the given columns; by default "source" and
-    "target", or the languages in "translation".
+    "target", or else the two languages, in "translation" or in the object itself.
 
     Raises (while it is read):
         CorpusError: A record is not a JSON object, lacks a key, has a value that is not text, or has several texts of
@@ -95,10 +95,13 @@ def _find_texts(
 ) -> tuple[Mapping[str, Any], tuple[str, str]]:
     """The object with the texts, the record or its "translation", and the keys of source and target there."""
     keys = selection.columns or ("source", "target")
-    by_language = record.get("translation")
-    if not isinstance(by_language, dict) or all(key in record for key in keys):
+    if all(key in record for key in keys):
         return record, keys
-    return by_language, choose_languages(by_language.keys(), selection, place)
+    by_language = record.get("translation")
+    if isinstance(by_language, dict):
+        return by_language, choose_languages(by_language.keys(), selection, place)
+    has_languages = selection.has_languages and all(language in record for language in selection.languages)
+    return record, selection.languages if selection.columns is None and has_languages else keys
 
 
 def _get_text(record: Mapping[str, object], key: str, selection: SideSelection, place: str) -> str:

@@ -148,18 +148,13 @@ class _UnitParser:
             self._parser.Parse(block, not block)
         except CorpusError:
             raise
-        except (
-            expat.ExpatError,
-            LookupError,
-            ValueError,
-        ) as error:  # the latter two: an encoding that Expat cannot read
+        except (expat.ExpatError, LookupError, ValueError) as error:
+            # The latter two are raised for an encoding that Expat cannot read.
             place = f"{self._path}, line {self._parser.ErrorLineNumber}"
             message = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else error
             raise CorpusError(f"{place}: is not XML ({message}): download or create the file again") from None
         if self._num_bytes > _MAX_BYTES:
-            raise self._error(
-                "no unit ends in more than 4 MiB", "remove what is there, as no text of that length is used"
-            )
+            raise self._error("no unit ends in more than 4 MiB", "correct the file: no text of that length is used")
         return self._units
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
