@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
 from transduce.errors import CorpusError
 from transduce.text.corpus import Pair, ParallelCorpus
@@ -124,11 +124,11 @@ def _open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -
         raise CorpusError(f"{name}: cannot be read ({error}): download or create the file again") from None
 
 
-def _read_member(stream: BinaryIO, name: str) -> Iterator[str]:
+def _read_member(stream: io.BufferedReader, name: str) -> Iterator[str]:
     return read_stream(_report_damage(stream), name)
 
 
-def _report_damage(stream: BinaryIO) -> Iterator[bytes]:
+def _report_damage(stream: io.BufferedReader) -> Iterator[bytes]:
     """The lines of a member; where zipfile finds damage, it has an error of its own."""
     try:
         yield from stream
