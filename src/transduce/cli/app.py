@@ -26,6 +26,10 @@ COMMANDS = {
     "train": "Train a model from parallel text, or resume a stopped run.\n\n"
     "The run is a folder: best/ is the model to use, report.html shows how it went. Ctrl-C saves the state; the same "
     "command resumes the run. On several devices: torchrun --nproc-per-node N -m transduce train ...",
+    "distill": "Train a small, fast student from a model's translations.\n\n"
+    "The teacher translates the sources of the training text, and the student learns from its translations instead of "
+    "the targets (sequence-level knowledge distillation, Kim & Rush 2016). At the end, size, speed and scores of both "
+    "are printed. Ctrl-C stops it, and the same command goes on.",
     "translate": "Translate standard input to standard output, line by line.\n\n"
     "Line n in gives line n out; a blank line stays blank. A line longer than the model reads at once is translated in "
     "parts, sentence by sentence; standard error reports it.",

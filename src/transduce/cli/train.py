@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -66,19 +66,9 @@ def train(
         raise UserError(
             "--restart and --verify-resume: one deletes the run, the other does not touch it; give one of them"
         )
-    given = {f"data.{key}": value for key, value in asdict(texts or TextOptions()).items() if value is not None}
-    if output is not None:
-        given["output"] = output
-    if time is not None:
-        given["training.time_limit"] = time
-        try:
-            parse_duration(time)
-        except ValueError as error:
-            raise UserError(f"--time: {error}") from None
+    given = get_text_settings(texts, output, time)
     with connect_ranks() as ranks:
-        automatic = (
-            choose_settings_for_run(_locate_run(given, settings or []), time, restart=restart) if recipe is None else {}
-        )
+        automatic = choose_automatic_settings(given, settings or [], time, restart=restart) if recipe is None else {}
         config, _ = load_run_config(
             recipe, settings=settings or [], environment=os.environ, arguments=given, automatic=automatic
         )
@@ -100,6 +90,31 @@ def train(
             f"trained {result.updates:,} updates in {format_duration(result.seconds)}; the model is in "
             f"{result.folder / 'best'}, the report in {result.folder / 'report.html'}"
         )
+
+
+def get_text_settings(texts: TextOptions | None, output: str | None, time: str | None) -> dict[str, str]:
+    """The settings of a run, by dotted names, that these flags give.
+
+    Raises:
+        UserError: `time` is not a duration.
+    """
+    given = {f"data.{key}": value for key, value in asdict(texts or TextOptions()).items() if value is not None}
+    if output is not None:
+        given["output"] = output
+    if time is not None:
+        given["training.time_limit"] = time
+        try:
+            parse_duration(time)
+        except ValueError as error:
+            raise UserError(f"--time: {error}") from None
+    return given
+
+
+def choose_automatic_settings(
+    given: Mapping[str, str], settings: Sequence[str], time: str | None, *, restart: bool
+) -> dict[str, Any]:
+    """The settings that fit the text of a run without a recipe; see `choose_settings_for_run`."""
+    return choose_settings_for_run(_locate_run(given, settings), time, restart=restart)
 
 
 def _verify(config: RunConfig) -> None:

@@ -97,6 +97,11 @@ class DataConfig(Section):
     """Whether source and target of all text above are exchanged, which trains the other direction. The two languages
     below are those of the model."""
 
+    teacher: str | None = None
+    """A run or bundle whose translations of the sources are trained on instead of the targets (sequence-level knowledge
+    distillation, Kim & Rush 2016), relative to the working directory; see `transduce distill`. Validation text keeps
+    its targets."""
+
     monolingual_target: str | None = None
     """Text in the target language alone, one sentence per line: a model of the other direction translates it, and the
     pairs are trained on with the tag ">>bt<<" (back-translation, Sennrich et al. 2016, Caswell et al. 2019)."""
@@ -149,14 +154,25 @@ class DataConfig(Section):
         for name in ("monolingual_target", "monolingual_source"):
             if getattr(self, name) is None and getattr(self, f"{name}_model") is not None:
                 raise ValueError(f"{name}_model is given without {name}: give the text that it translates")
+        for name in ("teacher", "monolingual_target", "monolingual_source"):
             if getattr(self, name) is not None and self.pairs == "-":
                 raise ValueError(f'{name} cannot be combined with pairs = "-", which is read once: give a file')
+        if self.teacher is not None and (self.monolingual_target or self.monolingual_source):
+            raise ValueError(
+                "teacher and monolingual text are both given: give the monolingual source text as one of the corpora, "
+                "or leave out teacher"
+            )
         return self
 
     @property
     def languages(self) -> tuple[str, str]:
         """Codes of source and target; "" for one that is not given."""
         return self.source_language, self.target_language
+
+    @property
+    def has_validation_text(self) -> bool:
+        """Whether there is validation text, so that no pairs of the training text are held out."""
+        return self.validation_source is not None or self.validation_pairs is not None
 
     @property
     def tags(self) -> tuple[str, ...]:

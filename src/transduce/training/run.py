@@ -34,7 +34,7 @@ from transduce.training.reporting import Reporter, SilentReporter, describe_envi
 from transduce.training.reporting.report import check_tensorboard, describe_rule
 from transduce.training.run_folder import RunFolder, settings_digest
 from transduce.training.stopping import catch_stop_signals
-from transduce.training.synthetic.monolingual import add_synthetic_corpora, has_monolingual_text
+from transduce.training.synthetic import has_synthetic_text, make_synthetic_text
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.training.updater import use_deterministic_algorithms
 from transduce.translation.engines.engine import check_search_memory, count_token_bytes
@@ -128,12 +128,12 @@ def _train_in_folder(
         folder.recover()
     recorded_digests = None if restart else folder.metrics.first().get("digests")
     data = config.data
-    if has_monolingual_text(data):
+    if has_synthetic_text(data):
 
         def train_other(other: RunConfig) -> Path:
             return train(other, reporter, restart=restart).folder / "best"
 
-        data = add_synthetic_corpora(config, config.cache_folder, train_other, reporter.report)
+        data = make_synthetic_text(config, config.cache_folder, train_other, reporter.report)
     started = time.perf_counter()
     prepared = ranks.call_first_rank_first(
         lambda: prepare(
@@ -256,9 +256,9 @@ def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
         raise ConfigError(
             f'data.pairs = "-": {ranks.size} ranks cannot share standard input: give a file with the pairs'
         )
-    if has_monolingual_text(config.data):
+    if has_synthetic_text(config.data):
         raise ConfigError(
-            "data.monolingual_target, data.monolingual_source: are translated by a single process, not by "
+            "data.teacher, data.monolingual_target, data.monolingual_source: text is translated by one process, not by "
             f"{ranks.size} ranks: translate them with `transduce translate`, and give the pairs as corpora with tag "
             "and synthetic"
         )

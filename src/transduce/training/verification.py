@@ -20,7 +20,7 @@ from transduce.errors import ConfigError, TrainingError, UserError
 from transduce.training.distributed import connect_ranks
 from transduce.training.reporting import CLOCK
 from transduce.training.run_folder import RunFolder
-from transduce.training.synthetic.monolingual import remove_monolingual_text
+from transduce.training.synthetic import remove_synthetic_text
 
 MAX_UPDATES = 40
 """Updates of the verified run; a checkpoint every 5, a validation every 20."""
@@ -193,7 +193,7 @@ def _shorten(config: RunConfig) -> RunConfig:
         "patience": 0,
     }
     return config.model_copy(
-        update={"training": training.model_copy(update=changes), "data": remove_monolingual_text(config.data)}
+        update={"training": training.model_copy(update=changes), "data": remove_synthetic_text(config.data)}
     )
 
 

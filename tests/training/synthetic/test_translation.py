@@ -1,6 +1,7 @@
 """A text that a model translates for training: the same file whatever happens, and line by line what the model says."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from transduce.bundle import Bundle
 from transduce.errors import CorpusError
+from transduce.text import read_lines
 from transduce.training.synthetic import translation
 from transduce.training.synthetic.translation import SyntheticText
 from transduce.translation import TranslationOptions, Translator
@@ -32,13 +34,17 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def make_synthetic(text: Path, model: Bundle, options: TranslationOptions, is_target: bool) -> SyntheticText:
+    return SyntheticText(text.name, partial(read_lines, text), model, options, is_target)
+
+
 def ignore(_: str) -> None:
     pass
 
 
 @pytest.mark.parametrize("is_target", [True, False])
 def test_the_other_side_is_what_the_model_says(text: Path, model: Bundle, tmp_path: Path, *, is_target: bool) -> None:
-    path = SyntheticText(text, model, TranslationOptions(), is_target).translate(tmp_path, "cpu", ignore)
+    path = make_synthetic(text, model, TranslationOptions(), is_target).translate(tmp_path, "cpu", ignore)
     given, made = ("target", "source") if is_target else ("source", "target")
     pairs = read(path)
     assert [pair[given] for pair in pairs] == SENTENCES
@@ -52,7 +58,7 @@ def test_a_stopped_translation_goes_on_with_the_same_result(
     text: Path, model: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, sampling: dict[str, int]
 ) -> None:
     monkeypatch.setattr(translation, "BLOCK_LINES", 2)
-    synthetic = SyntheticText(text, model, TranslationOptions(**sampling), is_target=True)
+    synthetic = make_synthetic(text, model, TranslationOptions(**sampling), is_target=True)
     (tmp_path / "whole").mkdir()
     whole = synthetic.translate(tmp_path / "whole", "cpu", ignore).read_bytes()
 
@@ -74,15 +80,15 @@ def test_a_stopped_translation_goes_on_with_the_same_result(
 
 
 def test_what_is_done_is_found_again_and_never_taken_for_another(text: Path, model: Bundle, tmp_path: Path) -> None:
-    synthetic = SyntheticText(text, model, TranslationOptions(), is_target=True)
+    synthetic = make_synthetic(text, model, TranslationOptions(), is_target=True)
     path = synthetic.translate(tmp_path, "cpu", ignore)
     path.write_text("kept", encoding="utf-8")
     messages: list[str] = []
     assert synthetic.translate(tmp_path, "cpu", messages.append).read_text(encoding="utf-8") == "kept"
     assert str(path) in messages[0]
     others = [
-        SyntheticText(text, model, TranslationOptions(), is_target=False),
-        SyntheticText(text, model, TranslationOptions(beam=1), is_target=True),
+        make_synthetic(text, model, TranslationOptions(), is_target=False),
+        make_synthetic(text, model, TranslationOptions(beam=1), is_target=True),
     ]
     assert len({one.find_file(tmp_path) for one in (synthetic, *others)}) == 3
     text.write_text("sun\n", encoding="utf-8")
@@ -93,5 +99,5 @@ def test_what_is_done_is_found_again_and_never_taken_for_another(text: Path, mod
 def test_a_text_without_sentences_is_refused(text: Path, model: Bundle, tmp_path: Path, content: str) -> None:
     text.write_text(content, encoding="utf-8")
     with pytest.raises(CorpusError, match=r"mono\.txt: .* translates no line of it"):
-        SyntheticText(text, model, TranslationOptions(), is_target=True).translate(tmp_path, "cpu", ignore)
+        make_synthetic(text, model, TranslationOptions(), is_target=True).translate(tmp_path, "cpu", ignore)
     assert list(tmp_path.iterdir()) == [text]

@@ -1,11 +1,13 @@
 """Monolingual text in training: a model translates it, and its translations are trained on as further pairs."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.config import CorpusConfig, DataConfig, RunConfig
 from transduce.errors import ConfigError
+from transduce.text import read_lines
 from transduce.training.synthetic.translation import SyntheticText
 from transduce.translation import TranslationOptions
 
@@ -58,7 +60,8 @@ def add_synthetic_corpora(
         model = Bundle.open(find_bundle(_find_model(config, name, train, report)))
         num_samples = int(data.monolingual_search == "sampling")
         options = TranslationOptions(num_samples=num_samples, seed=config.training.seed)
-        synthetic = SyntheticText(Path(data.folder) / text, model, options, is_target)
+        file = Path(data.folder) / text
+        synthetic = SyntheticText(text, partial(read_lines, file), model, options, is_target)
         path = synthetic.translate(cache, config.training.device, report)
         corpora.append(
             CorpusConfig(

@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 
 from transduce.bundle import Bundle, replace_file
-from transduce.data import compute_file_digest
 from transduce.data.store import writable_cache
 from transduce.errors import CorpusError
 from transduce.text import read_lines
@@ -26,21 +25,26 @@ class SyntheticText:
     """A text in one language, and the model that makes the other side of its pairs.
 
     Args:
-        text: sentences, one per line; plain, .gz, .xz or .zst.
-        model: the bundle that translates them.
+        name: what messages call the text.
+        read: reads the text, one sentence after the other; called several times.
+        model: the bundle that translates it.
         options: how.
         is_target: whether the text is the target of the pairs, and its translations are the sources (back-translation,
             Sennrich et al. 2016); otherwise it is their source (forward translation, Zhang & Zong 2016).
     """
 
-    text: Path
+    name: str
+    read: Callable[[], Iterator[str]]
     model: Bundle
     options: TranslationOptions
     is_target: bool
 
     def find_file(self, cache: Path) -> Path:
         """The path of the file of pairs in `cache`, named by content of the text, model and options."""
-        deciding = [compute_file_digest(self.text), self.model.digest, self.options.model_dump_json(), self.is_target]
+        text = hashlib.sha256()
+        for line in self.read():
+            text.update(line.encode() + b"\n")
+        deciding = [text.hexdigest(), self.model.digest, self.options.model_dump_json(), self.is_target]
         return cache / f"synthetic-{hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:16]}.jsonl"
 
     def translate(self, cache: Path, device: str, report: Callable[[str], None]) -> Path:
@@ -60,12 +64,12 @@ class SyntheticText:
         """
         path = self.find_file(cache)
         if path.exists():
-            report(f"the translations of {self.text} by {self.model.folder} are in {path}")
+            report(f"the translations of {self.name} by {self.model.folder} are in {path}")
             return path
         partial = path.with_suffix(".partial")
         with writable_cache(cache):
             cache.mkdir(parents=True, exist_ok=True)
-            num_lines = sum(1 for _ in read_lines(self.text))
+            num_lines = sum(1 for _ in self.read())
             done = _cut_to_whole_lines(partial)
             translator = LineTranslator(Translator.load(self.model.folder, device=device), self.options)
             with partial.open("a", encoding="utf-8", newline="\n") as file:
@@ -79,7 +83,7 @@ class SyntheticText:
         if not num_pairs:
             path.unlink()
             raise CorpusError(
-                f"{self.text}: {self.model.folder} translates no line of it: give a text of sentences, or a model that "
+                f"{self.name}: {self.model.folder} translates no line of it: give a text of sentences, or a model that "
                 "has been trained for longer"
             )
         return path
@@ -94,14 +98,14 @@ class SyntheticText:
         """The lines that are not translated yet, with their numbers from 1, in blocks."""
         started = reported = time.monotonic()
         first = done
-        rest = islice(enumerate(read_lines(self.text), start=1), done, None)
+        rest = islice(enumerate(self.read(), start=1), done, None)
         while block := list(islice(rest, BLOCK_LINES)):
             yield block
             done += len(block)
             now = time.monotonic()
             if now - reported >= REPORT_EVERY_SECONDS or done == num_lines:
                 left = (now - started) / (done - first) * (num_lines - done)
-                report(f"translating {self.text}: {done:,} of {num_lines:,} lines, {left / 60:.0f} minutes left")
+                report(f"translating {self.name}: {done:,} of {num_lines:,} lines, {left / 60:.0f} minutes left")
                 reported = now
 
 

@@ -1,0 +1,42 @@
+"""A student is trained and compared with its teacher by one command."""
+
+from pathlib import Path
+from typing import Any
+
+from transduce.bundle import Bundle
+
+TEXT = ["--source", "train.source", "--target", "train.target"]
+SMALL = ["--set", "training.updates=6", "--set", "training.epochs=1", "--set", "training.batch_tokens=400"]
+
+
+def test_the_student_has_the_teachers_words_and_fewer_layers(transduce: Any, workspace: Path, run_folder: Path) -> None:
+    answer = transduce("distill", run_folder, *TEXT, "--output", "student", *SMALL)
+    assert answer.exit_code == 0, answer.messages
+    teacher, student = Bundle.open(run_folder / "best"), Bundle.open(workspace / "student" / "best")
+    assert student.load_tokenizer().files == teacher.load_tokenizer().files
+    assert student.description.model.d_model == teacher.description.model.d_model
+    assert student.description.model.num_decoder_layers == 1
+    assert student.description.languages.source == "en"
+    assert answer.lines[0].split()[:4] == ["model", "parameters", "sentences/s", "BLEU"]
+    assert [line.split()[0] for line in answer.lines[1:]] == [str(run_folder), "student"]
+
+
+def test_a_preset_is_a_student_too(transduce: Any, workspace: Path, run_folder: Path) -> None:
+    answer = transduce(
+        "distill", run_folder, *TEXT, "--output", "student", "--student", "tiny", *SMALL, "--set", "model.d_ff=64"
+    )
+    assert answer.exit_code == 0, answer.messages
+    model = Bundle.open(workspace / "student" / "best").description.model
+    assert (model.d_model, model.d_ff) == (128, 64)
+
+
+def test_mistakes_are_named(transduce: Any, workspace: Path, run_folder: Path) -> None:
+    for arguments, named in (
+        (("distill", "nothing", *TEXT, "--output", "student"), "nothing"),
+        (("distill", run_folder, "--pairs", "-", "--output", "student"), "give a file"),
+        (("distill", run_folder, *TEXT, "--output", "student", "--student", "huge"), '"huge" must be one of'),
+        (("distill", run_folder, *TEXT, "--output", "student", "--time", "soon"), "--time"),
+    ):
+        answer = transduce(*arguments)
+        assert (answer.exit_code, answer.output) == (2, b"")
+        assert named in answer.messages
