@@ -107,23 +107,40 @@ def settings_page() -> str:
 def lab_page() -> str:
     """The page of the laboratory, with a table of all experiments between its two comments, and all reports there."""
     page = LAB_PAGE.read_text(encoding="utf-8")
-    reports = sorted(path.stem for path in LAB_PAGE.parent.glob("*.md") if path != LAB_PAGE)
+    pages = [name for name in EXPERIMENTS if lab_report(name).exists()]
+    again = [name for name in pages if lab_report(f"again/{name}").exists()]
     rows = [
-        f"| `{name}` | {what} | {f'[report]({name}.md)' if name in reports else ''} |"
+        f"| `{name}` | {what} | {f'[report]({name}.md)' if name in pages else ''} | "
+        f"{f'[{compare_verdicts(name)}](again/{name}.md)' if name in again else ''} |"
         for name, what in EXPERIMENTS.items()
     ]
-    toctree = ["```{toctree}", ":hidden:", "", *(name for name in EXPERIMENTS if name in reports), "```", ""]
+    shown = [*pages, *(f"again/{name}" for name in again)]
+    toctree = ["```{toctree}", ":hidden:", "", *shown, "```", ""]
     table = [
         "",
-        "| name | what is compared | measured here |",
-        "|---|---|---|",
+        "| name | what is compared | seeds 1 to 3 | seeds 4 to 6 |",
+        "|---|---|---|---|",
         *rows,
         "",
-        *(toctree if reports else []),
+        *(toctree if shown else []),
     ]
     head, begin, rest = page.partition("<!-- experiments: begin -->\n")
     _, end, tail = rest.partition("<!-- experiments: end -->\n")
     return "".join([head, begin, "\n".join([*table, ""]), end, tail])
+
+
+def lab_report(name: str) -> Path:
+    return LAB_PAGE.parent / f"{name}.md"
+
+
+def compare_verdicts(name: str) -> str:
+    """How many verdicts of an experiment are the same with other seeds."""
+    first, again = (
+        re.findall(r"^Verdict: \*\*(.*)\*\*$", lab_report(place).read_text(encoding="utf-8"), re.MULTILINE)
+        for place in (name, f"again/{name}")
+    )
+    same = sum(one == other for one, other in zip(first, again, strict=True))
+    return f"{same} of {len(first)} verdicts are the same"
 
 
 def evaluation_page() -> str:

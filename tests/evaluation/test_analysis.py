@@ -23,7 +23,7 @@ SYSTEM = SystemOutput("system", REFERENCES[:10] + ["a long sentence"] * 12)
 
 def test_scores_by_length_are_those_of_the_lines_of_that_length() -> None:
     found = score_by_length(TEST_SET, [BASELINE, SYSTEM], "13a")
-    assert found.names == ["0 to 9", "10 to 19"]
+    assert found.names == ["0-9", "10-19"]
     assert found.counts == [10, 12]
     (expected,) = corpus_scores(BASELINE.hypotheses[:10], REFERENCES[:10], ["bleu"])
     assert found.values[0] == pytest.approx((expected.value, 100.0))
@@ -40,7 +40,7 @@ def test_words_are_right_as_often_as_both_have_them() -> None:
     frequencies = Counter({"a": 50, "small": 3, "dog": 1, "runs": 3, "cat": 1})
     test_set = TestSet("t", ["s"] * 10, [["a small dog runs"] * 10])
     found = score_by_frequency(test_set, [SystemOutput("a", ["a small cat runs runs"] * 10)], "13a", frequencies)
-    assert found.names == ["1", "2 to 4", "10 to 99"]
+    assert found.names == ["1", "2-4", "10-99"]
     assert found.counts == [10, 20, 10]
     # Once: "dog" is missing and "cat" is wrong. Often: "runs" is there once too often.
     assert found.values == [[0.0, pytest.approx(200 * 20 / (20 + 30)), 100.0]]

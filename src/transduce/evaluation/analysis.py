@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import pairwise
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -39,7 +40,7 @@ class ClassScores:
     """A figure of each system for every class that has enough cases."""
 
     names: Sequence[str]
-    """Names of the classes, as in "10 to 19"."""
+    """Names of the classes, as in "10-19"."""
     counts: Sequence[int]
     """The number of cases in each class."""
     values: Sequence[Sequence[float]]
@@ -113,19 +114,9 @@ def _find_nearest(words: Counter[str], references: Sequence[Counter[str]]) -> Co
 
 def _name_classes(limits: Sequence[int]) -> list[tuple[str, int, float]]:
     """Name, lowest value and first value beyond each class of numbers from each limit to below the next."""
-    ends = [*limits[1:], float("inf")]
-    return [
-        (
-            f"{low:,} and more"
-            if high == float("inf")
-            else f"{low:,}"
-            if high == low + 1
-            else f"{low:,} to {high - 1:,}",
-            low,
-            high,
-        )
-        for low, high in zip(limits, ends, strict=True)
-    ]
+    # Short names, as in "10-19" and "1000+", fit below the bars of a chart.
+    bounded = [(f"{low}" if high == low + 1 else f"{low}-{high - 1}", low, high) for low, high in pairwise(limits)]
+    return [*bounded, (f"{limits[-1]}+", limits[-1], float("inf"))]
 
 
 def _find_class(limits: Sequence[int]) -> Callable[[int], int]:

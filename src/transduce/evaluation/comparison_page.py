@@ -5,15 +5,12 @@ from pathlib import Path
 
 from transduce.evaluation.analysis import ClassScores, PhraseDifference, SentenceDifference, mark_shared
 from transduce.evaluation.comparison import Analysis, Comparison
-from transduce.pages import Table, draw_bar_chart, make_templates, read_style
+from transduce.pages import Table, draw_bar_chart, make_templates, read_style, shorten_text
 
 _TEMPLATES = make_templates(Path(__file__).parent)
 
 MARK = '<meta name="generator" content="transduce compare">'
 """Is in every page, so that a newer one may replace it."""
-
-MAX_CHARACTERS = 600
-"""Maximum number of characters that are shown of a sentence."""
 
 
 def render_comparison(comparisons: Sequence[tuple[Comparison, Analysis]], *, is_training_counted: bool) -> str:
@@ -91,9 +88,8 @@ def _tabulate_phrases(caption: str, baseline: str, system: str, found: Sequence[
 
 
 def _show(found: SentenceDifference) -> dict[str, object]:
-    source, baseline, output, *references = (
-        text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
-        for text in (found.source, found.baseline, found.output, *found.references)
+    source, baseline, output, *references = map(
+        shorten_text, (found.source, found.baseline, found.output, *found.references)
     )
     return {
         "line": f"{found.line:,}",

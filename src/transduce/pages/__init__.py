@@ -2,7 +2,7 @@
 
 from transduce.pages.charts import Series, bin_name, draw_bar_chart, draw_histogram, draw_line_chart, make_standalone
 from transduce.pages.tables import Table, format_columns, format_table
-from transduce.pages.templates import make_templates, read_style
+from transduce.pages.templates import make_templates, read_style, shorten_text
 
 __all__ = [
     "Series",
@@ -16,4 +16,5 @@ __all__ = [
     "make_standalone",
     "make_templates",
     "read_style",
+    "shorten_text",
 ]

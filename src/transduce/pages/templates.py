@@ -6,6 +6,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 _FOLDER = Path(__file__).parent
 
+MAX_CHARACTERS = 500
+"""Maximum number of characters that a page shows of a sentence, so that it stays small."""
+
+
+def shorten_text(text: str) -> str:
+    """The text, cut after `MAX_CHARACTERS`, with three dots in place of the rest."""
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
+
 
 def make_templates(folder: Path | None = None) -> Environment:
     """Jinja's environment for the templates in `folder`, which may import the elements of `elements.html.j2`.

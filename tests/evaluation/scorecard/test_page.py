@@ -12,7 +12,7 @@ from transduce.evaluation import (
     measure_scorecard,
     render_scorecard_page,
 )
-from transduce.evaluation.scorecard.page import MAX_CHARACTERS
+from transduce.pages.templates import MAX_CHARACTERS
 from transduce.translation import Translator
 
 ODD = "<script>alert(1)</script> & \"quoted\" 'text'"

@@ -17,9 +17,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from transduce.config import RunConfig, load_run_config
 from transduce.errors import MissingExtraError, TrainingError
+from transduce.pages.templates import MAX_CHARACTERS
 from transduce.training import train, write_report
 from transduce.training.reporting.curves import to_finite
-from transduce.training.reporting.report import MAX_CHARACTERS, MAX_OUTPUTS, EventFile, format_figure
+from transduce.training.reporting.report import MAX_OUTPUTS, EventFile, format_figure
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e31, None, "1", True])

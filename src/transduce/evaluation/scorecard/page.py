@@ -5,10 +5,7 @@ from pathlib import Path
 
 from transduce.bundle import has_mark
 from transduce.evaluation.scorecard import Scorecard
-from transduce.pages import make_templates, read_style
-
-MAX_CHARACTERS = 600
-"""Maximum number of characters of a text on the page; a longer one is cut."""
+from transduce.pages import make_templates, read_style, shorten_text
 
 _TEMPLATES = make_templates(Path(__file__).parent)
 _MARK = '<meta name="generator" content="transduce scorecard">'
@@ -43,8 +40,4 @@ def is_scorecard_page(path: Path) -> bool:
     return has_mark(path, _MARK.encode())
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
-
-
-_TEMPLATES.filters["cut"] = _cut
+_TEMPLATES.filters["shorten"] = shorten_text

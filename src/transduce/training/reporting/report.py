@@ -14,7 +14,7 @@ from transduce.bundle import replace_file
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.errors import MissingExtraError
 from transduce.evaluation import mark_shared
-from transduce.pages import bin_name, draw_histogram, make_templates, read_style
+from transduce.pages import bin_name, draw_histogram, make_templates, read_style, shorten_text
 from transduce.training.diagnosis import CHECKS
 from transduce.training.reporting import Line, select_lines
 from transduce.training.reporting.curves import (
@@ -44,8 +44,6 @@ TRAINING_COLUMNS = {
 """Key in a line of training, heading of its column, and its format. Only lines of R-Drop have a divergence."""
 
 MAX_SENTENCES, MAX_OUTPUTS = 6, 10
-MAX_CHARACTERS = 400
-"""Maximum number of characters of a sample's text; a longer one is cut, so that the page stays small."""
 
 
 def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
@@ -189,20 +187,19 @@ def _samples(lines: Sequence[Line]) -> list[dict[str, Any]]:
                 spans.append((update, update, sample["translation"]))
     return [
         {
-            "source": _cut(source),
-            "reference": _cut(reference),
+            "source": shorten_text(source),
+            "reference": shorten_text(reference),
             "outputs": [
-                (first if first == last else f"{first} to {last}", mark_shared(_cut(translation), _cut(reference)))
+                (
+                    first if first == last else f"{first} to {last}",
+                    mark_shared(shorten_text(translation), shorten_text(reference)),
+                )
                 for first, last, translation in sample_evenly(outputs[source, reference], MAX_OUTPUTS)
             ],
         }
         # The last ones: an earlier session may have shown other sentences.
         for source, reference in list(outputs)[-MAX_SENTENCES:]
     ]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
 
 
 def _data(line: Line) -> dict[str, Any]:
