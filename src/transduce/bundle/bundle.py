@@ -337,12 +337,9 @@ def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
         for name, value in given.items()
         if (there := getattr(bundle.model_config, name)) != value
     ]
-    tokenizer, vocabulary = config.text.tokenizer, config.text.vocabulary
-    if tokenizer is not None:
-        if not _is_tokenizer_of(bundle, Path(tokenizer)):
-            problems.append(f"  text.tokenizer = {tokenizer!r}, which differs from the bundle's")
-    elif "vocabulary" in config.text.model_fields_set and vocabulary not in {"fitted", bundle.model_config.vocabulary}:
-        problems.append(f"  text.vocabulary = {vocabulary!r}, the bundle's is {bundle.model_config.vocabulary}")
+    has_new_vocabulary = config.training.start_vocabulary == "new"
+    if not has_new_vocabulary:
+        problems += _find_tokenizer_problems(config, bundle)
     if problems:
         lines = "\n".join(problems)
         raise ConfigError(
@@ -363,9 +360,26 @@ def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
             f"training.r_drop = {training.r_drop} has no effect with model.dropout = 0, which {bundle.folder} has: "
             "give model.dropout, or set r_drop to 0"
         )
-    text = config.text.model_copy(update={"tokenizer": tokenizer or str(bundle.tokenizer_path)})
+    text = config.text
+    if has_new_vocabulary:
+        model = TransformerConfig(**model.model_dump(exclude={"vocabulary"}))
+    else:
+        text = text.model_copy(update={"tokenizer": text.tokenizer or str(bundle.tokenizer_path)})
     adopted = config.model_copy(update={"model": model, "text": text, "training": training})
-    return inherit_search_settings(adopted, bundle.description.search, bundle.description.languages)
+    # A new vocabulary is for other languages.
+    languages = Languages() if has_new_vocabulary else bundle.description.languages
+    return inherit_search_settings(adopted, bundle.description.search, languages)
+
+
+def _find_tokenizer_problems(config: "RunConfig", bundle: Bundle) -> list[str]:
+    """Settings of the tokenizer that contradict the bundle's."""
+    tokenizer, vocabulary = config.text.tokenizer, config.text.vocabulary
+    if tokenizer is not None:
+        is_same = _is_tokenizer_of(bundle, Path(tokenizer))
+        return [] if is_same else [f"  text.tokenizer = {tokenizer!r}, which differs from the bundle's"]
+    if "vocabulary" in config.text.model_fields_set and vocabulary not in {"fitted", bundle.model_config.vocabulary}:
+        return [f"  text.vocabulary = {vocabulary!r}, the bundle's is {bundle.model_config.vocabulary}"]
+    return []
 
 
 def inherit_search_settings(config: "RunConfig", search: SearchConfig, languages: Languages) -> "RunConfig":

@@ -43,6 +43,10 @@ class TrainingConfig(Section):
     Network and tokenizer are then the bundle's; of [model], only dropout may differ. Languages and [search] settings
     that neither the recipe nor its preset sets are also the bundle's."""
 
+    start_vocabulary: Literal["kept", "new"] = "kept"
+    """The tokenizer of a run with `start_from`: the bundle's, or one that is trained on the text of the run, as for
+    another pair of languages (Zoph et al. 2016). Tokens that both have keep their vectors (Nguyen & Chiang 2017)."""
+
     initial_embeddings: Literal["random", "cooccurrence"] = "random"
     """Token embeddings before the first update, unless `start_from` gives them: random, or co-occurrence vectors in
     which tokens that occur in the same training pairs are similar, so that a small model uses its source early (Dumais
@@ -189,6 +193,10 @@ class TrainingConfig(Section):
             raise ValueError(
                 f'learning_rate = {self.learning_rate} has no effect with schedule = "paper", which computes its own '
                 'peak: leave it out, or choose schedule = "inverse_square_root"'
+            )
+        if self.start_vocabulary == "new" and self.start_from is None:
+            raise ValueError(
+                'start_vocabulary = "new" has no effect without start_from: leave it out, or give a bundle'
             )
         if self.validate_every != "auto" and self.validate_every < 1:
             raise ValueError(f'validate_every = {self.validate_every} must be at least 1, or "auto"')

@@ -198,7 +198,9 @@ def _resolve_start(
         return config, config.text, bundle
     given = {name: getattr(config.model, name) for name in config.model.model_fields_set - {"vocabulary"}}
     model = saved.model.model_copy(update=given)  # where they contradict each other, the folder is checked for it
-    text = config.text.model_copy(update={"tokenizer": config.text.tokenizer or saved.text.tokenizer})
+    has_new_vocabulary = config.training.start_vocabulary == "new"
+    tokenizer = None if has_new_vocabulary else saved.text.tokenizer
+    text = config.text.model_copy(update={"tokenizer": config.text.tokenizer or tokenizer})
     first_line, present = folder.metrics.first(), None
     with suppress(BundleError):
         present = Bundle.open(find_bundle(Path(path))).digest
@@ -206,7 +208,11 @@ def _resolve_start(
         report(f"training.start_from = {path!r}: is missing, or has other weights; the run continues without it")
     own = find_prepared_tokenizer(cache, first_line.get("digests", {}).get("all", ""))
     known = text
-    if own is not None and _read_tokenizer_files(text.tokenizer) != _read_tokenizer_files(own):
+    if (
+        own is not None
+        and not has_new_vocabulary
+        and _read_tokenizer_files(text.tokenizer) != _read_tokenizer_files(own)
+    ):
         known = text.model_copy(update={"tokenizer": str(own)})
     languages = Languages(source=saved.data.source_language, target=saved.data.target_language)
     config = inherit_search_settings(config.model_copy(update={"model": model, "text": text}), saved.search, languages)

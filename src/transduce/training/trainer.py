@@ -42,6 +42,7 @@ from transduce.training.stopping import (
     make_divergence_error,
     should_stop_early,
 )
+from transduce.training.transfer import transfer_weights
 from transduce.training.updater import Decay, UpdateFigures, Updater, UpdateStoppedError, plan_decay
 from transduce.training.validation import NO_AVERAGE, ModelSelection
 
@@ -92,7 +93,12 @@ class Trainer:
         self.device = ranks.select_device(find_device(config.training.device))
         torch.manual_seed(config.training.seed)
         self.model = make_encoder_decoder(config.model).to(self.device)
-        if start is not None:
+        if start is not None and config.training.start_vocabulary == "new":
+            num_shared = transfer_weights(self.model, start, prepared.tokenizer)
+            reporter.report(
+                f"{num_shared:,} of {config.model.vocabulary:,} tokens have their vectors from {start.folder}"
+            )
+        elif start is not None:
             load_tensors(self.model, model_tensors(start.load_model()), str(start.folder))
         elif config.training.initial_embeddings == "cooccurrence" and not is_resumed:
             reporter.report("computing co-occurrence embeddings")
