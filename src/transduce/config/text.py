@@ -187,6 +187,18 @@ class DataConfig(Section):
         # Not checked again: of the one corpus, pairs may be "-".
         return (CorpusConfig.model_construct(source=self.source, target=self.target, pairs=self.pairs),)
 
+    @property
+    def validation_corpus(self) -> CorpusConfig | None:
+        """The validation text that is given; None if training pairs are held out."""
+        if self.validation_source is None and self.validation_pairs is None:
+            return None
+        return CorpusConfig(
+            source=self.validation_source,
+            target=self.validation_target,
+            pairs=self.validation_pairs,
+            columns=self.validation_columns,
+        )
+
 
 def _check_names(prefix: str, source: str | None, target: str | None, pairs: str | None) -> None:
     """Check that there are two files, or one with both sides, or none; errors name settings with `prefix`."""

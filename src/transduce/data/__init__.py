@@ -2,26 +2,46 @@
 batches whose order is a pure function of seed and epoch.
 """
 
-from transduce.data.batch import (
-    Batch,
-    count_max_repetitions,
-    measure_longest_sides,
-    open_epoch_store,
-    plan_batches,
-    read_batches,
-    remove_epochs,
-    sample_pairs,
-    select_epoch_pairs,
-)
-from transduce.data.inputs import open_corpus
-from transduce.data.preparation import (
-    PreparedCorpus,
-    PreparedData,
-    find_prepared_tokenizer,
-    find_prepared_validation,
-    prepare,
-)
-from transduce.data.store import TokenStore, compute_file_digest, create_store, remove_if_left_empty, scratch_folder
+from typing import TYPE_CHECKING
+
+from transduce.lazy_imports import import_on_first_use
+
+if TYPE_CHECKING:
+    from transduce.data.batch import (
+        Batch,
+        count_max_repetitions,
+        measure_longest_sides,
+        open_epoch_store,
+        plan_batches,
+        read_batches,
+        remove_epochs,
+        sample_pairs,
+        select_epoch_pairs,
+    )
+    from transduce.data.inputs import open_corpus
+    from transduce.data.preparation import (
+        PreparedCorpus,
+        PreparedData,
+        find_prepared_tokenizer,
+        find_prepared_validation,
+        prepare,
+    )
+    from transduce.data.store import TokenStore, compute_file_digest, create_store, remove_if_left_empty, scratch_folder
+else:
+    __getattr__ = import_on_first_use(
+        __name__,
+        {
+            "transduce.data.batch": (
+                "Batch count_max_repetitions measure_longest_sides open_epoch_store plan_batches read_batches "
+                "remove_epochs sample_pairs select_epoch_pairs"
+            ),
+            "transduce.data.inputs": "open_corpus",
+            "transduce.data.preparation": (
+                "PreparedCorpus PreparedData find_prepared_tokenizer find_prepared_validation prepare"
+            ),
+            "transduce.data.store": "TokenStore compute_file_digest create_store remove_if_left_empty scratch_folder",
+        },
+    )
 
 __all__ = [
     "Batch",

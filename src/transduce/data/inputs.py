@@ -203,7 +203,7 @@ def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest
     if not data.training_corpora:
         raise ConfigError("no parallel text: give source and target, pairs, or corpora")
     given = [(corpus, open_corpus(data, corpus, spooled)) for corpus in data.training_corpora]
-    if (validation := _get_validation_corpus(data)) is not None:
+    if (validation := data.validation_corpus) is not None:
         given.append((validation, open_corpus(data, validation, setting="data.validation_columns")))
     digests: dict[str, str] = {}
     omissions: dict[str, str] = {}
@@ -240,13 +240,6 @@ def _list_tokenizer_files(tokenizer: str) -> list[str]:
             f'tokenizer = "{tokenizer}" is not a file: give a SentencePiece model, or a folder with {SOURCE_MODEL}'
         )
     return files if Path(tokenizer).is_dir() else [tokenizer]
-
-
-def _get_validation_corpus(data: DataConfig) -> CorpusConfig | None:
-    source, target, pairs = data.validation_source, data.validation_target, data.validation_pairs
-    if source is None and pairs is None:
-        return None
-    return CorpusConfig(source=source, target=target, pairs=pairs, columns=data.validation_columns)
 
 
 def open_corpus(
