@@ -27,6 +27,7 @@ LAYERS = {
     "data": 4,
     "bundle": 4,
     "translation": 5,
+    "doctor": 6,
     "evaluation": 6,
     "inspection": 6,
     "interop": 6,

@@ -8,7 +8,8 @@ from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.console import ConsoleReporter, print_message
-from transduce.cli.train import TextOptions, choose_automatic_settings, get_text_settings
+from transduce.cli.texts import TextOptions
+from transduce.cli.train import choose_automatic_settings, get_text_settings
 from transduce.config import load_run_config
 from transduce.errors import UserError
 from transduce.evaluation import TestSet, compare_systems, translate_test_set

@@ -4,40 +4,18 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from transduce.cli.console import ConsoleReporter, format_duration, print_json, print_message, standard_input
+from transduce.cli.texts import TextOptions
 from transduce.config import RunConfig, load_run_config, parse_duration
 from transduce.demo import demonstrate
 from transduce.errors import TrainingError, UserError
 from transduce.training import choose_settings_for_run, connect_ranks, verify_resume
 from transduce.training import train as train_run
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class TextOptions:
-    """Training and validation text and their languages, for a run without a recipe."""
-
-    source: str | None = None
-    """Training text, source side; plain, .gz, .xz or .zst, one sentence per line."""
-    target: str | None = None
-    """Training text, target side, line for line."""
-    pairs: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
-    """Instead of both: a .tsv, .csv, .json, .jsonl, .tmx, .parquet or .zip file, a saved data set of Hugging Face, or -
-    for TSV on standard input."""
-    validation_source: str | None = None
-    """Validation text, source side; without it, some training pairs are set aside."""
-    validation_target: str | None = None
-    """Validation text, target side."""
-    source_language: str | None = None
-    """Language code of the source, as in en: required for serving the model."""
-    target_language: str | None = None
-    """Language code of the target, as in de."""
 
 
 def train(
@@ -98,7 +76,7 @@ def get_text_settings(texts: TextOptions | None, output: str | None, time: str |
     Raises:
         UserError: `time` is not a duration.
     """
-    given = {f"data.{key}": value for key, value in asdict(texts or TextOptions()).items() if value is not None}
+    given: dict[str, str] = (texts or TextOptions()).settings
     if output is not None:
         given["output"] = output
     if time is not None:

@@ -1,0 +1,124 @@
+"""`transduce doctor`."""
+
+import json as json_format
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from transduce.bundle import check_output_file, write_output_file
+from transduce.cli.console import print_json, print_message, standard_input
+from transduce.cli.texts import TextOptions
+from transduce.config import CorpusConfig, load_run_config
+from transduce.doctor import examine_corpus, format_summary, is_report, list_lines, make_json, render_page
+from transduce.errors import UserError
+
+if TYPE_CHECKING:
+    from transduce.doctor import Examination
+
+REPORT = "report of transduce doctor"
+
+EXIT_SERIOUS = 3
+"""Exit code if there are serious findings."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TestTextOptions:
+    """Test text, which no setting of a run names."""
+
+    test_source: str | None = None
+    """Test text, source side."""
+    test_target: str | None = None
+    """Test text, target side."""
+    test_pairs: str | None = None
+    """Instead of both: one file with both, in any of the formats of --pairs."""
+
+    def make_corpus(self) -> CorpusConfig | None:
+        """The test text; None if none is given.
+
+        Raises:
+            UserError: one side is given without the other, or both ways are.
+        """
+        match self.test_source, self.test_target, self.test_pairs:
+            case None, None, None:
+                return None
+            case None, None, str(pairs) if pairs != "-":
+                return CorpusConfig(pairs=pairs)
+            case str(source), str(target), None:
+                return CorpusConfig(source=source, target=target)
+            case _:
+                raise UserError(
+                    "--test-source and --test-target: give both of them, or a file as --test-pairs, or none"
+                )
+
+
+def doctor(
+    recipe: Path | None = None,
+    /,
+    *,
+    texts: TextOptions | None = None,
+    test: TestTextOptions | None = None,
+    output: Path | None = None,
+    settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
+    force: bool = False,
+    json: bool = False,
+) -> int:
+    """Look for mistakes in parallel text before training on it.
+
+    Args:
+        recipe: a TOML file with settings, as of `transduce train`; without one, give --source and --target.
+        texts: the text files.
+        test: the test text.
+        output: a page (page.html) with samples and charts, or the name of a folder for the page, the same as JSON, and
+            a table of all lines that findings name; earlier reports are replaced.
+        settings: change one setting, as in data.validation_pairs=valid.tsv; may be repeated.
+        force: replace any existing file.
+        json: print one JSON object.
+    """
+    corpus = (test or TestTextOptions()).make_corpus()
+    config, _ = load_run_config(
+        recipe,
+        settings=settings or [],
+        environment=os.environ,
+        arguments=(texts or TextOptions()).settings,
+        automatic={} if recipe is not None else {"text.vocabulary": "fitted"},
+    )
+    places = [] if output is None else _list_places(output)
+    for place in places:
+        check_output_file(place, is_report, REPORT, force=force)
+    examination = examine_corpus(
+        config.data, config.text, corpus, standard_input=standard_input(), report=print_message
+    )
+    for place in places:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_output_file(place, _render(examination, place).encode("utf-8"), is_report, REPORT, force=force)
+    if json:
+        print_json(make_json(examination))
+    else:
+        print(format_summary(examination, max(40, shutil.get_terminal_size().columns)))
+    if places:
+        print_message(f"the report is in {places[0]}; open it in a browser")
+    return EXIT_SERIOUS if examination.is_serious else 0
+
+
+def _list_places(output: Path) -> list[Path]:
+    """The files to write."""
+    if output.suffix.lower() in {".html", ".htm"}:
+        return [output]
+    if output.exists() and not output.is_dir():
+        raise UserError(f"--output {output}: must be a page, as in page.html, or the name of a folder")
+    return [output / name for name in ("report.html", "report.json", "lines.tsv")]
+
+
+def _render(examination: "Examination", place: Path) -> str:
+    match place.suffix:
+        case ".json":
+            return json_format.dumps(make_json(examination), ensure_ascii=False, indent=2) + "\n"
+        case ".tsv":
+            return "".join(list_lines(examination))
+        case _:
+            return render_page(examination)

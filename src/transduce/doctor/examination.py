@@ -1,0 +1,310 @@
+"""The examination of a parallel corpus: all checks, one after the other, and what they found."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO
+
+import numpy as np
+
+from transduce.config import CorpusConfig, DataConfig, TextConfig
+from transduce.data import open_corpus
+from transduce.doctor.coverage import Coverage, find_unknown_words, measure_coverage
+from transduce.doctor.duplicates import (
+    NearDuplicates,
+    find_duplicates,
+    find_near_duplicates,
+    find_near_lines,
+    find_several_counterparts,
+)
+from transduce.doctor.encoding import LINE_SEARCHES, find_mixed_normal_forms, find_unwanted_characters
+from transduce.doctor.findings import Finding, spread_evenly
+from transduce.doctor.languages import (
+    MAX_SENTENCES,
+    LanguageShares,
+    ScriptShares,
+    find_other_scripts,
+    find_wrong_languages,
+    load_identifier,
+    measure_languages,
+    measure_scripts,
+)
+from transduce.doctor.leakage import Leakage, find_leakage, measure_leakage
+from transduce.doctor.lengths import (
+    LengthFigures,
+    find_blank_lines,
+    find_unequal_files,
+    find_unusual_ratios,
+    measure_lengths,
+)
+from transduce.doctor.pairing import Pairing, examine_pairing
+from transduce.doctor.reading import Searches, open_unequal_corpus, read_text
+from transduce.doctor.sides import find_misplaced_lines, measure_sides
+from transduce.doctor.surface import PAIR_SEARCHES, classify_ending, find_surface_differences
+from transduce.doctor.texts import Text
+from transduce.doctor.tokenization import (
+    MAX_PAIRS,
+    Tokenization,
+    find_bad_tokenization,
+    measure_tokenization,
+    open_tokenizer,
+)
+from transduce.doctor.vocabulary import Vocabulary
+from transduce.errors import ConfigError, CorpusError
+from transduce.text import ParallelCorpus, Tokenizer, write_standard_input
+
+
+@dataclass(frozen=True)
+class TextFigures:
+    """What was measured of one text, whether or not anything is wrong."""
+
+    text: Text
+    lengths: LengthFigures
+    scripts: list[ScriptShares]
+    languages: list[LanguageShares]
+    """Empty if py3langid is not installed."""
+    tokenizer: str
+    """Which tokenizer was used."""
+    tokenization: list[Tokenization]
+    pairing: Pairing
+    coverage: list[Coverage]
+    """By the training text; empty for the training text itself."""
+    leakage: dict[str, Leakage]
+    """By the name of the other text."""
+    near_duplicates: dict[str, NearDuplicates]
+    """Of the training text, by side."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was found out about a parallel corpus."""
+
+    findings: tuple[Finding, ...]
+    """Serious ones first."""
+    figures: tuple[TextFigures, ...]
+    """Of the training text, and of validation and test text if there are any."""
+    remarks: tuple[str, ...]
+    """What was not checked, and why."""
+    pairs: Mapping[tuple[str, int], tuple[str, str]]
+    """The lines of the pairs of all samples, by `PairReference.key`."""
+
+    @property
+    def is_serious(self) -> bool:
+        """Whether there are serious findings."""
+        return any(finding.severity == "serious" for finding in self.findings)
+
+
+def examine_corpus(
+    data: DataConfig,
+    config: TextConfig,
+    test: CorpusConfig | None = None,
+    *,
+    standard_input: BinaryIO | None = None,
+    report: Callable[[str], None],
+) -> Examination:
+    """Examine the text of a run before it is trained on; nothing is written.
+
+    A million pairs of 18 words take about two minutes of one processor core, and 1 GB of memory.
+
+    Args:
+        data: the training and validation text, as `transduce train` takes it.
+        config: the tokenizer and the rules of cleaning.
+        test: test text.
+        standard_input: what `data.pairs = "-"` reads.
+        report: receives messages about progress, one sentence each.
+
+    Raises:
+        CorpusError: a file cannot be read, is not UTF-8 or breaks its format.
+        ConfigError: no training text is given.
+        UserError: the tokenizer cannot be read.
+    """
+    if not data.training_corpora:
+        raise ConfigError("no parallel text: give source and target, pairs, or corpora")
+    with _spool_standard_input(data, standard_input) as spooled:
+        given = {"training": data.training_corpora}
+        given |= {
+            name: (corpus,) for name, corpus in (("validation", data.validation_corpus), ("test", test)) if corpus
+        }
+        vocabulary = Vocabulary()
+        searches = Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending)
+        texts = []
+        for name, corpora in given.items():
+            report(f"reading the {name} text")
+            opened = {
+                "standard input" if corpus.pairs == "-" else corpus.name: _open(data, corpus, spooled, name)
+                for corpus in corpora
+            }
+            texts.append(read_text(name, opened, vocabulary, searches))
+        return _Examiner(data, config, texts, vocabulary, report).examine()
+
+
+def _open(data: DataConfig, config: CorpusConfig, spooled: Path | None, text_name: str) -> ParallelCorpus:
+    setting = "data.columns" if text_name == "training" else "data.validation_columns"
+    corpus = open_corpus(data, config, spooled, setting)
+    return corpus if config.pairs is not None else open_unequal_corpus(corpus)
+
+
+@contextmanager
+def _spool_standard_input(data: DataConfig, standard_input: BinaryIO | None) -> Iterator[Path | None]:
+    """A file with what comes from standard input, which is read several times; None if nothing does."""
+    if data.pairs != "-":
+        yield None
+        return
+    if standard_input is None:
+        raise CorpusError('pairs = "-" reads standard input, which is not connected: pipe the text in')
+    with TemporaryDirectory(prefix="transduce-doctor-") as folder:
+        path = Path(folder) / "standard-input.tsv"
+        write_standard_input(standard_input, path)
+        try:
+            yield path
+        except CorpusError as error:
+            # The user does not know the temporary file.
+            raise CorpusError(str(error).replace(str(path), "standard input")) from None
+
+
+class _Examiner:
+    """Runs the checks.
+
+    Args:
+        data: the text's settings.
+        config: the tokenizer and the rules of cleaning.
+        texts: the training text first.
+        vocabulary: the words of all.
+        report: receives messages about progress.
+    """
+
+    def __init__(
+        self,
+        data: DataConfig,
+        config: TextConfig,
+        texts: Sequence[Text],
+        vocabulary: Vocabulary,
+        report: Callable[[str], None],
+    ) -> None:
+        self._data = data
+        self._config = config
+        self._texts = list(texts)
+        self._training = texts[0]
+        self._vocabulary = vocabulary
+        self._report = report
+        self._findings: list[Finding] = []
+
+    def examine(self) -> Examination:
+        """Run all checks."""
+        self._report("looking at characters, lengths, numbers and repetitions")
+        for text in self._texts:
+            self._check_lines(text)
+        self._findings += find_mixed_normal_forms(self._texts, self._vocabulary)
+        near = {name: find_near_lines(side) for name, side in self._training.sides.items()}
+        self._findings += find_near_duplicates(self._training, near)
+        leakage = self._check_leakage()
+        pairings = self._check_pairs()
+        self._report("looking at languages, words and pieces")
+        samples = [text.fetch_pairs(spread_evenly(np.arange(len(text)), MAX_PAIRS).tolist()) for text in self._texts]
+        tokenizer, description = open_tokenizer(self._config, samples[0], len(self._training))
+        figures = tuple(
+            self._measure(
+                text,
+                sample,
+                (tokenizer, description),
+                pairing,
+                leakage[text.name],
+                near if text is self._training else {},
+            )
+            for text, sample, pairing in zip(self._texts, samples, pairings, strict=True)
+        )
+        findings = sorted(self._findings, key=lambda finding: finding.severity != "serious")
+        return Examination(tuple(findings), figures, self._make_remarks(pairings), _fetch(findings))
+
+    def _check_lines(self, text: Text) -> None:
+        for found in (
+            find_unequal_files(text),
+            find_unwanted_characters(text),
+            find_blank_lines(text),
+            find_unusual_ratios(text),
+            find_duplicates(text, self._config),
+            find_several_counterparts(text),
+            find_surface_differences(text, self._training, self._vocabulary, self._config),
+            find_other_scripts(text, self._training, self._vocabulary),
+        ):
+            self._findings += found
+
+    def _check_leakage(self) -> dict[str, dict[str, Leakage]]:
+        """What each text has in common with those before it."""
+        found: dict[str, dict[str, Leakage]] = {}
+        for number, text in enumerate(self._texts):
+            found[text.name] = {other.name: measure_leakage(text, other) for other in self._texts[:number]}
+            for other in self._texts[:number]:
+                self._findings += find_leakage(text, other, found[text.name][other.name])
+        return found
+
+    def _check_pairs(self) -> list[Pairing]:
+        self._report("looking for lines that do not belong together")
+        pairings: list[Pairing] = []
+        for text in self._texts:
+            sides = measure_sides(text, self._training, self._vocabulary)
+            self._findings += find_misplaced_lines(text, sides)
+            learned = pairings[0].agreement if pairings else None
+            pairings.append(examine_pairing(text, learned, self._vocabulary, sides.is_swapped))
+            self._findings += pairings[-1].findings
+        return pairings
+
+    def _measure(
+        self,
+        text: Text,
+        sample: Mapping[int, tuple[str, str]],
+        tokenizer: tuple[Tokenizer, str],
+        pairing: Pairing,
+        leakage: dict[str, Leakage],
+        near_duplicates: dict[str, NearDuplicates],
+    ) -> TextFigures:
+        few = {row: sample[row] for row in spread_evenly(np.array(list(sample)), MAX_SENTENCES).tolist()}
+        languages = measure_languages(text, few, self._data.languages)
+        self._findings += find_wrong_languages(text, languages)
+        tokenization = measure_tokenization(text, sample, tokenizer[0], self._config)
+        self._findings += find_bad_tokenization(text, tokenization)
+        coverage = []
+        if text is not self._training:
+            coverage = [measure_coverage(text, self._training, side, self._vocabulary) for side in text.sides]
+            for one in coverage:
+                self._findings += find_unknown_words(text, one, self._training, self._vocabulary)
+        return TextFigures(
+            text=text,
+            lengths=measure_lengths(text),
+            scripts=measure_scripts(text, self._vocabulary),
+            languages=languages,
+            tokenizer=tokenizer[1],
+            tokenization=tokenization,
+            pairing=pairing,
+            coverage=coverage,
+            leakage=leakage,
+            near_duplicates=near_duplicates,
+        )
+
+    def _make_remarks(self, pairings: Sequence[Pairing]) -> tuple[str, ...]:
+        remarks = []
+        if load_identifier() is None:
+            remarks.append("languages were not identified: pip install 'transduce[data]'")
+        for text, pairing in zip(self._texts, pairings, strict=True):
+            if pairing.agreement is None:
+                remarks.append(
+                    f"whether the single pairs of the {text.name} text belong together was not judged: it has too "
+                    "little text, or too few of its words tell"
+                )
+        if len(self._texts) == 1:
+            remarks.append(
+                "no validation or test text was given: what training holds out of its own text is easier than new text"
+            )
+        return tuple(remarks)
+
+
+def _fetch(findings: Sequence[Finding]) -> dict[tuple[str, int], tuple[str, str]]:
+    """The pairs of all samples, by reading each text once."""
+    references = [pair for finding in findings for sample in finding.shown_samples for pair in sample]
+    fetched: dict[tuple[str, int], tuple[str, str]] = {}
+    for text in {reference.text.name: reference.text for reference in references}.values():
+        indices = [reference.index for reference in references if reference.text is text]
+        fetched |= {(text.name, index): pair for index, pair in text.fetch_pairs(indices).items()}
+    return fetched

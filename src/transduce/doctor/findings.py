@@ -1,0 +1,156 @@
+"""Findings: what a check has to say about a text, with the pairs that show it."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from re import Pattern
+from typing import Literal, TypeAlias
+
+import numpy as np
+from jaxtyping import Int
+
+from transduce.doctor.texts import Place, Text
+
+NUM_SAMPLES = 5
+"""Samples of a finding."""
+
+Severity: TypeAlias = Literal["serious", "minor"]
+"""Serious: scores mislead, or the model learns what is wrong. Minor: worth a look."""
+
+Span = tuple[int, int]
+"""The first character of a marked piece of a line, and the one behind it."""
+
+Pair = tuple[str, str]
+
+PairMarks = tuple[list[Span], list[Span]]
+"""The marked pieces of source and target."""
+
+Marker = Callable[[Sequence[Pair]], list[PairMarks]]
+"""A function from the pairs of a sample to what is marked in each."""
+
+
+def mark_nothing(pairs: Sequence[Pair]) -> list[PairMarks]:
+    """No marks."""
+    return [([], []) for _ in pairs]
+
+
+def mark_pattern(*patterns: Pattern[str]) -> Marker:
+    """A function that marks what the patterns match."""
+
+    def mark(line: str) -> list[Span]:
+        return merge_spans(match.span() for pattern in patterns for match in pattern.finditer(line) if match[0])
+
+    return lambda pairs: [(mark(source), mark(target)) for source, target in pairs]
+
+
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """The spans in order, those that overlap as one."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
+
+
+_WORD = re.compile(r"\S+")
+
+
+def mark_differences(pairs: Sequence[Pair]) -> list[PairMarks]:
+    """Marks the words of each pair that the first pair, or for the first pair the second, does not have there."""
+    others = [pairs[min(1, len(pairs) - 1)], *[pairs[0]] * (len(pairs) - 1)]
+    return [
+        (_find_different_words(pair[0], other[0]), _find_different_words(pair[1], other[1]))
+        for pair, other in zip(pairs, others, strict=True)
+    ]
+
+
+def _find_different_words(line: str, other: str) -> list[Span]:
+    words = list(_WORD.finditer(line))
+    matcher = SequenceMatcher(None, [word[0] for word in words], _WORD.findall(other), autojunk=False)
+    return [
+        (words[start].start(), words[end - 1].end())
+        for kind, start, end, _, _ in matcher.get_opcodes()
+        if kind != "equal" and start < end
+    ]
+
+
+@dataclass(frozen=True)
+class PairReference:
+    """A pair of one of the texts, by its index."""
+
+    text: Text
+    index: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The name of the text, and the index there."""
+        return self.text.name, self.index
+
+    @property
+    def place(self) -> Place:
+        """Where it stands in the files."""
+        return self.text.locate(self.index)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a check has found in a text."""
+
+    name: str
+    """Name of what was found, as in "mojibake"."""
+    severity: Severity
+    text: Text
+    """The text that it was found in."""
+    summary: str
+    """What is wrong, how often and where, in one sentence without a full stop."""
+    advice: str
+    """What to do about it."""
+    rows: Int[np.ndarray, " rows"]
+    """The indices of the pairs that are affected."""
+    estimated: int | None = None
+    """How many are affected, where not all of them are known."""
+    samples: tuple[tuple[PairReference, ...], ...] = ()
+    """Pairs that show it; those of one sample belong together. By default, some of `rows`."""
+    mark: Marker = mark_nothing
+    """What is marked in the pairs of a sample."""
+
+    @property
+    def num_pairs(self) -> int:
+        """Number of pairs that are affected."""
+        return len(self.rows) if self.estimated is None else self.estimated
+
+    @property
+    def share(self) -> float:
+        """Their share of the pairs of the text."""
+        return self.num_pairs / len(self.text)
+
+    @property
+    def shown_samples(self) -> tuple[tuple[PairReference, ...], ...]:
+        """`samples`, or some of the affected pairs."""
+        return self.samples or choose_samples(self.text, self.rows)
+
+
+def choose_samples(text: Text, rows: Int[np.ndarray, " rows"]) -> tuple[tuple[PairReference, ...], ...]:
+    """Up to `NUM_SAMPLES` of some pairs, spread evenly."""
+    return tuple((PairReference(text, int(row)),) for row in spread_evenly(rows, NUM_SAMPLES))
+
+
+def spread_evenly(rows: Int[np.ndarray, " rows"], max_count: int) -> Int[np.ndarray, " chosen"]:
+    """At most `max_count` of the rows, spread evenly; the first and the last are among them."""
+    if len(rows) <= max_count:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, max_count).astype(np.int64)]
+
+
+def format_count(number: int, noun: str) -> str:
+    """A number with a noun whose plural ends in s, as in "1 source" and "1,234 sources"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_pairs(num_pairs: int, share: float) -> str:
+    """A number of pairs with its share, as in "1,234 pairs (5.1 %)"."""
+    percent = f"{share:.1%}" if share >= 0.001 else f"{share:.2%}" if share >= 0.0001 else "below 0.01%"
+    return f"{format_count(num_pairs, 'pair')} ({percent.replace('%', ' %')})"
