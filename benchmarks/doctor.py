@@ -101,7 +101,7 @@ def plant(folder: Path, sides: list[list[str]], random: np.random.Generator) -> 
     for row in swapped.tolist():
         sources[row], targets[row] = targets[row], sources[row]
     for row in damaged.tolist():
-        targets[row] = f"{targets[row]} über".encode().decode("cp1252")
+        targets[row] = f"{targets[row]} über".encode().decode("latin-1")
     for row in similar.tolist():  # the next pair with another first word
         other = (row + 1) % num_pairs
         sources[row], targets[row] = (f"Zumbel {side[other].partition(' ')[2]}" for side in sides)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from transduce.doctor.association import choose_stretches, find_related_offset, measure_association
+from transduce.doctor.association import choose_stretches, find_offset
 from transduce.doctor.lexicon import Lexicon
 from transduce.doctor.texts import Text
 from transduce.doctor.vocabulary import Vocabulary
@@ -77,7 +77,7 @@ def measure_relatedness(text: Text) -> Relatedness:
         bounds = part.start, part.end
         for first, end in choose_stretches(*bounds):
             num_stretches += 1
-            offset = find_related_offset(measure_association(text.source, text.target, first, end, bounds))
+            offset = find_offset(text.source, text.target, first, end, bounds)
             if offset is not None:
                 rows = np.arange(max(first, part.start - offset), min(end, part.end - offset))
                 source_rows.append(rows)

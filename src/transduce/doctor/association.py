@@ -16,8 +16,8 @@ MIN_PAIRS = 200
 MAX_STRETCHES = 30
 """Stretches that are measured, spread over the text."""
 
-MAX_OFFSET = 50
-"""Lines by which the targets of a stretch may be shifted."""
+NEAR_OFFSET, FAR_OFFSET = 10, 50
+"""Lines by which the targets of a stretch may be shifted, and if they belong together at none of these, the most."""
 
 COUNTED_WORDS = 128
 """Frequent words of each side whose occurrences are compared."""
@@ -40,7 +40,21 @@ def choose_stretches(start: int, end: int) -> list[tuple[int, int]]:
     return [(int(first), int(first) + STRETCH) for first in starts]
 
 
-def measure_association(source: Side, target: Side, first: int, end: int, bounds: tuple[int, int]) -> dict[int, float]:
+def find_offset(source: Side, target: Side, first: int, end: int, bounds: tuple[int, int]) -> int | None:
+    """The offset at which the lines of a stretch belong together; None if they do at none.
+
+    Arguments are those of `measure_association`.
+    """
+    for farthest in (NEAR_OFFSET, FAR_OFFSET):
+        offset = choose_offset(measure_association(source, target, first, end, bounds, farthest))
+        if offset is not None:
+            return offset
+    return None
+
+
+def measure_association(
+    source: Side, target: Side, first: int, end: int, bounds: tuple[int, int], farthest: int
+) -> dict[int, float]:
     """How much more often frequent words of the lines occur together than by chance, by offset of the targets.
 
     For every frequent source word and target word, it is n times the squared correlation of their occurrence in n pairs
@@ -52,12 +66,13 @@ def measure_association(source: Side, target: Side, first: int, end: int, bounds
         first: the first line of the stretch.
         end: the line behind its last one.
         bounds: the first line of the corpus, and the one behind its last: beyond them there are no targets.
+        farthest: the largest offset.
     """
-    before, behind = min(MAX_OFFSET, first - bounds[0]), min(MAX_OFFSET, bounds[1] - end)
+    before, behind = min(farthest, first - bounds[0]), min(farthest, bounds[1] - end)
     sources = _make_presence_matrix(source, first, end)
     targets = _make_presence_matrix(target, first - before, end + behind)
     found = {}
-    for offset in range(-MAX_OFFSET, MAX_OFFSET + 1):
+    for offset in range(-farthest, farthest + 1):
         # Lines beyond the corpus have no counterpart.
         low, high = max(first, first - before - offset), min(end, end + behind - offset)
         some = sources[low - first : high - first]
@@ -67,8 +82,8 @@ def measure_association(source: Side, target: Side, first: int, end: int, bounds
     return found
 
 
-def find_related_offset(association: dict[int, float]) -> int | None:
-    """The offset at which the lines of a stretch belong together; None if they do at none.
+def choose_offset(association: dict[int, float]) -> int | None:
+    """The offset of the highest association, if it is high enough.
 
     Lines some lines apart tell how high the association of unrelated lines of such text is.
     """

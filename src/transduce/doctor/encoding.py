@@ -23,9 +23,10 @@ _PUNCTUATION = "\xa0«»“”‘’…–—®©°²³¹ªº·´"
 _ANY = f"[{re.escape(_CONTINUATION)}]"
 _RARE = "[" + re.escape("".join(sorted(set(_CONTINUATION) - set(_LETTERS + _PUNCTUATION)))) + "]"
 
+# The first character comes before all alternatives, so that a search skips all others at once.
 MOJIBAKE = re.compile(
-    rf"[ÂÃ]{_ANY}|[Ä-ß]{_RARE}|[ÄÅ][{_LETTERS}]|[à-ï](?:{_RARE}{_ANY}|{_ANY}{_RARE})|ð[Ÿ\x9f]{_ANY}{{2}}"
-    rf"|(?:[Ä-ß]{_ANY}){{2}}"
+    rf"[Â-ô](?:(?<=[ÂÃ]){_ANY}|(?<=[Ä-ß])(?:{_RARE}|{_ANY}[Ä-ß]{_ANY})|(?<=[ÄÅ])[{_LETTERS}]"
+    rf"|(?<=[à-ï])(?:{_RARE}{_ANY}|{_ANY}{_RARE})|(?<=ð)[Ÿ\x9f]{_ANY}{{2}})"
 )
 """A character in UTF-8 whose bytes were read as CP1252 or Latin-1, as "Ã¤" for "ä" and "â€™" for "’"."""
 

@@ -82,7 +82,7 @@ class Examination:
     """What was found out about a parallel corpus."""
 
     findings: tuple[Finding, ...]
-    """Serious ones first."""
+    """Serious ones first, and of these and of the others, those about most pairs."""
     figures: tuple[TextFigures, ...]
     """Of the training text, and of validation and test text if there are any."""
     remarks: tuple[str, ...]
@@ -137,6 +137,7 @@ def examine_corpus(
                 for corpus in corpora
             }
             texts.append(read_text(name, opened, vocabulary, searches))
+        vocabulary.forget_spellings()
         return _Examiner(data, config, texts, vocabulary, report).examine()
 
 
@@ -215,7 +216,7 @@ class _Examiner:
             )
             for text, sample, pairing in zip(self._texts, samples, pairings, strict=True)
         )
-        findings = sorted(self._findings, key=lambda finding: finding.severity != "serious")
+        findings = sorted(self._findings, key=lambda finding: (finding.severity != "serious", -finding.share))
         return Examination(tuple(findings), figures, self._make_remarks(pairings), _fetch(findings))
 
     def _check_lines(self, text: Text) -> None:

@@ -26,56 +26,51 @@ def mix(values: UInt64[np.ndarray, " values"]) -> UInt64[np.ndarray, " values"]:
 
 @dataclass(frozen=True)
 class LineHashes:
-    """Hashes of neighbouring lines, of which those with fewer than the minimum of words are left out of all but
-    `whole`.
-    """
+    """Hashes of neighbouring lines; those with fewer than the minimum of words have no more than `whole`."""
 
     whole: UInt64[np.ndarray, " lines"]
     """Of the words of each line, in their order."""
-    without_one: UInt64[np.ndarray, " words"]
-    """For each word, of the other words of its line."""
-    without_one_here: UInt64[np.ndarray, " words"]
-    """The same, and of the position of the word."""
     rows: Int64[np.ndarray, " words"]
     """The line of each word."""
+    _position: Int64[np.ndarray, " words"]
+    _sum_without_one: UInt64[np.ndarray, " words"]
 
+    @property
+    def without_one(self) -> UInt64[np.ndarray, " words"]:
+        """For each word, a hash of the other words of its line; equal to `whole` of a line of those words."""
+        return mix(self._sum_without_one)
 
-def scatter(numbers: Int64[np.ndarray, " numbers"]) -> UInt64[np.ndarray, " numbers"]:
-    """Different hashes for different numbers, whose first bits look random enough for `HashIndex`."""
-    return numbers.view(np.uint64) * np.uint64(_BASE)
+    @property
+    def without_one_here(self) -> UInt64[np.ndarray, " words"]:
+        """For each word, a hash of the other words of its line and of its position."""
+        positions = mix(np.arange(self._position.max(initial=0) + 1).astype(np.uint64))
+        return mix(self._sum_without_one ^ positions[self._position])
 
 
 def hash_lines(side: Side, min_words: int) -> Iterator[LineHashes]:
     """The hashes of all lines, some thousand at a time; lines of fewer than `min_words` words give only `whole`.
 
-    The hash of a line is the sum of random numbers for its words, times a power for the position, modulo 2^64. Without
-    a word, the powers of the words behind it are one less.
+    The hash of a line comes from a sum of random numbers for its words, times a power for the position, modulo 2^64.
+    Without a word, the powers of the words behind it are one less.
     """
     for first, end in divide_lines(len(side)):
         starts = side.starts[first : end + 1]
         words = side.words[starts[0] : starts[-1]]
         num_words = np.diff(starts)
-        position = np.arange(len(words)) - np.repeat(starts[:-1] - starts[0], num_words)
+        ends = starts - starts[0]
+        position = np.arange(len(words)) - np.repeat(ends[:-1], num_words)
         powers = np.full(int(num_words.max(initial=0)) + 1, _BASE, np.uint64)
         powers[0] = 1
         powers = np.multiply.accumulate(powers)
         terms = mix(words.astype(np.uint64)) * powers[position]
         sums = np.zeros(len(words) + 1, np.uint64)
         np.cumsum(terms, out=sums[1:])
-        ends = starts - starts[0]
         total = sums[ends[1:]] - sums[ends[:-1]]
-        is_long = np.repeat(num_words >= min_words, num_words)
-        row = np.repeat(np.arange(end - first), num_words)[is_long]
-        before = (sums[:-1][is_long]) - sums[ends[row]]
-        behind = total[row] - before - terms[is_long]
-        without_one = mix(before + behind * np.uint64(_INVERSE))
-        place = position[is_long].astype(np.uint64)
-        yield LineHashes(
-            whole=mix(total),
-            without_one=without_one,
-            without_one_here=mix(without_one ^ mix(place)),
-            rows=row + first,
-        )
+        long = np.flatnonzero(np.repeat(num_words >= min_words, num_words))
+        row = np.repeat(np.arange(end - first), np.where(num_words >= min_words, num_words, 0))
+        before = sums[long] - sums[ends[row]]
+        behind = total[row] - before - terms[long]
+        yield LineHashes(mix(total), row + first, position[long], before + behind * np.uint64(_INVERSE))
 
 
 def hash_whole_lines(side: Side) -> UInt64[np.ndarray, " lines"]:
@@ -86,43 +81,30 @@ def hash_whole_lines(side: Side) -> UInt64[np.ndarray, " lines"]:
 _BITMAP_BITS = 22
 
 
-class HashIndex:
-    """Finds which of many hashes are equal to one of some others, the keys, all of which look random."""
-
-    def __init__(self, keys: UInt64[np.ndarray, " keys"]) -> None:
-        self.keys, self.group_of_key = np.unique(keys, return_inverse=True)
-        """The different keys in order, and which of them each of the keys is."""
-        # Most hashes are not among the keys: their first bits say so, without a search.
-        self._bitmap = np.zeros(1 << _BITMAP_BITS, bool)
-        self._bitmap[self.keys >> np.uint64(64 - _BITMAP_BITS)] = True
-
-    def find(
-        self, hashes: UInt64[np.ndarray, " hashes"]
-    ) -> tuple[Int64[np.ndarray, " found"], Int64[np.ndarray, " found"]]:
-        """The indices of the hashes that are equal to a key, and for each of them the number of the key."""
-        possible = np.flatnonzero(self._bitmap[hashes >> np.uint64(64 - _BITMAP_BITS)])
-        groups = np.searchsorted(self.keys, hashes[possible])
-        groups[groups == len(self.keys)] = 0
-        is_equal = self.keys[groups] == hashes[possible]
-        return possible[is_equal], groups[is_equal]
-
-
 class HashLookup:
     """Finds, for each of some keys, an item whose hash is equal to it."""
 
     def __init__(self, keys: UInt64[np.ndarray, " keys"]) -> None:
-        self._index = HashIndex(keys)
-        self._item_of_group = np.full(len(self._index.keys), -1)
+        self._keys, self._group_of_key = np.unique(keys, return_inverse=True)
+        self._item_of_group = np.full(len(self._keys), -1)
+        # Most hashes are not among the keys: their first bits say so, without a search.
+        self._bitmap = np.zeros(1 << _BITMAP_BITS, bool)
+        self._bitmap[self._keys >> np.uint64(64 - _BITMAP_BITS)] = True
 
     def add(
         self, hashes: UInt64[np.ndarray, " hashes"], items: Int64[np.ndarray, " hashes"]
     ) -> Int64[np.ndarray, " found"]:
         """Add items by their hashes, of which the last is kept if several are equal; returns those equal to a key."""
-        found, groups = self._index.find(hashes)
-        self._item_of_group[groups] = items[found]
+        possible = np.flatnonzero(self._bitmap[hashes >> np.uint64(64 - _BITMAP_BITS)])
+        groups = np.searchsorted(self._keys, hashes[possible])
+        groups[groups == len(self._keys)] = 0
+        is_equal = self._keys[groups] == hashes[possible]
+        found: Int64[np.ndarray, " found"] = possible[is_equal]
+        self._item_of_group[groups[is_equal]] = items[found]
         return found
 
     @property
     def items(self) -> Int64[np.ndarray, " keys"]:
         """The item of each key; -1 if none was added whose hash is equal to it."""
-        return self._item_of_group[self._index.group_of_key]
+        items: Int64[np.ndarray, " keys"] = self._item_of_group[self._group_of_key]
+        return items

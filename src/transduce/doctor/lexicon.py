@@ -7,11 +7,11 @@ from: of two, each judges the pairs of the other, as every pair explains its own
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float64, Int, Int64
+from jaxtyping import Float64, Int, Int32, Int64, UInt32
 
-from transduce.doctor.hashing import HashIndex, scatter
 from transduce.doctor.texts import Side
 from transduce.translation.confidence.lexical_model import estimate_link_counts
 
@@ -54,38 +54,63 @@ class _Pairs:
     target_counts: Int64[np.ndarray, " pairs"]
     """Words of each target."""
 
-    def make_cells(self, num_stems: int) -> "_Cells":
-        """Every source word of each pair beside every target word of it."""
-        num_cells = np.repeat(self.target_counts, self.source_counts)
-        ends = np.cumsum(num_cells)
+    @cached_property
+    def num_partners(self) -> Int64[np.ndarray, " source_words"]:
+        """For each source word, the words of its target: each couple of them is a cell."""
+        return np.repeat(self.target_counts, self.source_counts)
+
+    @cached_property
+    def ends(self) -> Int64[np.ndarray, " source_words"]:
+        """The number of cells up to the last one of each source word."""
+        return np.cumsum(self.num_partners)
+
+    def list_targets(self) -> Int32[np.ndarray, " cells"]:
+        """The number of the target word of each cell."""
         first_target = np.repeat(np.cumsum(self.target_counts) - self.target_counts, self.source_counts)
-        target_place = np.repeat(first_target - ends + num_cells, num_cells) + np.arange(num_cells.sum())
-        return _Cells(np.repeat(self.source * num_stems, num_cells) + self.target[target_place], ends, target_place)
+        shift = (first_target - self.ends + self.num_partners).astype(np.int32)
+        return np.repeat(shift, self.num_partners) + np.arange(self.num_partners.sum(), dtype=np.int32)
 
-
-@dataclass(frozen=True)
-class _Cells:
-    """Couples of a source word and a target word of the same pair."""
-
-    entries: Int64[np.ndarray, " cells"]
-    """Each couple of stems as one number: that of the source stem times the number of stems, plus the target's."""
-    ends: Int64[np.ndarray, " source_words"]
-    """The number of cells up to the last one of each source word."""
-    target_place: Int64[np.ndarray, " cells"]
-    """The number of the target word."""
-
-    def find_source_places(self, cells: Int64[np.ndarray, " some"]) -> Int64[np.ndarray, " some"]:
+    def find_sources(self, cells: Int64[np.ndarray, " some"]) -> Int64[np.ndarray, " some"]:
         """The number of the source word of each of some cells."""
         return np.searchsorted(self.ends, cells, side="right")
+
+
+_FILTER_BITS = 22
+
+
+class _Filter:
+    """Tells quickly of most cells that their words do not translate each other.
+
+    A word has a random number of 32 bits, and a cell the sum of its two; the first bits of the sum say whether any
+    entry has the same.
+    """
+
+    def __init__(self, source: Int64[np.ndarray, " entries"], target: Int64[np.ndarray, " entries"], size: int) -> None:
+        random = np.random.default_rng(0)
+        self._source, self._target = (random.integers(0, 2**32, size, np.uint32) for _ in range(2))
+        self._is_entry = np.zeros(1 << _FILTER_BITS, bool)
+        self._is_entry[self._hash(self._source[source], self._target[target])] = True
+
+    @staticmethod
+    def _hash(
+        source: UInt32[np.ndarray, " cells"], target: UInt32[np.ndarray, " cells"]
+    ) -> UInt32[np.ndarray, " cells"]:
+        bits: UInt32[np.ndarray, " cells"] = (source + target) >> np.uint32(32 - _FILTER_BITS)
+        return bits
+
+    def select(self, pairs: _Pairs, targets: Int32[np.ndarray, " cells"]) -> Int64[np.ndarray, " some"]:
+        """The cells that may be entries."""
+        source = np.repeat(self._source[pairs.source], pairs.num_partners)
+        return np.flatnonzero(self._is_entry[self._hash(source, self._target[pairs.target][targets])])
 
 
 @dataclass(frozen=True)
 class _Model:
     """Probabilities of translations in both directions."""
 
-    num_stems: int
-    index: HashIndex
-    """Finds the entries, couples of stems that translate each other."""
+    entries: Int64[np.ndarray, " entries"]
+    """Couples of stems that translate each other, as one number each, in order: that of the source stem times the
+    number of stems, plus that of the target stem."""
     forward: Float64[np.ndarray, " entries"]
     """The probability of the target stem of each entry, given its source stem."""
     backward: Float64[np.ndarray, " entries"]
@@ -94,31 +119,39 @@ class _Model:
     """Occurrences of each stem in the sources that the model was learned from."""
     target_counts: Int64[np.ndarray, " stems"]
     """Occurrences in their targets."""
+    filter: _Filter
 
     @classmethod
     def fit(cls, pairs: _Pairs, num_stems: int) -> "_Model":
-        cells = pairs.make_cells(num_stems)
-        entries, entry = np.unique(cells.entries, return_inverse=True)
+        target_place = pairs.list_targets()
+        source_place = np.repeat(np.arange(len(pairs.source), dtype=np.int32), pairs.num_partners)
+        cells = pairs.source[source_place] * num_stems + pairs.target[target_place]
+        entries, entry = np.unique(cells, return_inverse=True)
         source, target = np.divmod(entries, num_stems)
-        source_place = cells.find_source_places(np.arange(len(entry)))
-        forward = estimate_link_counts(entry, cells.target_place, source, NUM_ITERATIONS)
+        forward = estimate_link_counts(entry, target_place, source, NUM_ITERATIONS)
         backward = estimate_link_counts(entry, source_place, target, NUM_ITERATIONS)
         source_counts, target_counts = (np.bincount(side, minlength=num_stems) for side in (pairs.source, pairs.target))
         forward /= source_counts[source] + PRIOR
         backward /= target_counts[target] + PRIOR
-        kept = np.maximum(forward, backward) >= MIN_PROBABILITY
+        likely = np.flatnonzero(np.maximum(forward, backward) >= MIN_PROBABILITY)
         same = np.flatnonzero((source_counts > 0) & (target_counts > 0))
-        index = HashIndex(scatter(np.concatenate([entries[kept], same * num_stems + same])))
+        kept, place = np.unique(np.append(entries[likely], same * (num_stems + 1)), return_inverse=True)
+        of_same = np.full(len(same), SAME_WORD)
         forward, backward = (
-            _take_highest(np.append(one[kept], np.full(len(same), SAME_WORD)), index) for one in (forward, backward)
+            _take_highest(np.append(one[likely], of_same), place, len(kept)) for one in (forward, backward)
         )
-        return cls(num_stems, index, forward, backward, source_counts, target_counts)
+        source, target = np.divmod(kept, num_stems)
+        return cls(kept, forward, backward, source_counts, target_counts, _Filter(source, target, num_stems))
 
     def score(self, pairs: _Pairs) -> Float64[np.ndarray, " pairs"]:
         """The agreement of each pair; NaN if it has too few known words."""
-        cells = pairs.make_cells(self.num_stems)
-        found, entry = self.index.find(scatter(cells.entries))
-        source_place, target_place = cells.find_source_places(found), cells.target_place[found]
+        targets = pairs.list_targets()
+        cells = self.filter.select(pairs, targets)
+        source_place, target_place = pairs.find_sources(cells), targets[cells]
+        keys = pairs.source[source_place] * len(self.source_counts) + pairs.target[target_place]
+        entry = np.minimum(np.searchsorted(self.entries, keys), len(self.entries) - 1)
+        found = self.entries[entry] == keys
+        entry, source_place, target_place = entry[found], source_place[found], target_place[found]
         source_explained = np.bincount(source_place, self.backward[entry], minlength=len(pairs.source))
         target_explained = np.bincount(target_place, self.forward[entry], minlength=len(pairs.target))
         evidence: Float64[np.ndarray, " pairs"] = np.zeros(len(pairs.source_counts))
@@ -140,10 +173,12 @@ class _Model:
         return evidence
 
 
-def _take_highest(values: Float64[np.ndarray, " keys"], index: HashIndex) -> Float64[np.ndarray, " entries"]:
-    """The highest of the values of equal keys of an index."""
-    highest = np.zeros(len(index.keys))
-    np.maximum.at(highest, index.group_of_key, values)
+def _take_highest(
+    values: Float64[np.ndarray, " values"], places: Int64[np.ndarray, " values"], size: int
+) -> Float64[np.ndarray, " places"]:
+    """The highest of the values of each place."""
+    highest = np.zeros(size)
+    np.maximum.at(highest, places, values)
     return highest
 
 

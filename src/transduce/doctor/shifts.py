@@ -31,9 +31,6 @@ DOUBTFUL = 0.4
 MIN_UNRELATED = 2 * BLOCK
 """Lines of the shortest stretch that is reported as unrelated."""
 
-MAX_CORRECTION = 5
-"""Lines beside a change of the shift that may belong to the stretch that does not match."""
-
 
 @dataclass(frozen=True)
 class Segment:
@@ -152,25 +149,16 @@ class ShiftTracker:
         end = low + int(np.argmax(old_sum))
         start = high if is_last else end + int(np.argmin(new_sum[end - low :]))
         if start - end >= MIN_UNRELATED:
-            return self._widen(end, start, before, after)
+            return end, start
         if is_last or before.shift == after.shift:
             return high, high
-        place = low + int(np.argmax(old_sum - new_sum))
-        return self._widen(place, place, before, after)
-
-    def _widen(self, end: int, start: int, before: Segment, after: Segment) -> tuple[int, int]:
-        """Limits without pairs at the edge of matching lines that do not match either."""
+        # The few lines between them that match neither way do not belong to what matches line for line.
         if before.shift == 0:
-            first = max(before.start, end - MAX_CORRECTION)
-            while end > first and self._same[end - 1] < 0:
-                end -= 1
-                start = end if start == end + 1 else start
+            return end, end
         if after.shift == 0:
-            last = min(after.end, start + MAX_CORRECTION)
-            while start < last and self._same[start] < 0:
-                start += 1
-                end = start if end == start - 1 else end
-        return end, start
+            return start, start
+        place = low + int(np.argmax(old_sum - new_sum))
+        return place, place
 
 
 def _get_shift(segment: Segment) -> int:

@@ -59,11 +59,9 @@ class SidedLines:
 def measure_sides(text: Text, training: Text, vocabulary: Vocabulary) -> SidedLines:
     """Compare the words of both sides of `text` with their frequencies in the training text."""
     counts = [side.count_words(len(vocabulary)) for side in training.sides.values()]
-    own = int(text is training)  # a line does not speak for itself
-    return SidedLines(
-        source=_average(text.source, compare_frequencies(counts[0] - own, counts[1])),
-        target=_average(text.target, compare_frequencies(counts[0], counts[1] - own)),
-    )
+    own = int(text is training)  # a pair does not speak for itself, and may have the same words on both sides
+    log_ratios = compare_frequencies(counts[0] - own, counts[1] - own)
+    return SidedLines(_average(text.source, log_ratios), _average(text.target, log_ratios))
 
 
 def compare_frequencies(

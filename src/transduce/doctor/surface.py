@@ -38,7 +38,7 @@ def _have_different(pattern: Pattern[str], normalize: Callable[[str], str] = str
 
 def _reduce_address(address: str) -> str:
     """An address without the punctuation behind it."""
-    return address.rstrip(".,;:!?)'»]")
+    return address.rstrip(".,;:!?)'»]】）」』")
 
 
 PAIR_SEARCHES = {

@@ -68,6 +68,10 @@ class Vocabulary:
             self._is_decomposed.append(decomposed)
         return number
 
+    def forget_spellings(self) -> None:
+        """Free the memory of spellings, once all lines are numbered."""
+        self._spellings.clear()
+
     @property
     def words(self) -> list[str]:
         """The words, by number."""
@@ -129,6 +133,8 @@ class _Spellings(dict[str, int]):
 
 def _strip_punctuation(word: str) -> str:
     """The word without punctuation, symbols and invisible characters at both ends, unless it has nothing else."""
+    if word.isalnum():
+        return word
     start, end = 0, len(word)
     while start < end and not _is_letter_or_digit(word[start]):
         start += 1
@@ -149,12 +155,16 @@ def find_script(word: str) -> str:
 
 @cache
 def _find_script_of_letter(letter: str) -> str:
+    if letter.isascii():
+        return "Latin"
     # The standard library does not know scripts, but names begin with them.
     first = unicodedata.name(letter, NO_SCRIPT).split(" ")[0]
     return {"CJK": "Chinese characters", "FULLWIDTH": "Latin", NO_SCRIPT: NO_SCRIPT}.get(first, first.capitalize())
 
 
 def _count_digits(word: str) -> int:
+    if word.isalpha():
+        return 0
     return sum(1 << DIGIT_BITS * unicodedata.decimal(character) for character in word if character.isdecimal())
 
 

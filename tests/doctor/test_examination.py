@@ -1,0 +1,176 @@
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.config import CorpusConfig, DataConfig, TextConfig
+from transduce.doctor import Examination, examine_corpus
+from transduce.errors import ConfigError, CorpusError
+
+FITTED = TextConfig(vocabulary="fitted")
+Pairs = list[tuple[str, str]]
+
+
+def write(folder: Path, name: str, pairs: Pairs) -> dict[str, str]:
+    """Two files, by the fields that name them."""
+    for side, lines in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
+        text = "".join(f"{line}\n" for line in lines)
+        (folder / f"{name}.{side}").write_text(text, encoding="utf-8", newline="\n")
+    return {"source": f"{name}.source", "target": f"{name}.target"}
+
+
+@pytest.fixture
+def examine(tmp_path: Path) -> Callable[..., Examination]:
+    def run(training: Pairs, validation: Pairs | None = None, test: Pairs | None = None, **data: Any) -> Examination:
+        given = write(tmp_path, "train", training)
+        if validation is not None:
+            given |= {f"validation_{key}": name for key, name in write(tmp_path, "valid", validation).items()}
+        corpus = None if test is None else CorpusConfig(**write(tmp_path, "test", test))
+        return examine_corpus(DataConfig(folder=str(tmp_path), **given, **data), FITTED, corpus, report=lambda _: None)
+
+    return run
+
+
+def found(examination: Examination) -> dict[str, set[int]]:
+    """The pairs of each finding about the training text."""
+    rows: dict[str, set[int]] = {}
+    for finding in examination.findings:
+        if finding.text.name == "training":
+            rows.setdefault(finding.name, set()).update(finding.rows.tolist())
+    return rows
+
+
+def replace_word(line: str, at: int, word: str) -> str:
+    words = line.split()
+    words[at] = word
+    return " ".join(words)
+
+
+@pytest.mark.parametrize("size", [6_000, pytest.param(30_000, marks=pytest.mark.exhaustive)])
+def test_everything_that_is_planted_is_found_in_its_place(
+    examine: Callable[..., Examination], invented: Callable[..., Pairs], size: int
+) -> None:
+    pairs, test = invented(size), invented(1000, seed=2)
+    part, late = (size // 6, size // 6 + 400), size - 1500
+    free = [row for row in range(late) if not part[0] <= row < part[1]]
+    chance = random.Random(1)  # noqa: S311 - nothing here is secret
+    chance.shuffle(free)
+    count = size // 60
+    mispaired, swapped, damaged, similar = (free[number * count : (number + 1) * count] for number in range(4))
+    original = invented(size)
+    for row, other in zip(mispaired, mispaired[1:] + mispaired[:1], strict=True):
+        pairs[row] = pairs[row][0], original[other][1]
+    for row in swapped:
+        pairs[row] = pairs[row][::-1]
+    for row in damaged:
+        pairs[row] = pairs[row][0], f"{pairs[row][1]} über".encode().decode("cp1252")
+    for row, other in zip(similar, free[-count:], strict=True):
+        pairs[row] = replace_word(original[other][0], 1, "gugun"), replace_word(original[other][1], 1, "gugos")
+    targets = [target for _, target in pairs]
+    targets[slice(*part)] = [targets[part[1] - 1], *targets[part[0] : part[1] - 1]]
+    del targets[late]
+    training = [(source, target) for (source, _), target in zip(pairs, targets, strict=False)]
+
+    examination = examine(training, test=[*original[-700:-500], *test[200:]])
+
+    rows = found(examination)
+    assert rows["shifted_lines"] == {*range(*part), *range(late, size - 1)}
+    (training_figures, _) = examination.figures
+    assert [(one.start, one.end, one.shift) for one in training_figures.pairing.segments] == [
+        (0, part[0], 0),
+        (part[0], part[1], 1),
+        (part[1], late, 0),
+        (late, size - 1, -1),
+    ]
+    assert rows["mojibake"] == set(damaged)
+    assert rows["swapped_pairs"] <= set(swapped)
+    assert len(rows["swapped_pairs"]) >= 0.97 * count
+    long = {row for row in (*similar, *free[-count:]) if len(training[row][0].split()) >= 6}
+    assert len(rows["near_duplicates"] & long) >= 0.97 * len(long)  # some lines are damaged, too
+    assert len(rows["near_duplicates"]) <= 2.2 * count
+    (mispairing,) = (finding for finding in examination.findings if finding.name == "mispaired_lines")
+    assert mispairing.num_pairs == pytest.approx(count, rel=0.2)
+    right = rows["mispaired_lines"] & set(mispaired)
+    assert len(right) >= 0.9 * len(rows["mispaired_lines"])
+    assert len(right) >= 0.75 * count
+    (leakage,) = (finding for finding in examination.findings if finding.name == "leakage")
+    assert (leakage.text.name, leakage.severity, leakage.num_pairs) == ("test", "serious", 200)
+    assert rows.keys() <= {
+        "shifted_lines",
+        "mojibake",
+        "swapped_pairs",
+        "near_duplicates",
+        "mispaired_lines",
+        "different_endings",
+    }
+    assert examination.is_serious
+    for finding in examination.findings:
+        for sample in finding.shown_samples:
+            assert all(reference.key in examination.pairs for reference in sample)
+
+
+def test_a_good_text_has_no_finding(examine: Callable[..., Examination], invented: Callable[..., Pairs]) -> None:
+    examination = examine(invented(2000), invented(200, seed=2), invented(200, seed=3))
+    assert examination.findings == ()
+    assert not examination.is_serious
+    assert examination.remarks == ()
+    training, validation, test = examination.figures
+    assert [figures.text.name for figures in examination.figures] == ["training", "validation", "test"]
+    assert set(training.near_duplicates) == {"source", "target"}
+    assert set(test.leakage) == {"training", "validation"}
+    assert [one.side for one in validation.coverage] == ["source", "target"]
+    assert validation.pairing.mispairing is not None
+
+
+def test_what_cannot_be_judged_is_said(examine: Callable[..., Examination]) -> None:
+    examination = examine([("one", "uno"), ("two", "dos")])
+    assert any("was not judged" in remark for remark in examination.remarks)
+    assert any("no validation or test text" in remark for remark in examination.remarks)
+
+
+def test_files_of_different_length_are_examined(
+    examine: Callable[..., Examination], invented: Callable[..., Pairs], tmp_path: Path
+) -> None:
+    pairs = invented(2000)
+    given = write(tmp_path, "train", pairs)
+    lines = (tmp_path / "train.target").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "train.target").write_text("".join([*lines[:1200], *lines[1201:]]), encoding="utf-8")
+    examination = examine_corpus(DataConfig(folder=str(tmp_path), **given), FITTED, report=lambda _: None)
+    rows = found(examination)
+    assert rows["unequal_files"] == {1999}
+    assert min(rows["shifted_lines"]) == 1200
+    assert rows["blank_lines"] == {1999}
+
+
+def test_several_corpora_are_told_apart(invented: Callable[..., Pairs], tmp_path: Path) -> None:
+    first, second = invented(1500), invented(1500, seed=2)
+    sources, targets = zip(*second, strict=True)
+    corpora = [
+        CorpusConfig(**write(tmp_path, "first", first)),
+        CorpusConfig(**write(tmp_path, "second", list(zip(sources[1:], targets[:-1], strict=True)))),
+    ]
+    data = DataConfig(folder=str(tmp_path), corpora=corpora)
+    (finding,) = examine_corpus(data, FITTED, report=lambda _: None).findings
+    assert finding.name == "shifted_lines"
+    assert "second.source second.target: in all lines, the targets are shifted by +1" in finding.summary
+    assert finding.shown_samples[0][0].place.corpus == "second.source second.target"
+
+
+def test_standard_input_is_read_several_times(invented: Callable[..., Pairs]) -> None:
+    text = "".join(f"{source}\t{target}\n" for source, target in invented(600))
+    data = DataConfig(pairs="-")
+    examination = examine_corpus(data, FITTED, standard_input=io.BytesIO(text.encode()), report=lambda _: None)
+    assert len(examination.figures[0].text) == 600
+    assert examination.figures[0].text.locate(0).corpus == "standard input"
+    with pytest.raises(CorpusError, match=r"^standard input, line 2"):
+        examine_corpus(data, FITTED, standard_input=io.BytesIO(b"a\tb\nc\n"), report=lambda _: None)
+    with pytest.raises(CorpusError, match="not connected"):
+        examine_corpus(data, FITTED, report=lambda _: None)
+
+
+def test_a_text_is_needed() -> None:
+    with pytest.raises(ConfigError, match="no parallel text"):
+        examine_corpus(DataConfig(), FITTED, report=lambda _: None)
