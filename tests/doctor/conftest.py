@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from transduce.doctor.encoding import LINE_SEARCHES
-from transduce.doctor.reading import Searches, open_unequal_corpus, read_text
-from transduce.doctor.surface import PAIR_SEARCHES, classify_ending
-from transduce.doctor.texts import Text
-from transduce.doctor.vocabulary import Vocabulary
+from transduce.doctor.checks.encoding import LINE_SEARCHES
+from transduce.doctor.checks.surface import PAIR_SEARCHES, classify_ending
+from transduce.doctor.corpus.reading import Searches, open_unequal_corpus, read_corpora
+from transduce.doctor.corpus.texts import Text
+from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.text import open_parallel_corpus
 
 SYLLABLES = [first + vowel for first in "bdfgklmnprst" for vowel in "aeiou"]
@@ -72,7 +72,7 @@ def read(tmp_path: Path, vocabulary: Vocabulary) -> Callable[..., Text]:
             source, target = write_pairs(tmp_path, content, corpus)
             opened = open_parallel_corpus(tmp_path, source.name, target.name, None, None)
             corpora[corpus] = open_unequal_corpus(opened)
-        return read_text(name, corpora, vocabulary, Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending))
+        return read_corpora(name, corpora, vocabulary, Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending))
 
     return make
 

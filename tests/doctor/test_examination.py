@@ -159,6 +159,17 @@ def test_several_corpora_are_told_apart(invented: Callable[..., Pairs], tmp_path
     assert finding.shown_samples[0][0].place.corpus == "second.source second.target"
 
 
+def test_sides_are_swapped_and_tags_left_out_as_the_settings_say(
+    invented: Callable[..., Pairs], tmp_path: Path
+) -> None:
+    pairs = invented(300)
+    corpora = [CorpusConfig(**write(tmp_path, "train", pairs), tag=">>xx<<")]
+    data = DataConfig(folder=str(tmp_path), corpora=corpora, swap_sides=True)
+    (figures,) = examine_corpus(data, FITTED, report=lambda _: None).figures
+    assert figures.text.fetch_pairs([7]) == {7: pairs[7][::-1]}
+    assert figures.text.source.num_words.tolist() == [len(target.split()) for _, target in pairs]
+
+
 def test_standard_input_is_read_several_times(invented: Callable[..., Pairs]) -> None:
     text = "".join(f"{source}\t{target}\n" for source, target in invented(600))
     data = DataConfig(pairs="-")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from transduce.doctor.corpus.texts import Text
 from transduce.doctor.findings import (
     Finding,
     format_count,
@@ -14,7 +15,6 @@ from transduce.doctor.findings import (
     merge_spans,
     spread_evenly,
 )
-from transduce.doctor.texts import Text
 
 
 def marked(line: str, spans: list[tuple[int, int]]) -> list[str]:

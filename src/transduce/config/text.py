@@ -190,7 +190,7 @@ class DataConfig(Section):
     @property
     def validation_corpus(self) -> CorpusConfig | None:
         """The validation text that is given; None if training pairs are held out."""
-        if self.validation_source is None and self.validation_pairs is None:
+        if not self.has_validation_text:
             return None
         return CorpusConfig(
             source=self.validation_source,

@@ -11,17 +11,16 @@ import numpy as np
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
 from transduce.data import open_corpus
-from transduce.doctor.coverage import Coverage, find_unknown_words, measure_coverage
-from transduce.doctor.duplicates import (
+from transduce.doctor.checks.coverage import Coverage, find_unknown_words, measure_coverage
+from transduce.doctor.checks.duplicates import (
     NearDuplicates,
     find_duplicates,
     find_near_duplicates,
     find_near_lines,
     find_several_counterparts,
 )
-from transduce.doctor.encoding import LINE_SEARCHES, find_mixed_normal_forms, find_unwanted_characters
-from transduce.doctor.findings import Finding, spread_evenly
-from transduce.doctor.languages import (
+from transduce.doctor.checks.encoding import LINE_SEARCHES, find_mixed_normal_forms, find_unwanted_characters
+from transduce.doctor.checks.languages import (
     MAX_SENTENCES,
     LanguageShares,
     ScriptShares,
@@ -31,27 +30,28 @@ from transduce.doctor.languages import (
     measure_languages,
     measure_scripts,
 )
-from transduce.doctor.leakage import Leakage, find_leakage, measure_leakage
-from transduce.doctor.lengths import (
+from transduce.doctor.checks.leakage import Leakage, find_leakage, measure_leakage
+from transduce.doctor.checks.lengths import (
     LengthFigures,
     find_blank_lines,
     find_unequal_files,
     find_unusual_ratios,
     measure_lengths,
 )
-from transduce.doctor.pairing import Pairing, examine_pairing
-from transduce.doctor.reading import Searches, open_unequal_corpus, read_text
-from transduce.doctor.sides import find_misplaced_lines, measure_sides
-from transduce.doctor.surface import PAIR_SEARCHES, classify_ending, find_surface_differences
-from transduce.doctor.texts import Text
-from transduce.doctor.tokenization import (
+from transduce.doctor.checks.surface import PAIR_SEARCHES, classify_ending, find_surface_differences
+from transduce.doctor.checks.tokenization import (
     MAX_PAIRS,
     Tokenization,
     find_bad_tokenization,
     measure_tokenization,
     open_tokenizer,
 )
-from transduce.doctor.vocabulary import Vocabulary
+from transduce.doctor.corpus.reading import Searches, open_unequal_corpus, read_corpora
+from transduce.doctor.corpus.texts import Text
+from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.doctor.findings import Finding, spread_evenly
+from transduce.doctor.pairing.examination import Pairing, examine_pairing
+from transduce.doctor.pairing.sides import find_misplaced_lines, measure_sides
 from transduce.errors import ConfigError, CorpusError
 from transduce.text import ParallelCorpus, Tokenizer, write_standard_input
 
@@ -136,15 +136,19 @@ def examine_corpus(
                 "standard input" if corpus.pairs == "-" else corpus.name: _open(data, corpus, spooled, name)
                 for corpus in corpora
             }
-            texts.append(read_text(name, opened, vocabulary, searches))
+            texts.append(read_corpora(name, opened, vocabulary, searches))
         vocabulary.forget_spellings()
         return _Examiner(data, config, texts, vocabulary, report).examine()
 
 
 def _open(data: DataConfig, config: CorpusConfig, spooled: Path | None, text_name: str) -> ParallelCorpus:
-    setting = "data.columns" if text_name == "training" else "data.validation_columns"
-    corpus = open_corpus(data, config, spooled, setting)
-    return corpus if config.pairs is not None else open_unequal_corpus(corpus)
+    """A corpus as people wrote it: without its tag, and read to the end if one of two files is shorter."""
+    setting = None if text_name == "training" else "data.validation_columns"
+    untagged = config.model_copy(update={"tag": None})
+    if config.pairs is not None:
+        return open_corpus(data, untagged, spooled, setting)
+    corpus = open_unequal_corpus(open_corpus(data.model_copy(update={"swap_sides": False}), untagged))
+    return corpus.swap_sides() if data.swap_sides and not config.synthetic else corpus
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Int
 
-from transduce.doctor.texts import Place, Text
+from transduce.doctor.corpus.texts import Place, Text
 
 NUM_SAMPLES = 5
 """Samples of a finding."""

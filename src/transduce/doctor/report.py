@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from transduce.bundle import has_mark
+from transduce.doctor.checks.languages import name_language
+from transduce.doctor.checks.lengths import BIN_WIDTH, QUANTILES, RATIO_BIN, count_lengths, count_ratios
 from transduce.doctor.examination import Examination, TextFigures
 from transduce.doctor.findings import Finding, Span, format_count
-from transduce.doctor.languages import name_language
-from transduce.doctor.lengths import BIN_WIDTH, QUANTILES, RATIO_BIN, count_lengths, count_ratios
 from transduce.pages import Series, Table, draw_histogram, draw_line_chart, make_templates, read_style
 
 GENERATOR = "transduce doctor"

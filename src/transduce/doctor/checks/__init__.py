@@ -1,0 +1,1 @@
+"""Checks of a text, each with the findings that it makes."""

@@ -1,0 +1,227 @@
+"""Repeated pairs, lines with several counterparts, and lines that differ from another line by one word."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int64, Shaped, UInt64
+
+from transduce.config import TextConfig
+from transduce.doctor.corpus.hashing import HashLookup, hash_lines, hash_whole_lines, mix
+from transduce.doctor.corpus.texts import Side, Text
+from transduce.doctor.findings import NUM_SAMPLES, Finding, PairReference, format_pairs, mark_differences, spread_evenly
+
+MIN_WORDS = 5
+"""Words of the shortest lines that are compared with others: of shorter ones, many differ by one word."""
+
+WORDS_AT_A_TIME = 4_000_000
+"""Hashes that are sorted at a time."""
+
+DUPLICATES_FROM = 0.01
+"""Share of the pairs from which repetitions of pairs are a finding."""
+
+SEVERAL_FROM = 0.05
+"""Share of the pairs whose line has several counterparts from which it is a finding."""
+
+REPEATED = 20
+"""Different counterparts from which a line is boilerplate."""
+
+REPEATED_FROM = 0.001
+"""Share of the pairs with such a line from which they are a finding."""
+
+NEAR_FROM = 0.005
+"""Share of the pairs that differ from others by one word on both sides from which they are a finding."""
+
+
+def hash_pairs(text: Text) -> UInt64[np.ndarray, " pairs"]:
+    """A hash of both lines of each pair, as they are written."""
+    source, target = (side.digests.astype(np.uint64) for side in text.sides.values())
+    return mix(mix(source) + target)
+
+
+def find_duplicates(text: Text, config: TextConfig) -> Iterator[Finding]:
+    """Pairs that are the same as an earlier one."""
+    repeats, first = find_repeats(hash_pairs(text))
+    share = len(repeats) / len(text)
+    if share >= DUPLICATES_FROM:
+        is_dropped = config.drop_duplicates and text.name == "training"
+        yield Finding(
+            name="duplicate_pairs",
+            severity="minor" if is_dropped or share < 0.1 else "serious",
+            text=text,
+            summary=f"{format_pairs(len(repeats), share)} repeat an earlier pair word for word",
+            advice="training keeps one of each (text.drop_duplicates)"
+            if is_dropped
+            else "leave them out: set text.drop_duplicates to true for training text; in other text they count twice",
+            rows=repeats,
+            samples=_pair_up(text, first, repeats),
+        )
+
+
+def find_repeats(
+    values: Shaped[np.ndarray, " items"],
+) -> tuple[Int64[np.ndarray, " found"], Int64[np.ndarray, " found"]]:
+    """The items that are equal to an earlier one, and of each of them the first that it is equal to."""
+    order = np.argsort(values, kind="stable")
+    is_same = np.zeros(len(values), bool)
+    is_same[1:] = values[order[1:]] == values[order[:-1]]
+    group_start = np.maximum.accumulate(np.where(is_same, 0, np.arange(len(values))))
+    found = np.flatnonzero(is_same)
+    repeats, first = order[found], order[group_start[found]]
+    by_row = np.argsort(repeats)
+    return repeats[by_row], first[by_row]
+
+
+def _pair_up(
+    text: Text, others: Int64[np.ndarray, " found"], rows: Int64[np.ndarray, " found"]
+) -> tuple[tuple[PairReference, ...], ...]:
+    """Samples of a row with another one each."""
+    chosen = spread_evenly(np.arange(len(rows)), NUM_SAMPLES)
+    return tuple((PairReference(text, int(others[at])), PairReference(text, int(rows[at]))) for at in chosen)
+
+
+def find_several_counterparts(text: Text) -> Iterator[Finding]:
+    """Lines with different translations, and lines that are the translation of different ones."""
+    pairs = hash_pairs(text)
+    _, distinct = np.unique(pairs, return_index=True)
+    for side, other in (("source", "target"), ("target", "source")):
+        lines = text.sides[side].digests[distinct]
+        has_text = text.sides[side].num_words[distinct] > 0
+        _, line, counts = np.unique(lines[has_text], return_inverse=True, return_counts=True)
+        rows = np.sort(distinct[has_text][counts[line] > 1])
+        frequent = np.sort(distinct[has_text][counts[line] >= REPEATED])
+        if len(frequent) / len(text) >= REPEATED_FROM:
+            yield _describe_repeated(text, side, other, frequent)
+        if len(rows) / len(text) >= SEVERAL_FROM:
+            share = len(rows) / len(text)
+            repeats, first = find_repeats(text.sides[side].digests[rows])
+            yield Finding(
+                name=f"{side}_with_several_{other}s",
+                severity="minor",
+                text=text,
+                summary=f"{format_pairs(len(rows), share)} have a {side} that occurs with more than one {other}",
+                advice="free translations do; if the others are no translations of it, leave them out",
+                rows=rows,
+                samples=_pair_up(text, rows[first], rows[repeats]),
+                mark=mark_differences,
+            )
+
+
+def _describe_repeated(text: Text, side: str, other: str, rows: Int64[np.ndarray, " rows"]) -> Finding:
+    _, first, counts = np.unique(text.sides[side].digests[rows], return_index=True, return_counts=True)
+    share = len(rows) / len(text)
+    most = first[np.argsort(-counts, kind="stable")][:NUM_SAMPLES]
+    return Finding(
+        name=f"repeated_{side}s",
+        severity="serious" if share >= 0.02 else "minor",
+        text=text,
+        summary=f"{format_pairs(len(rows), share)} have one of {len(first):,} {side}s that stand beside {REPEATED} or "
+        f"more different {other}s, the most frequent one beside {counts.max():,}",
+        advice=f"a line cannot be the translation of so many: it is boilerplate, as of a web page, or the {other}s do "
+        "not belong to it; leave these pairs out",
+        rows=rows,
+        samples=tuple((PairReference(text, int(rows[at])),) for at in most),
+    )
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """The lines of a side that differ by one word from another line of that side, in case or punctuation, or both."""
+
+    is_near: Bool[np.ndarray, " lines"]
+    partner: Int64[np.ndarray, " lines"]
+    """The index of such a line; -1 for lines without one."""
+
+
+def find_near_lines(side: Side) -> NearDuplicates:
+    """Find every line that becomes another one when a word is replaced, inserted or left out.
+
+    Two lines differ by a replaced word if they are equal without the words at one position, and by a word more or less
+    if one is equal to the other without a word. Sorted hashes bring such lines together, in time n log n for n words
+    of text. Lines of fewer than `MIN_WORDS` words are left out, and so are those that are written the same; those
+    that differ in upper case, punctuation or spaces only are found, too.
+    """
+    whole = hash_whole_lines(side)
+    found = NearDuplicates(np.zeros(len(side), bool), np.full(len(side), -1))
+    is_long = np.flatnonzero(side.num_words >= MIN_WORDS)
+    _record_groups(found, whole[is_long], is_long, side.digests)
+    _record_insertions(found, side, whole)
+    num_parts = len(side.words) // WORDS_AT_A_TIME + 1
+    for part in range(num_parts):
+        chosen = [
+            _select_part(hashes.without_one_here, hashes.rows, part, num_parts)
+            for hashes in hash_lines(side, MIN_WORDS)
+        ]
+        keys, rows = (np.concatenate(arrays) for arrays in zip(*chosen, strict=True))
+        _record_groups(found, keys, rows, whole)
+    return found
+
+
+def _record_insertions(found: NearDuplicates, side: Side, line_hashes: UInt64[np.ndarray, " lines"]) -> None:
+    """Record lines that are equal to another one without a word, and those others."""
+    is_long = np.flatnonzero(side.num_words >= MIN_WORDS)
+    of_shorter = HashLookup(line_hashes[is_long])
+    longer, without_word = [], []
+    for hashes in hash_lines(side, MIN_WORDS + 1):
+        equal = of_shorter.add(hashes.without_one, hashes.rows)
+        longer.append(hashes.rows[equal])
+        without_word.append(hashes.without_one[equal])
+    of_longer = HashLookup(np.concatenate(without_word))
+    of_longer.add(line_hashes, np.arange(len(side)))
+    for rows, partners in ((is_long, of_shorter.items), (np.concatenate(longer), of_longer.items)):
+        found.is_near[rows[partners >= 0]] = True
+        found.partner[rows[partners >= 0]] = partners[partners >= 0]
+
+
+def _select_part(
+    keys: UInt64[np.ndarray, " keys"], rows: Int64[np.ndarray, " keys"], part: int, num_parts: int
+) -> tuple[UInt64[np.ndarray, " chosen"], Int64[np.ndarray, " chosen"]]:
+    chosen = keys % np.uint64(num_parts) == part
+    return keys[chosen], rows[chosen]
+
+
+def _record_groups(
+    found: NearDuplicates,
+    keys: UInt64[np.ndarray, " keys"],
+    rows: Int64[np.ndarray, " keys"],
+    content: Any,  # noqa: ANN401
+) -> None:
+    """Record the rows with equal keys and different `content`, each with another one of its group."""
+    order = np.argsort(keys)
+    keys, rows = keys[order], rows[order]
+    is_same = keys[1:] == keys[:-1]
+    in_group = np.zeros(len(keys), bool)
+    in_group[1:] |= is_same
+    in_group[:-1] |= is_same
+    keys, rows = keys[in_group], rows[in_group]
+    order = np.lexsort((content[rows], keys))
+    keys, rows = keys[order], rows[order]
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else np.zeros(0, np.int64)
+    sizes = np.diff(np.append(starts, len(keys)))
+    first, last = (np.repeat(rows[ends], sizes) for ends in (starts, starts + sizes - 1))
+    is_different = content[first] != content[last]
+    partner = np.where(content[rows] == content[first], last, first)
+    found.is_near[rows[is_different]] = True
+    found.partner[rows[is_different]] = partner[is_different]
+
+
+def find_near_duplicates(text: Text, near: Mapping[str, NearDuplicates]) -> Iterator[Finding]:
+    """Pairs that differ from other pairs by one word, on both sides; `near` has the lines of each side that do."""
+    by_side = {name: int(found.is_near.sum()) for name, found in near.items()}
+    rows = np.flatnonzero(near["source"].is_near & near["target"].is_near)
+    share = len(rows) / len(text)
+    if share < NEAR_FROM:
+        return
+    yield Finding(
+        name="near_duplicates",
+        severity="minor",
+        text=text,
+        summary=f"in {format_pairs(len(rows), share)}, source and target both differ from another line of this text by "
+        f"at most one word ({by_side['source']:,} sources, {by_side['target']:,} targets)",
+        advice="the text has less variety than its size says; if validation or test text was split off at random, it "
+        "is much easier than new text: split it off by document",
+        rows=rows,
+        samples=_pair_up(text, near["source"].partner[rows], rows),
+        mark=mark_differences,
+    )

@@ -1,0 +1,156 @@
+"""Characters that show a wrong encoding, and other characters that no reader of the text wants to see."""
+
+import html
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from re import Pattern
+
+import numpy as np
+
+from transduce.doctor.corpus.reading import LineSearch
+from transduce.doctor.corpus.texts import Text
+from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.doctor.findings import Finding, Severity, format_count, format_pairs, mark_nothing, mark_pattern
+
+_CONTINUATION = bytes(range(0x80, 0xC0)).decode("cp1252", errors="ignore") + "".join(map(chr, range(0x80, 0xC0)))
+"""The characters that bytes 2 to 4 of a character in UTF-8 become, read as CP1252 or Latin-1."""
+
+_LETTERS = "ŠšŽžŒœŸƒ"
+_PUNCTUATION = "\xa0«»“”‘’…–—®©°²³¹ªº·´"
+"""Those that often follow a letter in good text, as in "Spaß“" and "voilà\xa0»"."""
+
+_ANY = f"[{re.escape(_CONTINUATION)}]"
+_RARE = "[" + re.escape("".join(sorted(set(_CONTINUATION) - set(_LETTERS + _PUNCTUATION)))) + "]"
+
+# The first character comes before all alternatives, so that a search skips all others at once.
+MOJIBAKE = re.compile(
+    rf"[Â-ô](?:(?<=[ÂÃ]){_ANY}|(?<=[Ä-ß])(?:{_RARE}|{_ANY}[Ä-ß]{_ANY})|(?<=[ÄÅ])[{_LETTERS}]"
+    rf"|(?<=[à-ï])(?:{_RARE}{_ANY}|{_ANY}{_RARE})|(?<=ð)[Ÿ\x9f]{_ANY}{{2}})"
+)
+"""A character in UTF-8 whose bytes were read as CP1252 or Latin-1, as "Ã¤" for "ä" and "â€™" for "’"."""
+
+_ENTITY = re.compile(r"&(?:#\d{2,6}|#[xX][0-9a-fA-F]{2,6}|[a-zA-Z][a-zA-Z0-9]{1,30});")
+_DECOMPOSED = re.compile(r"\w[\u0300-\u036f]+")
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Characters that should not be in a text, and what is said about them."""
+
+    pattern: Pattern[str]
+    description: str
+    advice: str
+    minor_from: float
+    """Share of the pairs from which it is a finding."""
+    serious_from: float
+    is_meant: Callable[[str], bool] = lambda _: True
+
+
+_PROBLEMS: Mapping[str, _Problem] = {
+    "mojibake": _Problem(
+        MOJIBAKE,
+        "have letters in UTF-8 that were read in another encoding, as “Ã¤” for “ä” or “â€™” for “’”",
+        "the model would learn to write so: export the text again as UTF-8, or repair these lines (in Python: "
+        "line.encode('cp1252').decode('utf-8')), or leave them out",
+        minor_from=0.0001,
+        serious_from=0.01,
+    ),
+    "replacement_characters": _Problem(
+        re.compile("\ufffd"),
+        "have the character “\ufffd”, which stands where a program could not read one",
+        "the letters are lost: convert the original file again with the right encoding, or leave these lines out",
+        minor_from=0.0001,
+        serious_from=0.01,
+    ),
+    "control_characters": _Problem(
+        re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"),
+        "have control characters, which no text has",
+        "training leaves these pairs out: remove the characters if the pairs are good",
+        minor_from=0.0005,
+        serious_from=0.05,
+    ),
+    "invisible_characters": _Problem(
+        re.compile("[\u00ad\u200b\u2060\ufeff]"),
+        "have invisible characters: soft hyphens, spaces without width or byte order marks",
+        "Transduce's own tokenizer ignores most of them, but words with them are not found again as duplicates, and "
+        "score as wrong in references: remove them",
+        minor_from=0.001,
+        serious_from=2.0,
+    ),
+    "unusual_spaces": _Problem(
+        re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f]"),
+        "have spaces of another kind, such as no-break spaces",
+        "Transduce's own tokenizer reads them as plain spaces; replace them in test text, where they would score as "
+        "wrong",
+        minor_from=0.02,
+        serious_from=2.0,
+    ),
+    "html_entities": _Problem(
+        _ENTITY,
+        'have codes of HTML instead of characters, as “&quot;” for “"”',
+        "the model would learn to write them: replace them (in Python: html.unescape(line))",
+        minor_from=0.0005,
+        serious_from=0.02,
+        is_meant=lambda line: any(html.unescape(code) != code for code in _ENTITY.findall(line)),
+    ),
+}
+
+LINE_SEARCHES = {name: LineSearch(problem.pattern, problem.is_meant) for name, problem in _PROBLEMS.items()}
+
+
+def find_unwanted_characters(text: Text) -> Iterator[Finding]:
+    """A finding for each kind of characters of which the text has too many."""
+    for name, problem in _PROBLEMS.items():
+        found = {side: lines.found[name] for side, lines in text.sides.items()}
+        rows = np.union1d(*found.values())
+        share = len(rows) / len(text)
+        if share < problem.minor_from or not len(rows):
+            continue
+        severity: Severity = "serious" if share >= problem.serious_from else "minor"
+        sides = " and ".join(format_count(len(lines), side) for side, lines in found.items() if len(lines))
+        yield Finding(
+            name=name,
+            severity=severity,
+            text=text,
+            summary=f"{format_pairs(len(rows), share)}, {sides}, {problem.description}",
+            advice=problem.advice,
+            rows=rows,
+            mark=mark_pattern(problem.pattern),
+        )
+
+
+MIN_MIXED = 0.001
+"""Share of the lines of a side that has to be in each of two normal forms for them to count as mixed."""
+
+
+def find_mixed_normal_forms(texts: list[Text], vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Sides on which accented letters are written in both ways that Unicode has, within a text or between two."""
+    is_composed, is_decomposed = vocabulary.is_composed, vocabulary.is_decomposed
+    for side in ("source", "target"):
+        counts = {
+            text.name: (text.sides[side].sum_over_words(is_composed), text.sides[side].sum_over_words(is_decomposed))
+            for text in texts
+        }
+        mostly_composed = sum(int((composed > 0).sum()) for composed, _ in counts.values()) >= sum(
+            int((decomposed > 0).sum()) for _, decomposed in counts.values()
+        )
+        for text in texts:
+            rows = np.flatnonzero(counts[text.name][1 if mostly_composed else 0])
+            others = sum(int((numbers[0 if mostly_composed else 1] > 0).sum()) for numbers in counts.values())
+            share = len(rows) / len(text)
+            if share < MIN_MIXED or others < MIN_MIXED * sum(map(len, texts)):
+                continue
+            forms = ("NFD, a letter and its accent are two characters", "NFC, they are one")
+            here, there = forms if mostly_composed else forms[::-1]
+            yield Finding(
+                name="mixed_normal_forms",
+                severity="minor",
+                text=text,
+                summary=f"{format_pairs(len(rows), share)} have {side}s with accented letters in Unicode's form "
+                f"{here}; others have them in {there}, which looks the same",
+                advice="Transduce's own tokenizer makes them equal, but scores, duplicates and glossaries tell them "
+                "apart: bring all files into one form (in Python: unicodedata.normalize('NFC', line))",
+                rows=rows,
+                mark=mark_pattern(_DECOMPOSED) if mostly_composed else mark_nothing,
+            )

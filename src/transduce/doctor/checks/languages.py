@@ -1,0 +1,249 @@
+"""The languages of both sides, by py3langid on a sample, and the scripts of all lines.
+
+py3langid errs on short sentences, and names a language for any text; so conclusions are drawn from many sentences, only
+from those it is sure of, and only for languages it knows.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from transduce.doctor.corpus.texts import Side, Text
+from transduce.doctor.corpus.vocabulary import NO_SCRIPT, Vocabulary
+from transduce.doctor.findings import Finding, format_pairs
+from transduce.text.languages import LANGUAGE_NAMES, normalize_code
+
+MAX_SENTENCES = 3_000
+"""Sentences of a side whose language is identified, spread evenly; each takes 0.15 ms."""
+
+MIN_LETTERS = 20
+"""Letters of the shortest sentences."""
+
+MAX_CHARACTERS = 300
+"""Characters of a sentence that are looked at."""
+
+MIN_PROBABILITY = 0.9
+"""Probability from which the identification of a sentence counts."""
+
+MIN_SURE = 50
+"""Sentences that must be identified so that anything is concluded."""
+
+OTHER_LANGUAGE_FROM = 0.01
+"""Share of the sentences in one other language from which it is a finding."""
+
+OTHER_SCRIPT_FROM = 0.001
+"""Share of the lines in another script from which they are a finding."""
+
+RARE_SCRIPT = 0.05
+"""Share of the words of a side below which a script is not that of the side."""
+
+_SIMILAR = (
+    {"da", "nb", "nn", "no"},
+    {"bs", "hr", "sr"},
+    {"id", "ms"},
+    {"cs", "sk"},
+    {"gl", "pt"},
+    {"bg", "mk"},
+    {"ca", "oc"},
+    {"fil", "tl"},
+    {"nds", "de"},
+    {"xh", "zu"},
+    {"zh", "zt", "yue"},
+    {"pb", "pt"},
+)
+"""Languages that are taken for each other."""
+
+_SHORT_CODES = {"hau": "ha", "ibo": "ig", "yor": "yo", "swa": "sw", "deu": "de", "eng": "en", "fra": "fr", "spa": "es"}
+
+
+@dataclass(frozen=True)
+class LanguageShares:
+    """The languages of the sentences of one side that py3langid is sure of."""
+
+    text: str
+    side: str
+    declared: str
+    """The language code that the settings give; "" if none."""
+    num_sure: int
+    """Sentences whose language is sure."""
+    shares: Mapping[str, float]
+    """Their shares by language, the most frequent first."""
+    rows: Mapping[str, Sequence[int]]
+    """The pairs of the sentences by language."""
+
+    @property
+    def main(self) -> str | None:
+        """The language of most sentences; None if too few are sure, or no language is that of more than half."""
+        code = next(iter(self.shares), None)
+        return code if code is not None and self.num_sure >= MIN_SURE and self.shares[code] > 0.5 else None
+
+
+@cache
+def load_identifier() -> Any:  # noqa: ANN401 - a library without types
+    """py3langid's model, loaded once; None if the package is not installed."""
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - an optional package
+    except ImportError:
+        return None
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+def measure_languages(
+    text: Text, sample: Mapping[int, tuple[str, str]], declared: tuple[str, str]
+) -> list[LanguageShares]:
+    """The languages of both sides, by the pairs of a sample; none if py3langid is not installed."""
+    identifier = load_identifier()
+    if identifier is None:
+        return []
+    measured = []
+    for position, side in enumerate(("source", "target")):
+        rows: dict[str, list[int]] = {}
+        for row, pair in sample.items():
+            beginning = pair[position][:MAX_CHARACTERS]
+            if sum(map(str.isalpha, beginning)) >= MIN_LETTERS:
+                code, probability = identifier.classify(beginning)
+                if probability >= MIN_PROBABILITY:
+                    rows.setdefault(code, []).append(row)
+        counts = Counter({code: len(some) for code, some in rows.items()})
+        shares = {code: count / counts.total() for code, count in counts.most_common()}
+        measured.append(LanguageShares(text.name, side, declared[position], counts.total(), shares, rows))
+    return measured
+
+
+def simplify_code(code: str) -> str:
+    """The code of a language without region and script, of two letters if it has one, as in "en" for "en_US"."""
+    base = normalize_code(code).partition("-")[0]
+    return _SHORT_CODES.get(base, base)
+
+
+def are_similar(code: str, other: str) -> bool:
+    """Whether two languages are the same, or so similar that they are taken for each other."""
+    return code == other or any({code, other} <= group for group in _SIMILAR)
+
+
+def name_language(code: str) -> str:
+    """The English name of a language, or its code."""
+    return LANGUAGE_NAMES.get(code, code)
+
+
+def find_wrong_languages(text: Text, measured: Sequence[LanguageShares]) -> Iterator[Finding]:
+    """Sides in another language than declared, swapped sides, and sentences in further languages."""
+    if not measured:
+        return
+    known = set(load_identifier().labels)
+    declared = [simplify_code(one.declared) for one in measured]
+    mains = [one.main for one in measured]
+    if (
+        None not in mains
+        and all(code in known for code in declared)
+        and not are_similar(*declared)
+        and are_similar(str(mains[0]), declared[1])
+        and are_similar(str(mains[1]), declared[0])
+    ):
+        names = [name_language(str(code)) for code in mains]
+        yield _conclude(
+            text,
+            "swapped_languages",
+            f"the sources are in {names[0]} and the targets in {names[1]}, and the settings say the opposite",
+            "swap the two files, or --source-language and --target-language",
+        )
+        return
+    for one, code, main in zip(measured, declared, mains, strict=True):
+        if main is not None and code in known and not are_similar(main, code):
+            yield _conclude(
+                text,
+                "wrong_language",
+                f"{one.shares[main]:.0%} of the {one.side}s are in {name_language(main)}, and the settings say that "
+                f"they are in {name_language(code)}",
+                f"give the right file, or the right --{one.side}-language",
+            )
+    if None not in mains and mains[0] == mains[1] and not (declared[0] and declared[0] == declared[1]):
+        yield _conclude(
+            text,
+            "same_language",
+            f"both sides are in {name_language(str(mains[0]))}",
+            "give the other language's file as source or as target",
+        )
+    yield from _find_other_languages(text, measured, declared)
+
+
+def _conclude(text: Text, name: str, summary: str, advice: str) -> Finding:
+    return Finding(name=name, severity="serious", text=text, summary=summary, advice=advice, rows=np.arange(len(text)))
+
+
+def _find_other_languages(text: Text, measured: Sequence[LanguageShares], declared: Sequence[str]) -> Iterator[Finding]:
+    """Sentences in languages of neither side: those of the other side are found more exactly by their words."""
+    expected = {*filter(None, declared), *(one.main for one in measured if one.main is not None)}
+    for one in measured:
+        for code, share in one.shares.items():
+            if one.main is None or share < OTHER_LANGUAGE_FROM or any(are_similar(code, own) for own in expected):
+                continue
+            yield Finding(
+                name="other_language",
+                severity="serious" if share >= 0.1 else "minor",
+                text=text,
+                summary=f"about {share:.1%} of the {one.side}s are in {name_language(code)} instead of "
+                f"{name_language(one.main)}, by {len(one.rows[code]):,} of {one.num_sure:,} sentences of a sample",
+                advice="leave these pairs out: the model would learn to write that language, too",
+                rows=np.array(one.rows[code]),
+                estimated=round(share * len(text)),
+            )
+
+
+@dataclass(frozen=True)
+class ScriptShares:
+    """The scripts of the words of one side."""
+
+    text: str
+    side: str
+    shares: Mapping[str, float]
+    """Their shares of the words with letters, the most frequent first."""
+
+
+def measure_scripts(text: Text, vocabulary: Vocabulary) -> list[ScriptShares]:
+    """The scripts of all words of both sides."""
+    measured = []
+    for name, side in text.sides.items():
+        shares = _share_scripts(side, vocabulary)
+        order = [number for number in np.argsort(-shares, kind="stable").tolist() if shares[number] > 0]
+        by_name = {vocabulary.scripts[number]: float(shares[number]) for number in order}
+        measured.append(ScriptShares(text.name, name, by_name))
+    return measured
+
+
+def _share_scripts(side: Side, vocabulary: Vocabulary) -> Float64[np.ndarray, " scripts"]:
+    """The share of each script among the words with letters."""
+    counts = np.bincount(
+        vocabulary.script_of_word, side.count_words(len(vocabulary)), minlength=len(vocabulary.scripts)
+    )
+    counts[vocabulary.scripts.index(NO_SCRIPT)] = 0
+    return np.divide(counts, max(1.0, counts.sum()))
+
+
+def find_other_scripts(text: Text, training: Text, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Lines most of whose words are in a script that hardly occurs on their side of the training text."""
+    for name, side in text.sides.items():
+        shares = _share_scripts(training.sides[name], vocabulary)
+        is_rare = shares < RARE_SCRIPT
+        is_rare[vocabulary.scripts.index(NO_SCRIPT)] = False
+        num_rare = side.sum_over_words(is_rare[vocabulary.script_of_word])
+        num_usual = side.sum_over_words((shares >= RARE_SCRIPT)[vocabulary.script_of_word])
+        rows = np.flatnonzero(num_rare > num_usual)
+        share = len(rows) / len(text)
+        if share >= OTHER_SCRIPT_FROM:
+            usual = " or ".join(
+                script for script, own in zip(vocabulary.scripts, shares, strict=True) if own >= RARE_SCRIPT
+            )
+            yield Finding(
+                name="other_script",
+                severity="serious" if share >= 0.02 else "minor",
+                text=text,
+                summary=f"{format_pairs(len(rows), share)} have a {name} in another script than {usual}",
+                advice="leave these pairs out if they are in another language",
+                rows=rows,
+            )

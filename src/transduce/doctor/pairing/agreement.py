@@ -1,0 +1,114 @@
+"""How well the lines of each pair agree, and how that of translations differs from that of unrelated lines."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from transduce.doctor.corpus.texts import Text
+from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.doctor.pairing.association import choose_stretches, find_offset
+from transduce.doctor.pairing.lexicon import Lexicon
+
+MIN_SEPARATION = 2.0
+"""Distance between the agreement of translations and that of unrelated lines, in standard deviations, from which single
+pairs can be judged."""
+
+MAX_LOG_RATIO = 5.0
+"""Limit of the evidence of one pair, so that one does not outweigh several."""
+
+MIN_JUDGED = 100
+"""Lines that can be judged of which there must be so many, related and unrelated."""
+
+MAX_COMPARED = 20_000
+"""Unrelated couples of lines whose agreement is measured."""
+
+_DEVIATIONS_OF_MAD = 1.4826
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The agreement of lines of a text, and what it says about them."""
+
+    lexicon: Lexicon
+    related: Float64[np.ndarray, " pairs"]
+    """The agreement of lines in stretches that belong together."""
+    unrelated: Float64[np.ndarray, " couples"]
+    """The agreement of lines of the text that have nothing to do with each other."""
+    deviation: float
+    """Standard deviation of the agreement within translations and unrelated lines."""
+
+    @property
+    def distance(self) -> float:
+        """How much higher the agreement of a translation is than that of unrelated lines, both in the median."""
+        return float(np.median(self.related) - np.median(self.unrelated))
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether single pairs can be judged."""
+        return self.distance >= MIN_SEPARATION * self.deviation
+
+    def compute_log_ratio(self, agreement: Float64[np.ndarray, " couples"]) -> Float64[np.ndarray, " couples"]:
+        """The logarithm of how many times as probable an agreement is between translations as between unrelated lines.
+
+        Both are taken as normal distributions of the same deviation. Within limits; NaN where nothing is known.
+        """
+        middle = float(np.median(self.unrelated)) + self.distance / 2
+        slope = self.distance / self.deviation**2
+        return np.clip((agreement - middle) * slope, -MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+@dataclass(frozen=True)
+class Relatedness:
+    """Where the lines of a text belong together, by frequent words, before any single pair is judged."""
+
+    num_stretches: int
+    """Stretches of neighbouring pairs that were measured."""
+    source_rows: Int64[np.ndarray, " rows"]
+    """The sources of those that belong together, at the same line or some lines apart."""
+    target_rows: Int64[np.ndarray, " rows"]
+    """Their targets."""
+
+
+def measure_relatedness(text: Text) -> Relatedness:
+    """Find stretches of lines that belong together."""
+    source_rows, target_rows, num_stretches = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+    for part in text.parts:
+        bounds = part.start, part.end
+        for first, end in choose_stretches(*bounds):
+            num_stretches += 1
+            offset = find_offset(text.source, text.target, first, end, bounds)
+            if offset is not None:
+                rows = np.arange(max(first, part.start - offset), min(end, part.end - offset))
+                source_rows.append(rows)
+                target_rows.append(rows + offset)
+    return Relatedness(num_stretches, np.concatenate(source_rows), np.concatenate(target_rows))
+
+
+def learn_agreement(text: Text, relatedness: Relatedness, vocabulary: Vocabulary) -> Agreement | None:
+    """Learn from lines that belong together which words do; None if there are too few of them."""
+    rows = relatedness.source_rows, relatedness.target_rows
+    if not len(rows[0]):
+        return None
+    return _measure(Lexicon(text.source, text.target, vocabulary.stems, vocabulary.num_stems, *rows), *rows)
+
+
+def transfer_agreement(agreement: Agreement, text: Text, relatedness: Relatedness) -> Agreement | None:
+    """Judge the lines of another text by what was learned; None if too few of its lines belong together."""
+    rows = relatedness.source_rows, relatedness.target_rows
+    return _measure(agreement.lexicon.for_lines(text.source, text.target), *rows) if len(rows[0]) else None
+
+
+def _measure(
+    lexicon: Lexicon, source_rows: Int64[np.ndarray, " rows"], target_rows: Int64[np.ndarray, " rows"]
+) -> Agreement | None:
+    """The agreement of related lines, and of lines put together at random."""
+    some = np.arange(0, len(source_rows), -(-len(source_rows) // MAX_COMPARED))
+    related = lexicon.score(source_rows[some], target_rows[some])
+    unrelated = lexicon.score(source_rows[some], np.roll(target_rows, len(target_rows) // 3)[some])
+    related, unrelated = related[~np.isnan(related)], unrelated[~np.isnan(unrelated)]
+    if min(len(related), len(unrelated)) < MIN_JUDGED:
+        return None
+    spread = _DEVIATIONS_OF_MAD * np.median(np.abs(related - np.median(related)))
+    deviation = float(np.sqrt((unrelated.var() + spread**2) / 2))
+    return Agreement(lexicon, related, unrelated, max(deviation, 1e-6))

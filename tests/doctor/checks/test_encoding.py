@@ -1,0 +1,88 @@
+import unicodedata
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.doctor.checks.encoding import MOJIBAKE, find_mixed_normal_forms, find_unwanted_characters
+from transduce.doctor.corpus.texts import Text
+from transduce.doctor.corpus.vocabulary import Vocabulary
+
+GOOD = [
+    "Das Ä“ ist ein Buchstabe, „Spaß“ und „Fuß“ auch …",
+    "Voilà\xa0» dit-il, « É\xa0» puis CAFÉ\xa0», à 20\xa0°C, NOËL…",
+    "PŘÍŠTÍ STANICE, ÚŽASNÉ, ŽÍŠ",
+    "NÃO, MAÇÃ, SÃO, FORÇA² e 3ª",
+    "Ở đây có Ế và Ấ, Ụ ọ́ ṣ",
+    "Größe: 5 m², £5, 20 €, naïve, El Niño, Ångström, ÆØÅ",
+    "Привет, мир! Ελληνικά, עברית, 日本語",
+]
+
+
+@pytest.mark.parametrize("line", GOOD)
+def test_good_text_is_no_mojibake(line: str) -> None:
+    assert MOJIBAKE.search(line) is None
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+@pytest.mark.parametrize(
+    "text", ["schön", "Öl", "größer", "déjà vu", "žluťoučký", "привет", "“quoted”", "it’s", "€", "ł"]
+)
+def test_utf_8_read_in_another_encoding_is_mojibake(text: str, encoding: str) -> None:
+    try:
+        damaged = text.encode().decode(encoding)
+    except UnicodeDecodeError:
+        pytest.skip("has a byte that this encoding lacks")
+    assert MOJIBAKE.search(damaged)
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+def test_plain_text_has_nothing_unwanted(text: str) -> None:
+    assert MOJIBAKE.search(text) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("mojibake", lambda line: f"{line} über".encode().decode("latin-1")),
+        ("replacement_characters", lambda line: f"{line}\ufffd"),
+        ("control_characters", lambda line: f"\x07{line}"),
+        ("invisible_characters", lambda line: f"{line[:2]}\u200b{line[2:]}"),
+        ("unusual_spaces", lambda line: line.replace(" ", "\u202f")),
+        ("html_entities", lambda line: f"{line} R&amp;D"),
+    ],
+)
+def test_a_planted_fault_is_found_with_its_lines(
+    read: Callable[..., Text], invented: Callable, name: str, damage: Callable[[str], str]
+) -> None:
+    pairs = invented(1000)
+    rows = [*range(0, 900, 30)]
+    for row in rows:
+        pairs[row] = damage(pairs[row][0]), pairs[row][1]
+    pairs[5] = pairs[5][0], damage(pairs[5][1])
+    (finding,) = find_unwanted_characters(read(pairs))
+    assert (finding.name, finding.num_pairs) == (name, 31)
+    assert finding.rows.tolist() == sorted([*rows, 5])
+    assert "30 sources and 1 target" in finding.summary
+    marks = finding.mark([pairs[0]])
+    assert marks[0][0]
+    assert not marks[0][1]
+
+
+def test_a_text_without_faults_has_no_finding(read: Callable[..., Text], invented: Callable) -> None:
+    assert list(find_unwanted_characters(read(invented(500)))) == []
+    good = [(line.replace("\xa0", " "), "AT&T; R&D & co") for line in GOOD * 20]
+    assert list(find_unwanted_characters(read(good))) == []
+
+
+def test_accents_in_two_forms_are_found(read: Callable[..., Text], vocabulary: Vocabulary) -> None:
+    composed = [("a b", f"déjà vu {number}") for number in range(200)]
+    decomposed = [(source, unicodedata.normalize("NFD", target)) for source, target in composed[:100]]
+    assert list(find_mixed_normal_forms([read(composed), read(composed, "test")], vocabulary)) == []
+    assert list(find_mixed_normal_forms([read(decomposed), read(decomposed, "test")], vocabulary)) == []
+    found = list(find_mixed_normal_forms([read([*composed, *decomposed[:10]]), read(decomposed, "test")], vocabulary))
+    assert [(one.text.name, one.num_pairs) for one in found] == [("training", 10), ("test", 100)]
+    assert found[0].rows.tolist() == [*range(200, 210)]
+    assert "NFD" in found[0].summary
+    assert len(found[0].mark([decomposed[0]])[0][1]) == 2

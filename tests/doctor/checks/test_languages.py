@@ -1,0 +1,134 @@
+import builtins
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from transduce.doctor.checks import languages as module
+from transduce.doctor.checks.languages import (
+    LanguageShares,
+    are_similar,
+    find_other_scripts,
+    find_wrong_languages,
+    load_identifier,
+    measure_languages,
+    measure_scripts,
+    name_language,
+    simplify_code,
+)
+from transduce.doctor.corpus.texts import Text
+from transduce.doctor.corpus.vocabulary import Vocabulary
+
+pytest.importorskip("py3langid")
+
+SENTENCES = {
+    "en": "The weather in the northern mountains is cold and windy, and nobody wants to leave the house number {}.",
+    "de": "Das Wetter in den nördlichen Bergen ist kalt und windig, und niemand möchte das Haus Nummer {} verlassen.",
+    "fr": "Le temps est froid et venteux dans les montagnes du nord, et personne ne veut quitter la maison numéro {}.",
+}
+
+
+def pairs(source: str, target: str, num_pairs: int = 120) -> list[tuple[str, str]]:
+    return [(SENTENCES[source].format(row), SENTENCES[target].format(row)) for row in range(num_pairs)]
+
+
+@pytest.fixture
+def find(read: Callable[..., Text]) -> Callable[..., list[Any]]:
+    def run(content: list[tuple[str, str]], declared: tuple[str, str]) -> list[Any]:
+        text = read(content)
+        return list(find_wrong_languages(text, measure_languages(text, dict(enumerate(content)), declared)))
+
+    return run
+
+
+@pytest.mark.parametrize("declared", [("en", "de"), ("eng", "deu"), ("en_US", "DE-at"), ("", ""), ("en", "ibb")])
+def test_right_or_unknown_codes_are_no_finding(find: Callable, declared: tuple[str, str]) -> None:
+    assert find(pairs("en", "de"), declared) == []
+
+
+@pytest.mark.parametrize(
+    ("sides", "declared", "expected"),
+    [
+        (("de", "en"), ("en", "de"), ["swapped_languages"]),
+        (("en", "fr"), ("en", "de"), ["wrong_language"]),
+        (("fr", "de"), ("en", "de"), ["wrong_language"]),
+        (("en", "en"), ("", ""), ["same_language"]),
+        (("en", "en"), ("en", "de"), ["wrong_language", "same_language"]),
+        (("en", "en"), ("en", "en"), []),
+    ],
+)
+def test_wrong_languages_are_named(
+    find: Callable, names: Callable, sides: tuple[str, str], declared: tuple[str, str], expected: list[str]
+) -> None:
+    found = find(pairs(*sides), declared)
+    assert names(found) == expected
+    assert all(finding.severity == "serious" for finding in found)
+
+
+def test_a_further_language_is_found_by_its_share(find: Callable) -> None:
+    (finding,) = find([*pairs("en", "de"), *pairs("en", "fr", 12)], ("en", "de"))
+    assert finding.name == "other_language"
+    assert "about 9.1% of the targets are in French instead of German" in finding.summary
+    assert (finding.num_pairs, finding.rows.tolist()) == (12, [*range(120, 132)])
+
+
+def test_few_or_short_sentences_prove_nothing(find: Callable) -> None:
+    assert find(pairs("en", "fr", 20), ("en", "de")) == []
+    assert find([("a dog", "un chien")] * 200, ("de", "en")) == []
+
+
+def test_shares_are_those_of_sure_sentences(read: Callable[..., Text]) -> None:
+    content = [*pairs("en", "de", 90), *pairs("fr", "de", 30), ("?", "12")]
+    source, target = measure_languages(read(content), dict(enumerate(content)), ("en", ""))
+    assert (source.num_sure, target.num_sure) == (120, 120)
+    assert dict(source.shares) == {"en": 0.75, "fr": 0.25}
+    assert list(source.rows["fr"]) == [*range(90, 120)]
+    assert (source.main, target.main) == ("en", "de")
+    assert LanguageShares("a", "source", "", 100, {"en": 0.5, "de": 0.5}, {}).main is None
+    assert LanguageShares("a", "source", "", 0, {}, {}).main is None
+
+
+@pytest.fixture
+def without_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    original = builtins.__import__
+
+    def refuse(name: str, *others: Any, **more: Any) -> Any:
+        if name.startswith("py3langid"):
+            raise ImportError(name)
+        return original(name, *others, **more)
+
+    load_identifier.cache_clear()
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    yield
+    load_identifier.cache_clear()
+
+
+@pytest.mark.usefixtures("without_package")
+def test_without_the_package_nothing_is_said(find: Callable) -> None:
+    assert find(pairs("en", "fr"), ("en", "de")) == []
+
+
+def test_codes_and_names() -> None:
+    assert [simplify_code(code) for code in ("en-GB", "de_AT", "HAU", "xyz")] == ["en", "de", "ha", "xyz"]
+    assert are_similar("nb", "no")
+    assert are_similar("en", "en")
+    assert not are_similar("en", "de")
+    assert (name_language("ha"), name_language("xyz")) == ("Hausa", "xyz")
+
+
+def test_lines_in_another_script_are_found(
+    read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary
+) -> None:
+    content = invented(1000)
+    for row in range(0, 100, 5):
+        content[row] = content[row][0], "это предложение на другом языке"
+    content[1] = content[1][0], f"{content[1][1]} слово"
+    text = read(content)
+    (finding,) = find_other_scripts(text, text, vocabulary)
+    assert finding.rows.tolist() == [*range(0, 100, 5)]
+    assert "another script than Latin" in finding.summary
+    shares: Mapping[str, Mapping[str, float]] = {one.side: one.shares for one in measure_scripts(text, vocabulary)}
+    assert dict(shares["source"]) == {"Latin": 1.0}
+    assert list(shares["target"]) == ["Latin", "Cyrillic"]
+    assert sum(shares["target"].values()) == pytest.approx(1)
+    assert shares["target"]["Cyrillic"] < module.RARE_SCRIPT

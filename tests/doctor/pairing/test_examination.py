@@ -1,0 +1,48 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from transduce.doctor.corpus.texts import Text
+from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.doctor.pairing.examination import MAX_POINTS, examine_pairing
+
+
+def test_a_text_is_examined_as_a_whole(
+    read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary, names: Callable
+) -> None:
+    sources, targets = map(list, zip(*invented(4000), strict=True))
+    for row in range(0, 1900, 20):
+        targets[row] = targets[row + 2000]
+    del targets[2000], sources[-1]
+    text = read(list(zip(sources, targets, strict=True)))
+    pairing = examine_pairing(text, None, vocabulary, np.zeros(len(text), bool))
+    assert names(pairing.findings) == ["shifted_lines", "mispaired_lines"]
+    assert pairing.findings[1].num_pairs == pytest.approx(95, rel=0.3)
+    assert set(pairing.findings[1].rows.tolist()) <= set(range(2000))
+    assert [(segment.start, segment.shift) for segment in pairing.segments] == [(0, 0), (2000, -1)]
+    same, shifted = pairing.curves["same line"], pairing.curves["with the shifts found"]
+    assert len(same) == len(shifted) == MAX_POINTS
+    assert [value for _, value in same][-1] < 0 < [value for _, value in shifted][-1]
+    assert [line for line, _ in same] == sorted(line for line, _ in same)
+
+
+def test_another_text_is_judged_by_what_was_learned(
+    read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary
+) -> None:
+    training = read(invented(3000))
+    sources, targets = zip(*invented(500, seed=2), strict=True)
+    test = read(list(zip(sources[:-1], [*targets[:100], *targets[101:]], strict=True)), "test")
+    learned = examine_pairing(training, None, vocabulary, np.zeros(3000, bool))
+    assert learned.findings == ()
+    pairing = examine_pairing(test, learned.agreement, vocabulary, np.zeros(499, bool))
+    assert [(segment.start, segment.end, segment.shift) for segment in pairing.segments] == [
+        (0, 100, 0),
+        (100, 499, -1),
+    ]
+
+
+def test_too_little_text_is_not_judged(read: Callable[..., Text], vocabulary: Vocabulary) -> None:
+    text = read([("a b c d e", "f g h i j")] * 100)
+    pairing = examine_pairing(text, None, vocabulary, np.zeros(100, bool))
+    assert (pairing.findings, pairing.agreement, pairing.segments, pairing.curves) == ((), None, (), {})
