@@ -1,4 +1,3 @@
-import io
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -170,14 +169,16 @@ def test_sides_are_swapped_and_tags_left_out_as_the_settings_say(
     assert figures.text.source.num_words.tolist() == [len(target.split()) for _, target in pairs]
 
 
-def test_standard_input_is_read_several_times(invented: Callable[..., Pairs]) -> None:
-    text = "".join(f"{source}\t{target}\n" for source, target in invented(600))
-    data = DataConfig(pairs="-")
-    examination = examine_corpus(data, FITTED, standard_input=io.BytesIO(text.encode()), report=lambda _: None)
+def test_standard_input_is_read_several_times(invented: Callable[..., Pairs], tmp_path: Path) -> None:
+    data, good, bad = DataConfig(pairs="-"), tmp_path / "good", tmp_path / "bad"
+    good.write_text("".join(f"{source}\t{target}\n" for source, target in invented(600)), encoding="utf-8")
+    bad.write_text("a\tb\nc\n")
+    with good.open("rb") as stream:
+        examination = examine_corpus(data, FITTED, standard_input=stream, report=lambda _: None)
     assert len(examination.figures[0].text) == 600
     assert examination.figures[0].text.locate(0).corpus == "standard input"
-    with pytest.raises(CorpusError, match=r"^standard input, line 2"):
-        examine_corpus(data, FITTED, standard_input=io.BytesIO(b"a\tb\nc\n"), report=lambda _: None)
+    with bad.open("rb") as stream, pytest.raises(CorpusError, match=r"^standard input, line 2"):
+        examine_corpus(data, FITTED, standard_input=stream, report=lambda _: None)
     with pytest.raises(CorpusError, match="not connected"):
         examine_corpus(data, FITTED, report=lambda _: None)
 

@@ -115,7 +115,9 @@ def _find_nearest(words: Counter[str], references: Sequence[Counter[str]]) -> Co
 def _name_classes(limits: Sequence[int]) -> list[tuple[str, int, float]]:
     """Name, lowest value and first value beyond each class of numbers from each limit to below the next."""
     # Short names, as in "10-19" and "1000+", fit below the bars of a chart.
-    bounded = [(f"{low}" if high == low + 1 else f"{low}-{high - 1}", low, high) for low, high in pairwise(limits)]
+    bounded = [
+        (f"{low}" if high == low + 1 else f"{low}-{high - 1}", low, float(high)) for low, high in pairwise(limits)
+    ]
     return [*bounded, (f"{limits[-1]}+", limits[-1], float("inf"))]
 
 

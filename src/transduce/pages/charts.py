@@ -120,7 +120,7 @@ def _draw_bars(
     title: str,
     groups: Sequence[str],
     labels: Sequence[tuple[float, str]],
-    values: Mapping[str, Sequence[float]],
+    values: Mapping[str, Sequence[int] | Sequence[float]],
     x_label: str,
     y_label: str,
 ) -> str:

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int, Int32, Int64, Num, UInt8
+from jaxtyping import Bool, Int, Int32, Int64, Num, UInt8
 
 from transduce.errors import CorpusError
 from transduce.text import ParallelCorpus
@@ -83,8 +83,10 @@ class Side:
         places = np.repeat(self.starts[rows] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         return self.words[places], counts
 
-    def sum_over_words(self, values: Num[np.ndarray, " vocabulary"]) -> Num[np.ndarray, " lines"]:
-        """The sum of the values of its words for each line."""
+    def sum_over_words(
+        self, values: Num[np.ndarray, " vocabulary"] | Bool[np.ndarray, " vocabulary"]
+    ) -> Num[np.ndarray, " lines"]:
+        """The sum of the values of its words for each line; of truth values, how many are true."""
         sums = np.zeros(len(self), np.result_type(values, np.int64))
         for first, end in divide_lines(len(self)):
             starts = self.starts[first : end + 1]

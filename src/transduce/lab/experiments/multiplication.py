@@ -22,9 +22,9 @@ def _make_training(usual: TrainingSettings, updates: int) -> TrainingSettings:
 MULTIPLICATION = Operation(
     verb="multiply",
     result="product",
-    neural_gpu=NeuralGPUSettings(training=_make_training(NeuralGPUSettings().training, 6000)),
-    extended=ExtendedNeuralGPUSettings(training=_make_training(ExtendedNeuralGPUSettings().training, 2500)),
-    transformer=TransformerSettings(training=_make_training(TransformerSettings().training, 12_000)),
+    neural_gpu=NeuralGPUSettings(training=_make_training(NeuralGPUSettings().training, 4500)),
+    extended=ExtendedNeuralGPUSettings(training=_make_training(ExtendedNeuralGPUSettings().training, 2000)),
+    transformer=TransformerSettings(training=_make_training(TransformerSettings().training, 9000)),
     learns=Claim("Kaiser & Sutskever 2016", "A Neural GPU learns to multiply binary numbers from examples."),
     generalizes=Claim(
         "Kaiser & Sutskever 2016", "It multiplies numbers much longer than those of its training, without error."

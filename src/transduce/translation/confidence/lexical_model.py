@@ -65,6 +65,8 @@ class LexicalModel:
                     entries.append(table.setdefault((source_word, target_word), len(table)))
                     places.append(num_targets)
                 num_targets += 1
+        if not table:
+            return cls({})
         numbers: dict[str, int] = {}
         source = np.array([numbers.setdefault(word, len(numbers)) for word, _ in table], dtype=np.int64)
         cells = np.array(entries, dtype=np.int64), np.array(places, dtype=np.int64)

@@ -44,7 +44,7 @@ class TrainingSettings:
 
     task: str = "addition"
     """One of `TASKS`."""
-    updates: int = 1400
+    updates: int = 1100
     batch_size: int = 32
     """Examples of an update, all of the same length."""
 
@@ -92,7 +92,7 @@ class ExtendedNeuralGPUSettings(NeuralGPUSettings):
 
     num_maps: int = 18
     width: int = 3
-    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(updates=900, clip_norm=1.0))
+    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(updates=700, clip_norm=1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class TransformerSettings:
     dropout: float = 0.0
     training: TrainingSettings = field(
         default_factory=lambda: TrainingSettings(
-            updates=8000, longest_share=0.5, learning_rate=0.002, adam_epsilon=1e-8, clip_norm=1.0
+            updates=6500, longest_share=0.5, learning_rate=0.002, adam_epsilon=1e-8, clip_norm=1.0
         )
     )
 
