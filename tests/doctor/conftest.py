@@ -67,11 +67,11 @@ def read(tmp_path: Path, vocabulary: Vocabulary) -> Callable[..., Text]:
     """Read pairs as a text, with the words in the vocabulary of the test."""
 
     def make(pairs: Sequence[tuple[str, str]], name: str = "training", **others: Sequence[tuple[str, str]]) -> Text:
-        corpora = {}
+        corpora = []
         for corpus, content in {name: pairs, **others}.items():
             source, target = write_pairs(tmp_path, content, corpus)
             opened = open_parallel_corpus(tmp_path, source.name, target.name, None, None)
-            corpora[corpus] = open_unequal_corpus(opened)
+            corpora.append((corpus, open_unequal_corpus(opened)))
         return read_corpora(name, corpora, vocabulary, Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending))
 
     return make

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from transduce.config.presets import PRESETS, Preset
     from transduce.config.run import RunConfig, flatten, load_resolved_config, load_run_config, remove_settings, to_toml
     from transduce.config.settings import Record, Settings, first_problem, setting_problem
-    from transduce.config.text import CorpusConfig, DataConfig, TextConfig
+    from transduce.config.text import CorpusConfig, DataConfig, FilterName, TextConfig
     from transduce.config.training import SCHEDULES_BY_LENGTH, UNLIMITED_UPDATES, TrainingConfig, parse_duration
 else:
     __getattr__ = import_on_first_use(
@@ -19,7 +19,7 @@ else:
             "transduce.config.presets": "PRESETS Preset",
             "transduce.config.run": "RunConfig flatten load_resolved_config load_run_config remove_settings to_toml",
             "transduce.config.settings": "Record Settings first_problem setting_problem",
-            "transduce.config.text": "CorpusConfig DataConfig TextConfig",
+            "transduce.config.text": "CorpusConfig DataConfig FilterName TextConfig",
             "transduce.config.training": "SCHEDULES_BY_LENGTH TrainingConfig UNLIMITED_UPDATES parse_duration",
         },
     )
@@ -30,6 +30,7 @@ __all__ = [
     "UNLIMITED_UPDATES",
     "CorpusConfig",
     "DataConfig",
+    "FilterName",
     "Preset",
     "Record",
     "RunConfig",

@@ -6,6 +6,34 @@ from pydantic import Field, model_validator
 
 from transduce.config.settings import Section
 
+FilterName = Literal[
+    "copies",
+    "different_addresses",
+    "different_brackets",
+    "different_endings",
+    "different_numbers",
+    "html_entities",
+    "leakage",
+    "markup",
+    "mispaired_lines",
+    "mojibake",
+    "near_duplicates",
+    "near_leakage",
+    "other_language",
+    "other_script",
+    "partly_untranslated",
+    "repeated_sources",
+    "repeated_targets",
+    "replacement_characters",
+    "shifted_lines",
+    "source_in_language_of_targets",
+    "swapped_pairs",
+    "target_in_language_of_sources",
+    "unrelated_lines",
+    "unusual_length_ratios",
+]
+"""Names of findings of `transduce doctor` by which training can leave out pairs."""
+
 Column = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
 
 
@@ -124,6 +152,14 @@ class DataConfig(Section):
 
     monolingual_weight: float = Field(default=1.0, gt=0.0, le=1000.0)
     """How often an epoch has each of the pairs made from monolingual text; see `weight` of a corpus."""
+
+    filters: tuple[FilterName, ...] = Field(default=(), strict=False)
+    """Findings of `transduce doctor` whose pairs training leaves out, as in ["mispaired_lines", "other_script"], also
+    where they are too few for the doctor to tell. Of "near_duplicates", the first pair of each group stays; "leakage"
+    and "near_leakage" are the pairs that validation text has, too. Text that a model has made is not filtered."""
+
+    examine: bool = True
+    """Whether training says first what `transduce doctor` finds in the first million pairs, in short."""
 
     held_out: int = Field(default=1000, ge=1)
     """Pairs set aside for validation when no validation text is given; at most a tenth of the corpus."""

@@ -4,7 +4,7 @@ import hashlib
 import heapq
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int, UInt8
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
 from transduce.data.store import scratch_folder
@@ -111,6 +111,28 @@ class RepetitionFinder:
 
 
 @dataclass(frozen=True)
+class Filters:
+    """Which pairs filters leave out.
+
+    Args:
+        names: the filters.
+        numbers: for each pair, in order through all corpora, 0 if no filter leaves it out, or else the number of the
+            first that does, from 1.
+    """
+
+    names: Sequence[str]
+    numbers: UInt8[np.ndarray, "pairs"]
+
+    @classmethod
+    def make(cls, filtered: Mapping[str, Int[np.ndarray, "..."]], num_pairs: int) -> "Filters":
+        """The filters of `num_pairs` pairs, by the indices of the pairs that each of them leaves out."""
+        numbers = np.zeros(num_pairs, np.uint8)
+        for number, rows in reversed([*enumerate(filtered.values(), start=1)]):
+            numbers[rows] = number
+        return cls(list(filtered), numbers)
+
+
+@dataclass(frozen=True)
 class TrainingText:
     """The pairs of all corpora that share no side with a held-out pair; validation files may share sides."""
 
@@ -120,6 +142,7 @@ class TrainingText:
     held_out: list[Pair]
     repeats: Bool[np.ndarray, "pairs"]
     """Whether each pair, in order through all corpora, is the same as an earlier one."""
+    filters: Filters
 
     def __iter__(self) -> Iterator[Pair]:
         return (pair for number in range(len(self.corpora)) for pair, _ in self.of(number))
@@ -129,8 +152,8 @@ class TrainingText:
 
         Args:
             number: index of the corpus, from 0.
-            left_out: takes how many pairs are `held_out` themselves, and how many others are `like_held_out`: these
-                repeat a held-out pair, or have one of its two sides.
+            left_out: takes how many pairs each filter leaves out, how many others are `held_out` themselves, and how
+                many of the rest are `like_held_out`: these repeat a held-out pair, or have one of its two sides.
 
         Raises:
             CorpusError: the number of pairs has changed.
@@ -139,14 +162,19 @@ class TrainingText:
         targets = {target for _, target in self.held_out}
         held_out = set(self.held_out)
         start = sum(self.num_pairs[:number])
-        repeats = map(bool, self.repeats[start : start + self.num_pairs[number]].tobytes())
-        for pair, again in zip_longest(self.corpora[number], repeats):
-            if pair is None or again is None:
+        rows = slice(start, start + self.num_pairs[number])
+        marks = zip(map(bool, self.repeats[rows].tobytes()), self.filters.numbers[rows].tobytes(), strict=True)
+        for pair, mark in zip_longest(self.corpora[number], marks):
+            if pair is None or mark is None:
                 raise CorpusError(
                     f"corpus {number + 1} of {len(self.corpora)}: has changed while it was read: start again when the "
                     "file is complete"
                 )
-            if pair[0] not in sources and pair[1] not in targets:
+            again, number_of_filter = mark
+            if number_of_filter:
+                if left_out is not None:
+                    left_out[self.filters.names[number_of_filter - 1]] += 1
+            elif pair[0] not in sources and pair[1] not in targets:
                 yield pair, again
             elif left_out is not None:
                 left_out["held_out" if pair in held_out and not again else "like_held_out"] += 1
@@ -169,6 +197,8 @@ class Inputs:
     """The number of training corpora that no model has made, which come first."""
     tags: tuple[str, ...]
     """The tags that sources of the training corpora may begin with."""
+    untagged: list[tuple[str, ParallelCorpus]]
+    """The real training corpora without their tags, each with the name of its files."""
 
 
 @contextmanager
@@ -222,7 +252,14 @@ def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest
     digests["all"] = _compute_key(data, text, digests, contents[:num_training], contents[num_training:])
     num_real = sum(not corpus.synthetic for corpus in data.training_corpora)
     last = corpora[-1] if validation is not None else None
-    return Inputs(corpora[:num_training], last, digests, omissions, num_real, data.tags)
+    untagged = [
+        (
+            "standard input" if config.pairs == "-" else config.name,
+            open_corpus(data, config.model_copy(update={"tag": None}), spooled),
+        )
+        for config in data.training_corpora[:num_real]
+    ]
+    return Inputs(corpora[:num_training], last, digests, omissions, num_real, data.tags, untagged)
 
 
 def _combine_digests(files: Sequence[Path], digest: Callable[[Path], str]) -> str:
@@ -294,5 +331,6 @@ def _compute_key(
         "tokenizer": tokenizer[0] if len(tokenizer) == 1 else tokenizer or trained,
         "cleaning": text.model_dump(exclude={"vocabulary", "algorithm", "tokenizer", "bpe_dropout"}),
         "keeps_text": text.bpe_dropout > 0,
+        **({"filters": data.filters, "languages": data.languages} if data.filters else {}),
     }
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()

@@ -4,15 +4,17 @@ import json
 import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
+from jaxtyping import Int
 from pydantic import ValidationError
 
 from transduce.config import DataConfig, Settings, TextConfig
 from transduce.data.inputs import (
+    Filters,
     Inputs,
     Pair,
     RepetitionFinder,
@@ -33,6 +35,12 @@ from transduce.data.store import (
 )
 from transduce.errors import CorpusError, RunError
 from transduce.text import SOURCE_MODEL, Cleaner, ParallelCorpus, Tokenizer, find_tokenizer_files, fit_vocabulary_size
+
+Screen: TypeAlias = Callable[
+    [Sequence[tuple[str, ParallelCorpus]], tuple[str, ParallelCorpus] | None], Mapping[str, Int[np.ndarray, "..."]]
+]
+"""A function from the real training corpora, without tags, and the validation text, both with the names of their files,
+to the indices, through all corpora, of the pairs that each filter leaves out."""
 
 
 def to_json_line(pair: Pair) -> str:
@@ -62,7 +70,8 @@ def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, 
         create_store(folder / "train", tokenizer.vocabulary) as writer,
     ):
         for number in range(len(training.num_pairs)):
-            cleaner, left_out = Cleaner(text), Counter[str](held_out=0, like_held_out=0)
+            cleaner = Cleaner(text)
+            left_out = Counter[str](dict.fromkeys([*training.filters.names, "held_out", "like_held_out"], 0))
             for pair, source_ids, target_ids in _encode_kept(training.of(number, left_out), tokenizer, cleaner):
                 writer.add(tokenizer.as_source(source_ids), tokenizer.as_target(target_ids))
                 if text.bpe_dropout:
@@ -149,6 +158,7 @@ def prepare(
     *,
     standard_input: BinaryIO | None = None,
     recorded_digests: Mapping[str, str] | None = None,
+    screen: Screen = lambda _training, _validation: {},
     report: Callable[[str], None],
 ) -> PreparedData:
     """Read, check, clean and encode the text, or find the result of an earlier run in `cache`.
@@ -160,6 +170,7 @@ def prepare(
         standard_input: What `pairs = "-"` reads.
         recorded_digests: Digests recorded when the run began. If the files are unchanged, data prepared by an older
             version of Transduce or SentencePiece is reused as long as it exists.
+        screen: finds the pairs that the filters of `data` leave out; called only if nothing is found in `cache`.
         report: receives messages about progress, one sentence each.
 
     Raises:
@@ -180,7 +191,11 @@ def prepare(
                 return found
         folder = _data_folder(cache, inputs.digests["all"])
         with scratch_folder(cache, "repetitions") as scratch:
-            validation, training = _split_validation(data, text, inputs, scratch, report)
+            name = "" if data.validation_corpus is None else data.validation_corpus.name
+            filtered = screen(inputs.untagged, None if inputs.validation is None else (name, inputs.validation))
+            if filtered.keys() != set(data.filters):
+                raise ValueError(f"filters {data.filters} need a screen that finds their pairs, not {[*filtered]}")
+            validation, training = _split_validation(data, text, inputs, scratch, filtered, report)
         with complete_folder(folder) as path:
             _build_folder(path, training, validation, text, inputs.tags, report)
         prepared = _open_prepared(folder, data, inputs.digests, known)
@@ -256,7 +271,12 @@ def _open_prepared(folder: Path, data: DataConfig, digests: dict[str, str], know
 
 
 def _split_validation(
-    data: DataConfig, text: TextConfig, inputs: Inputs, scratch: Path, report: Callable[[str], None]
+    data: DataConfig,
+    text: TextConfig,
+    inputs: Inputs,
+    scratch: Path,
+    filtered: Mapping[str, Int[np.ndarray, "..."]],
+    report: Callable[[str], None],
 ) -> tuple[list[Pair], TrainingText]:
     """The validation pairs, given or held out, and the training text without those that were held out."""
     num_pairs: list[int] = []
@@ -274,12 +294,15 @@ def _split_validation(
         # The tokenizer does not exist yet, so words stand for tokens in the length rules.
         return cleaner.keeps(*pair, *(len(side.split()) for side in pair), repeats=False)
 
-    held_out = choose_held_out(real, data.held_out, is_clean) if inputs.validation is None else []
+    left_out = set(np.concatenate([np.zeros(0, np.int64), *filtered.values()]).tolist())
+    unfiltered = (pair for number, pair in enumerate(real) if number not in left_out)
+    held_out = choose_held_out(unfiltered, data.held_out, is_clean) if inputs.validation is None else []
     for pairs in (real, synthetic):
         deque(pairs, maxlen=0)  # read to the end, so that all text is checked
     repeats = finder.find_repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
+    training = TrainingText(inputs.training, num_pairs, held_out, repeats, Filters.make(filtered, sum(num_pairs)))
     if inputs.validation is not None:
-        return _read_validation(inputs.validation, report), TrainingText(inputs.training, num_pairs, held_out, repeats)
+        return _read_validation(inputs.validation, report), training
     if sum(num_pairs) == 1:
         raise CorpusError(
             "a single pair cannot be used for both training and validation: give more pairs, or validation files"
@@ -292,7 +315,7 @@ def _split_validation(
         )
     held_out = held_out[: max(1, sum(num_pairs[: inputs.num_real]) // 10)]
     report(f"{len(held_out):,} of {sum(num_pairs):,} pairs are held out for validation.")
-    return held_out, TrainingText(inputs.training, num_pairs, held_out, repeats)
+    return held_out, replace(training, held_out=held_out)
 
 
 def _count_pairs(corpora: list[ParallelCorpus], num_pairs: list[int]) -> Iterator[Pair]:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from transduce.doctor.examination import Examination, TextFigures, examine_corpus
     from transduce.doctor.findings import Finding, PairReference
     from transduce.doctor.report import format_summary, is_report, list_lines, make_json, render_page
+    from transduce.doctor.screening import Screening, screen_text
 else:
     __getattr__ = import_on_first_use(
         __name__,
@@ -15,6 +16,7 @@ else:
             "transduce.doctor.examination": "Examination TextFigures examine_corpus",
             "transduce.doctor.findings": "Finding PairReference",
             "transduce.doctor.report": "format_summary is_report list_lines make_json render_page",
+            "transduce.doctor.screening": "Screening screen_text",
         },
     )
 
@@ -22,6 +24,7 @@ __all__ = [
     "Examination",
     "Finding",
     "PairReference",
+    "Screening",
     "TextFigures",
     "examine_corpus",
     "format_summary",
@@ -29,4 +32,5 @@ __all__ = [
     "list_lines",
     "make_json",
     "render_page",
+    "screen_text",
 ]

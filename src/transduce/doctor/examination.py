@@ -1,6 +1,6 @@
 """The examination of a parallel corpus: all checks, one after the other, and what they found."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +55,9 @@ from transduce.doctor.pairing.sides import find_misplaced_lines, measure_sides
 from transduce.errors import ConfigError, CorpusError
 from transduce.text import ParallelCorpus, Tokenizer, write_standard_input
 
+SEARCHES = Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending)
+"""What the checks need to know of the characters of a text."""
+
 
 @dataclass(frozen=True)
 class TextFigures:
@@ -71,9 +74,9 @@ class TextFigures:
     pairing: Pairing
     coverage: list[Coverage]
     """By the training text; empty for the training text itself."""
-    leakage: dict[str, Leakage]
+    leakage: Mapping[str, Leakage]
     """By the name of the other text."""
-    near_duplicates: dict[str, NearDuplicates]
+    near_duplicates: Mapping[str, NearDuplicates]
     """Of the training text, by side."""
 
 
@@ -128,15 +131,14 @@ def examine_corpus(
             name: (corpus,) for name, corpus in (("validation", data.validation_corpus), ("test", test)) if corpus
         }
         vocabulary = Vocabulary()
-        searches = Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending)
         texts = []
         for name, corpora in given.items():
             report(f"reading the {name} text")
-            opened = {
-                "standard input" if corpus.pairs == "-" else corpus.name: _open(data, corpus, spooled, name)
+            opened = [
+                ("standard input" if corpus.pairs == "-" else corpus.name, _open(data, corpus, spooled, name))
                 for corpus in corpora
-            }
-            texts.append(read_corpora(name, opened, vocabulary, searches))
+            ]
+            texts.append(read_corpora(name, opened, vocabulary, SEARCHES))
         vocabulary.forget_spellings()
         return _Examiner(data, config, texts, vocabulary, report).examine()
 
@@ -169,8 +171,73 @@ def _spool_standard_input(data: DataConfig, standard_input: BinaryIO | None) -> 
             raise CorpusError(str(error).replace(str(path), "standard input")) from None
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What the checks of lines and pairs found, which need no sample and no tokenizer."""
+
+    findings: tuple[Finding, ...]
+    """Slight ones, too."""
+    pairings: tuple[Pairing, ...]
+    """Of each text."""
+    leakage: Mapping[str, Mapping[str, Leakage]]
+    """Of each text, by the name of another one before it."""
+    near_duplicates: Mapping[str, NearDuplicates]
+    """Of the training text, by side."""
+
+
+def check_lines_and_pairs(
+    texts: Sequence[Text], vocabulary: Vocabulary, config: TextConfig, report: Callable[[str], None]
+) -> Checked:
+    """Look at every line and at every pair.
+
+    Args:
+        texts: the training text first.
+        vocabulary: the words of all.
+        config: the rules of cleaning.
+        report: receives messages about progress.
+    """
+    report("looking at characters, lengths, numbers and repetitions")
+    training = texts[0]
+    findings: list[Finding] = []
+    for text in texts:
+        for found in (
+            find_unequal_files(text),
+            find_unwanted_characters(text),
+            find_blank_lines(text),
+            find_unusual_ratios(text),
+            find_duplicates(text, config),
+            find_several_counterparts(text),
+            find_surface_differences(text, training, vocabulary, config),
+            find_other_scripts(text, training, vocabulary),
+        ):
+            findings += found
+    findings += find_mixed_normal_forms(list(texts), vocabulary)
+    near = {name: find_near_lines(side) for name, side in training.sides.items()}
+    findings += find_near_duplicates(training, near)
+    leakage: dict[str, dict[str, Leakage]] = {}
+    for number, text in enumerate(texts):
+        leakage[text.name] = {other.name: measure_leakage(text, other) for other in texts[:number]}
+        for other in texts[:number]:
+            findings += find_leakage(text, other, leakage[text.name][other.name])
+    report("looking for lines that do not belong together")
+    pairings: list[Pairing] = []
+    for text in texts:
+        sides = measure_sides(text, training, vocabulary)
+        findings += find_misplaced_lines(text, sides)
+        learned = pairings[0].agreement if pairings else None
+        pairings.append(examine_pairing(text, learned, vocabulary, sides.is_swapped))
+        findings += pairings[-1].findings
+    return Checked(tuple(findings), tuple(pairings), leakage, near)
+
+
+def choose_told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings that are not slight: serious ones first, and of these and of the others, those about most pairs."""
+    told = (finding for finding in findings if finding.severity != "slight")
+    return tuple(sorted(told, key=lambda finding: (finding.severity != "serious", -finding.share)))
+
+
 class _Examiner:
-    """Runs the checks.
+    """Runs all checks.
 
     Args:
         data: the text's settings.
@@ -198,74 +265,27 @@ class _Examiner:
 
     def examine(self) -> Examination:
         """Run all checks."""
-        self._report("looking at characters, lengths, numbers and repetitions")
-        for text in self._texts:
-            self._check_lines(text)
-        self._findings += find_mixed_normal_forms(self._texts, self._vocabulary)
-        near = {name: find_near_lines(side) for name, side in self._training.sides.items()}
-        self._findings += find_near_duplicates(self._training, near)
-        leakage = self._check_leakage()
-        pairings = self._check_pairs()
+        checked = check_lines_and_pairs(self._texts, self._vocabulary, self._config, self._report)
+        self._findings += checked.findings
         self._report("looking at languages, words and pieces")
         samples = [text.fetch_pairs(spread_evenly(np.arange(len(text)), MAX_PAIRS).tolist()) for text in self._texts]
         tokenizer, description = open_tokenizer(self._config, samples[0], len(self._training))
         figures = tuple(
-            self._measure(
-                text,
-                sample,
-                (tokenizer, description),
-                pairing,
-                leakage[text.name],
-                near if text is self._training else {},
-            )
-            for text, sample, pairing in zip(self._texts, samples, pairings, strict=True)
+            self._measure(text, sample, (tokenizer, description), checked, number)
+            for number, (text, sample) in enumerate(zip(self._texts, samples, strict=True))
         )
-        findings = sorted(self._findings, key=lambda finding: (finding.severity != "serious", -finding.share))
-        return Examination(tuple(findings), figures, self._make_remarks(pairings), _fetch(findings))
-
-    def _check_lines(self, text: Text) -> None:
-        for found in (
-            find_unequal_files(text),
-            find_unwanted_characters(text),
-            find_blank_lines(text),
-            find_unusual_ratios(text),
-            find_duplicates(text, self._config),
-            find_several_counterparts(text),
-            find_surface_differences(text, self._training, self._vocabulary, self._config),
-            find_other_scripts(text, self._training, self._vocabulary),
-        ):
-            self._findings += found
-
-    def _check_leakage(self) -> dict[str, dict[str, Leakage]]:
-        """What each text has in common with those before it."""
-        found: dict[str, dict[str, Leakage]] = {}
-        for number, text in enumerate(self._texts):
-            found[text.name] = {other.name: measure_leakage(text, other) for other in self._texts[:number]}
-            for other in self._texts[:number]:
-                self._findings += find_leakage(text, other, found[text.name][other.name])
-        return found
-
-    def _check_pairs(self) -> list[Pairing]:
-        self._report("looking for lines that do not belong together")
-        pairings: list[Pairing] = []
-        for text in self._texts:
-            sides = measure_sides(text, self._training, self._vocabulary)
-            self._findings += find_misplaced_lines(text, sides)
-            learned = pairings[0].agreement if pairings else None
-            pairings.append(examine_pairing(text, learned, self._vocabulary, sides.is_swapped))
-            self._findings += pairings[-1].findings
-        return pairings
+        findings = choose_told(self._findings)
+        return Examination(findings, figures, self._make_remarks(checked.pairings), _fetch(findings))
 
     def _measure(
         self,
         text: Text,
         sample: Mapping[int, tuple[str, str]],
         tokenizer: tuple[Tokenizer, str],
-        pairing: Pairing,
-        leakage: dict[str, Leakage],
-        near_duplicates: dict[str, NearDuplicates],
+        checked: Checked,
+        number: int,
     ) -> TextFigures:
-        few = {row: sample[row] for row in spread_evenly(np.array(list(sample)), MAX_SENTENCES).tolist()}
+        few = [(row, sample[row]) for row in spread_evenly(np.array(list(sample)), MAX_SENTENCES).tolist()]
         languages = measure_languages(text, few, self._data.languages)
         self._findings += find_wrong_languages(text, languages)
         tokenization = measure_tokenization(text, sample, tokenizer[0], self._config)
@@ -282,10 +302,10 @@ class _Examiner:
             languages=languages,
             tokenizer=tokenizer[1],
             tokenization=tokenization,
-            pairing=pairing,
+            pairing=checked.pairings[number],
             coverage=coverage,
-            leakage=leakage,
-            near_duplicates=near_duplicates,
+            leakage=checked.leakage[text.name],
+            near_duplicates=checked.near_duplicates if text is self._training else {},
         )
 
     def _make_remarks(self, pairings: Sequence[Pairing]) -> tuple[str, ...]:

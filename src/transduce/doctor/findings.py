@@ -15,8 +15,18 @@ from transduce.doctor.corpus.texts import Place, Text
 NUM_SAMPLES = 5
 """Samples of a finding."""
 
-Severity: TypeAlias = Literal["serious", "minor"]
-"""Serious: scores mislead, or the model learns what is wrong. Minor: worth a look."""
+Severity: TypeAlias = Literal["serious", "minor", "slight"]
+"""Serious: scores mislead, or the model learns what is wrong. Minor: worth a look. Slight: too few pairs to be told;
+`data.filters` leaves them out all the same."""
+
+NEVER = 2.0
+"""A share that no finding reaches."""
+
+
+def grade(share: float, minor_from: float, serious_from: float = NEVER) -> Severity:
+    """How bad a finding is that affects a share of the pairs."""
+    return "serious" if share >= serious_from else "minor" if share >= minor_from else "slight"
+
 
 Span = tuple[int, int]
 """The first character of a marked piece of a line, and the one behind it."""

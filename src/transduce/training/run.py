@@ -12,7 +12,7 @@ import torch
 
 from transduce.bundle import Bundle, Languages, apply_start_from, find_bundle, has_checkpoint, inherit_search_settings
 from transduce.config import PRESETS, RunConfig, TextConfig, TransformerConfig, to_toml
-from transduce.data import PreparedData, find_prepared_tokenizer, plan_batches, prepare, select_epoch_pairs
+from transduce.data import PreparedData, find_prepared_tokenizer, plan_batches, select_epoch_pairs
 from transduce.errors import (
     BundleError,
     ConfigError,
@@ -33,6 +33,7 @@ from transduce.training.memory import check_model_memory
 from transduce.training.reporting import Reporter, SilentReporter, describe_environment, length_histogram
 from transduce.training.reporting.report import check_tensorboard, describe_rule
 from transduce.training.run_folder import RunFolder, settings_digest
+from transduce.training.screened_data import prepare_screened
 from transduce.training.stopping import catch_stop_signals
 from transduce.training.synthetic import has_synthetic_text, make_synthetic_text
 from transduce.training.trainer import Trainer, TrainingResult
@@ -136,7 +137,7 @@ def _train_in_folder(
         data = make_synthetic_text(config, config.cache_folder, train_other, reporter.report)
     started = time.perf_counter()
     prepared = ranks.call_first_rank_first(
-        lambda: prepare(
+        lambda: prepare_screened(
             data,
             text,
             config.cache_folder,

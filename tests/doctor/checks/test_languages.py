@@ -36,7 +36,7 @@ def pairs(source: str, target: str, num_pairs: int = 120) -> list[tuple[str, str
 def find(read: Callable[..., Text]) -> Callable[..., list[Any]]:
     def run(content: list[tuple[str, str]], declared: tuple[str, str]) -> list[Any]:
         text = read(content)
-        return list(find_wrong_languages(text, measure_languages(text, dict(enumerate(content)), declared)))
+        return list(find_wrong_languages(text, measure_languages(text, enumerate(content), declared)))
 
     return run
 
@@ -79,7 +79,7 @@ def test_few_or_short_sentences_prove_nothing(find: Callable) -> None:
 
 def test_shares_are_those_of_sure_sentences(read: Callable[..., Text]) -> None:
     content = [*pairs("en", "de", 90), *pairs("fr", "de", 30), ("?", "12")]
-    source, target = measure_languages(read(content), dict(enumerate(content)), ("en", ""))
+    source, target = measure_languages(read(content), enumerate(content), ("en", ""))
     assert (source.num_sure, target.num_sure) == (120, 120)
     assert dict(source.shares) == {"en": 0.75, "fr": 0.25}
     assert list(source.rows["fr"]) == [*range(90, 120)]

@@ -71,7 +71,7 @@ def test_leakage_is_a_finding_from_a_hundredth_on(read: Callable[..., Text], inv
         return [(one.name, one.severity, one.num_pairs) for one in found]
 
     assert find(other) == []
-    assert find([*training[:3], *other[3:]]) == []
+    assert find([*training[:3], *other[3:]]) == [("leakage", "slight", 3)]
     assert find([*training[:6], *other[6:]]) == [("leakage", "minor", 6)]
     assert find([*training[:200], *other[200:]]) == [("leakage", "serious", 200)]
     similar = [(replace_word(source, 1), target) for source, target in other[:200]]

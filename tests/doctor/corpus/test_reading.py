@@ -28,7 +28,7 @@ def open_two(folder: Path, source: str, target: str) -> ParallelCorpus:
 
 def test_everything_is_known_after_one_pass(tmp_path: Path, vocabulary: Vocabulary) -> None:
     corpus = open_two(tmp_path, "a 1\nb!\n\n1 1\n", "x\n!y\n7!\n2\n")
-    text = read_corpora("training", {"s t": corpus}, vocabulary, SEARCHES)
+    text = read_corpora("training", [("s t", corpus)], vocabulary, SEARCHES)
     assert len(text) == 4
     assert text.source.num_characters.tolist() == text.source.endings.tolist() == [3, 2, 0, 3]
     assert text.source.found["digit"].tolist() == text.source.found["long"].tolist() == [0, 3]
@@ -40,7 +40,7 @@ def test_everything_is_known_after_one_pass(tmp_path: Path, vocabulary: Vocabula
 
 
 def test_equal_lines_have_equal_hashes_on_both_sides(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    text = read_corpora("training", {"s t": open_two(tmp_path, "a\nb\na\n", "b\nA\na\n")}, vocabulary, SEARCHES)
+    text = read_corpora("training", [("s t", open_two(tmp_path, "a\nb\na\n", "b\nA\na\n"))], vocabulary, SEARCHES)
     digests = [*text.source.digests.tolist(), *text.target.digests.tolist()]
     assert digests[0] == digests[2] == digests[5]
     assert digests[1] == digests[3]
@@ -54,7 +54,7 @@ def test_a_file_that_is_too_short_is_read_on(
     corpus = open_two(tmp_path, source, target)
     with pytest.raises(CorpusError, match="line for line"):
         list(corpus)
-    text = read_corpora("training", {"s t": open_unequal_corpus(corpus)}, vocabulary, SEARCHES)
+    text = read_corpora("training", [("s t", open_unequal_corpus(corpus))], vocabulary, SEARCHES)
     assert (len(text), text.parts[0].num_lines) == (max(num_lines), num_lines)
 
 
@@ -67,7 +67,7 @@ def test_corpora_follow_each_other(read: Callable[..., Text]) -> None:
 def test_what_cannot_be_read_is_an_error(tmp_path: Path, vocabulary: Vocabulary) -> None:
     corpus = open_two(tmp_path, "", "")
     with pytest.raises(CorpusError, match="s t: empty"):
-        read_corpora("training", {"s t": corpus}, vocabulary, SEARCHES)
+        read_corpora("training", [("s t", corpus)], vocabulary, SEARCHES)
     (tmp_path / "s").write_bytes(b"a\n\xff\n")
     with pytest.raises(CorpusError, match="line 2, byte 1 of the line: the byte 0xff is not UTF-8"):
-        read_corpora("training", {"s t": open_unequal_corpus(corpus)}, vocabulary, SEARCHES)
+        read_corpora("training", [("s t", open_unequal_corpus(corpus))], vocabulary, SEARCHES)

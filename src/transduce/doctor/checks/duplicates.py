@@ -10,7 +10,16 @@ from jaxtyping import Bool, Int64, Shaped, UInt64
 from transduce.config import TextConfig
 from transduce.doctor.corpus.hashing import HashLookup, hash_lines, hash_whole_lines, mix
 from transduce.doctor.corpus.texts import Side, Text
-from transduce.doctor.findings import NUM_SAMPLES, Finding, PairReference, format_pairs, mark_differences, spread_evenly
+from transduce.doctor.findings import (
+    NEVER,
+    NUM_SAMPLES,
+    Finding,
+    PairReference,
+    format_pairs,
+    grade,
+    mark_differences,
+    spread_evenly,
+)
 
 MIN_WORDS = 5
 """Words of the shortest lines that are compared with others: of shorter ones, many differ by one word."""
@@ -44,11 +53,11 @@ def find_duplicates(text: Text, config: TextConfig) -> Iterator[Finding]:
     """Pairs that are the same as an earlier one."""
     repeats, first = find_repeats(hash_pairs(text))
     share = len(repeats) / len(text)
-    if share >= DUPLICATES_FROM:
+    if len(repeats):
         is_dropped = config.drop_duplicates and text.name == "training"
         yield Finding(
             name="duplicate_pairs",
-            severity="minor" if is_dropped or share < 0.1 else "serious",
+            severity=grade(share, DUPLICATES_FROM, NEVER if is_dropped else 0.1),
             text=text,
             summary=f"{format_pairs(len(repeats), share)} repeat an earlier pair word for word",
             advice="training keeps one of each (text.drop_duplicates)"
@@ -91,14 +100,14 @@ def find_several_counterparts(text: Text) -> Iterator[Finding]:
         _, line, counts = np.unique(lines[has_text], return_inverse=True, return_counts=True)
         rows = np.sort(distinct[has_text][counts[line] > 1])
         frequent = np.sort(distinct[has_text][counts[line] >= REPEATED])
-        if len(frequent) / len(text) >= REPEATED_FROM:
+        if len(frequent):
             yield _describe_repeated(text, side, other, frequent)
-        if len(rows) / len(text) >= SEVERAL_FROM:
-            share = len(rows) / len(text)
+        share = len(rows) / len(text)
+        if len(rows):
             repeats, first = find_repeats(text.sides[side].digests[rows])
             yield Finding(
                 name=f"{side}_with_several_{other}s",
-                severity="minor",
+                severity=grade(share, SEVERAL_FROM),
                 text=text,
                 summary=f"{format_pairs(len(rows), share)} have a {side} that occurs with more than one {other}",
                 advice="free translations do; if the others are no translations of it, leave them out",
@@ -114,7 +123,7 @@ def _describe_repeated(text: Text, side: str, other: str, rows: Int64[np.ndarray
     most = first[np.argsort(-counts, kind="stable")][:NUM_SAMPLES]
     return Finding(
         name=f"repeated_{side}s",
-        severity="serious" if share >= 0.02 else "minor",
+        severity=grade(share, REPEATED_FROM, 0.02),
         text=text,
         summary=f"{format_pairs(len(rows), share)} have one of {len(first):,} {side}s that stand beside {REPEATED} or "
         f"more different {other}s, the most frequent one beside {counts.max():,}",
@@ -211,11 +220,11 @@ def find_near_duplicates(text: Text, near: Mapping[str, NearDuplicates]) -> Iter
     by_side = {name: int(found.is_near.sum()) for name, found in near.items()}
     rows = np.flatnonzero(near["source"].is_near & near["target"].is_near)
     share = len(rows) / len(text)
-    if share < NEAR_FROM:
+    if not len(rows):
         return
     yield Finding(
         name="near_duplicates",
-        severity="minor",
+        severity=grade(share, NEAR_FROM),
         text=text,
         summary=f"in {format_pairs(len(rows), share)}, source and target both differ from another line of this text by "
         f"at most one word ({by_side['source']:,} sources, {by_side['target']:,} targets)",

@@ -11,7 +11,7 @@ import numpy as np
 from transduce.doctor.corpus.reading import LineSearch
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.findings import Finding, Severity, format_count, format_pairs, mark_nothing, mark_pattern
+from transduce.doctor.findings import Finding, format_count, format_pairs, grade, mark_nothing, mark_pattern
 
 _CONTINUATION = bytes(range(0x80, 0xC0)).decode("cp1252", errors="ignore") + "".join(map(chr, range(0x80, 0xC0)))
 """The characters that bytes 2 to 4 of a character in UTF-8 become, read as CP1252 or Latin-1."""
@@ -105,13 +105,12 @@ def find_unwanted_characters(text: Text) -> Iterator[Finding]:
         found = {side: lines.found[name] for side, lines in text.sides.items()}
         rows = np.union1d(*found.values())
         share = len(rows) / len(text)
-        if share < problem.minor_from or not len(rows):
+        if not len(rows):
             continue
-        severity: Severity = "serious" if share >= problem.serious_from else "minor"
         sides = " and ".join(format_count(len(lines), side) for side, lines in found.items() if len(lines))
         yield Finding(
             name=name,
-            severity=severity,
+            severity=grade(share, problem.minor_from, problem.serious_from),
             text=text,
             summary=f"{format_pairs(len(rows), share)}, {sides}, {problem.description}",
             advice=problem.advice,

@@ -5,7 +5,7 @@ from those it is sure of, and only for languages it knows.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,7 +15,7 @@ from jaxtyping import Float64
 
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.corpus.vocabulary import NO_SCRIPT, Vocabulary
-from transduce.doctor.findings import Finding, format_pairs
+from transduce.doctor.findings import Finding, format_pairs, grade
 from transduce.text.languages import LANGUAGE_NAMES, normalize_code
 
 MAX_SENTENCES = 3_000
@@ -94,21 +94,22 @@ def load_identifier() -> Any:  # noqa: ANN401 - a library without types
 
 
 def measure_languages(
-    text: Text, sample: Mapping[int, tuple[str, str]], declared: tuple[str, str]
+    text: Text, sample: Iterable[tuple[int, tuple[str, str]]], declared: tuple[str, str]
 ) -> list[LanguageShares]:
-    """The languages of both sides, by the pairs of a sample; none if py3langid is not installed."""
+    """The languages of both sides, by some pairs and their indices; none if py3langid is not installed."""
     identifier = load_identifier()
     if identifier is None:
         return []
-    measured = []
-    for position, side in enumerate(("source", "target")):
-        rows: dict[str, list[int]] = {}
-        for row, pair in sample.items():
-            beginning = pair[position][:MAX_CHARACTERS]
+    found: tuple[dict[str, list[int]], ...] = ({}, {})
+    for row, pair in sample:
+        for line, rows in zip(pair, found, strict=True):
+            beginning = line[:MAX_CHARACTERS]
             if sum(map(str.isalpha, beginning)) >= MIN_LETTERS:
                 code, probability = identifier.classify(beginning)
                 if probability >= MIN_PROBABILITY:
                     rows.setdefault(code, []).append(row)
+    measured = []
+    for position, (side, rows) in enumerate(zip(("source", "target"), found, strict=True)):
         counts = Counter({code: len(some) for code, some in rows.items()})
         shares = {code: count / counts.total() for code, count in counts.most_common()}
         measured.append(LanguageShares(text.name, side, declared[position], counts.total(), shares, rows))
@@ -181,11 +182,11 @@ def _find_other_languages(text: Text, measured: Sequence[LanguageShares], declar
     expected = {*filter(None, declared), *(one.main for one in measured if one.main is not None)}
     for one in measured:
         for code, share in one.shares.items():
-            if one.main is None or share < OTHER_LANGUAGE_FROM or any(are_similar(code, own) for own in expected):
+            if one.main is None or any(are_similar(code, own) for own in expected):
                 continue
             yield Finding(
                 name="other_language",
-                severity="serious" if share >= 0.1 else "minor",
+                severity=grade(share, OTHER_LANGUAGE_FROM, 0.1),
                 text=text,
                 summary=f"about {share:.1%} of the {one.side}s are in {name_language(code)} instead of "
                 f"{name_language(one.main)}, by {len(one.rows[code]):,} of {one.num_sure:,} sentences of a sample",
@@ -235,13 +236,13 @@ def find_other_scripts(text: Text, training: Text, vocabulary: Vocabulary) -> It
         num_usual = side.sum_over_words((shares >= RARE_SCRIPT)[vocabulary.script_of_word])
         rows = np.flatnonzero(num_rare > num_usual)
         share = len(rows) / len(text)
-        if share >= OTHER_SCRIPT_FROM:
+        if len(rows):
             usual = " or ".join(
                 script for script, own in zip(vocabulary.scripts, shares, strict=True) if own >= RARE_SCRIPT
             )
             yield Finding(
                 name="other_script",
-                severity="serious" if share >= 0.02 else "minor",
+                severity=grade(share, OTHER_SCRIPT_FROM, 0.02),
                 text=text,
                 summary=f"{format_pairs(len(rows), share)} have a {name} in another script than {usual}",
                 advice="leave these pairs out if they are in another language",

@@ -14,6 +14,7 @@ from transduce.doctor.findings import (
     Finding,
     PairReference,
     format_pairs,
+    grade,
     mark_differences,
     spread_evenly,
 )
@@ -92,11 +93,11 @@ def find_leakage(text: Text, other: Text, leakage: Leakage) -> Iterator[Finding]
     is_known = leakage.source >= 0
     rows = np.flatnonzero(is_known | (leakage.target >= 0))
     share = len(rows) / len(text)
-    if share >= LEAKAGE_FROM:
+    if len(rows):
         partner = np.where(leakage.pairs >= 0, leakage.pairs, np.where(is_known, leakage.source, leakage.target))
         yield Finding(
             name="leakage",
-            severity="serious" if share >= SERIOUS_FROM else "minor",
+            severity=grade(share, LEAKAGE_FROM, SERIOUS_FROM),
             text=text,
             summary=f"{format_pairs(len(rows), share)} are in the {other.name} text, too: {counts['pairs']:,} as they "
             f"are, {counts['source']:,} with the same source, {counts['target']:,} with the same target",
@@ -108,11 +109,11 @@ def find_leakage(text: Text, other: Text, leakage: Leakage) -> Iterator[Finding]
     is_near = (leakage.near_source >= 0) & (leakage.target < 0)
     rows = np.flatnonzero(is_near)
     share = len(rows) / len(text)
-    if share >= NEAR_FROM:
+    if len(rows):
         both = int((is_near & (leakage.near_target >= 0)).sum())
         yield Finding(
             name="near_leakage",
-            severity="serious" if share >= SERIOUS_FROM else "minor",
+            severity=grade(share, NEAR_FROM, SERIOUS_FROM),
             text=text,
             summary=f"{format_pairs(len(rows), share)} have a source that differs by one word from one of the "
             f"{other.name} text; in {both:,} of them, the target does so, too",

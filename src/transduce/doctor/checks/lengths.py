@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float64, Num
 
 from transduce.doctor.corpus.texts import Text
-from transduce.doctor.findings import Finding, choose_samples, format_pairs
+from transduce.doctor.findings import Finding, choose_samples, format_pairs, grade
 
 QUANTILES = (0.01, 0.05, 0.5, 0.95, 0.99)
 
@@ -77,13 +77,13 @@ def find_unusual_ratios(text: Text) -> Iterator[Finding]:
     deviations = compute_deviations(text) * has_text
     rows = np.flatnonzero(np.abs(deviations) > MAX_DEVIATION)
     share = len(rows) / len(text)
-    if share < OUTLIERS_FROM:
+    if not len(rows):
         return
     num_short = int((deviations[rows] < 0).sum())
     worst = rows[np.argsort(-np.abs(deviations[rows]), kind="stable")]
     yield Finding(
         name="unusual_length_ratios",
-        severity="serious" if share >= 0.05 else "minor",
+        severity=grade(share, OUTLIERS_FROM, 0.05),
         text=text,
         summary=f"in {format_pairs(len(rows), share)}, one side is far too long for the other, by the ratio of lengths "
         f"that is usual in this text: the target is too short in {num_short:,}, the source in "
@@ -105,7 +105,7 @@ def find_blank_lines(text: Text) -> Iterator[Finding]:
     share = len(rows) / len(text)
     yield Finding(
         name="blank_lines",
-        severity="serious" if share >= 0.05 else "minor",
+        severity=grade(share, 0.0, 0.05),
         text=text,
         summary=f"{format_pairs(len(rows), share)} have a blank line: {len(one_sided):,} on one side only, "
         f"{len(rows) - len(one_sided):,} on both",

@@ -15,7 +15,7 @@ from transduce.config import TextConfig
 from transduce.doctor.corpus.reading import PairSearch
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.findings import Finding, Marker, format_pairs, mark_nothing, mark_pattern
+from transduce.doctor.findings import NEVER, Finding, Marker, format_pairs, grade, mark_nothing, mark_pattern
 from transduce.doctor.pairing.sides import find_copies, find_partly_untranslated
 
 _BRACKETS = re.compile(r"[()\[\]{}（）［］【】「」『』]")
@@ -98,7 +98,7 @@ def find_surface_differences(
     yield from _find_different_endings(text)
     for rule, advice, mark in (
         (
-            _Rule("different_brackets", "have different brackets on the two sides", 0.02, _NEVER),
+            _Rule("different_brackets", "have different brackets on the two sides", 0.02, NEVER),
             "where a part in brackets is missing on one side, the model learns to add or to leave out",
             mark_pattern(_BRACKETS),
         ),
@@ -116,10 +116,6 @@ def find_surface_differences(
         yield from _describe(text, rule, text.different[rule.name.removeprefix("different_")], advice, mark)
 
 
-_NEVER = 2.0
-"""A share that no finding reaches."""
-
-
 @dataclass(frozen=True)
 class _Rule:
     """The name of a finding, what it says of pairs, and the shares of the pairs from which it is minor and serious."""
@@ -134,10 +130,10 @@ def _describe(
     text: Text, rule: _Rule, rows: Int64[np.ndarray, " rows"], advice: str, mark: Marker = mark_nothing
 ) -> Iterator[Finding]:
     share = len(rows) / len(text)
-    if share >= rule.minor_from:
+    if len(rows):
         yield Finding(
             name=rule.name,
-            severity="serious" if share >= rule.serious_from else "minor",
+            severity=grade(share, rule.minor_from, rule.serious_from),
             text=text,
             summary=f"{format_pairs(len(rows), share)} {rule.description}",
             advice=advice,
@@ -156,7 +152,7 @@ def _find_different_endings(text: Text) -> Iterator[Finding]:
     source, target = ENDINGS[most // len(ENDINGS)], ENDINGS[most % len(ENDINGS)]
     yield from _describe(
         text,
-        _Rule("different_endings", "end in different punctuation", 0.05, _NEVER),
+        _Rule("different_endings", "end in different punctuation", 0.05, NEVER),
         np.flatnonzero(is_different),
         f"most often, in {counts[most]:,}, the source ends in {_quote(source)} and the target in {_quote(target)}; the "
         "model learns to leave out or to add marks as this text does",

@@ -8,7 +8,7 @@ import numpy as np
 
 from transduce.config import TextConfig
 from transduce.doctor.corpus.texts import Text
-from transduce.doctor.findings import Finding, format_pairs
+from transduce.doctor.findings import Finding, format_pairs, grade
 from transduce.text import Tokenizer, fit_vocabulary_size
 
 MAX_PAIRS = 20_000
@@ -110,7 +110,7 @@ def find_bad_tokenization(text: Text, measured: list[Tokenization]) -> Iterator[
         if one.too_long >= 0.01:
             yield Finding(
                 name="too_long_lines",
-                severity="serious" if one.too_long >= 0.1 else "minor",
+                severity=grade(one.too_long, 0.0, 0.1),
                 text=text,
                 summary=f"about {format_pairs(round(one.too_long * len(text)), one.too_long)} have a {one.side} of "
                 "more pieces than text.max_pieces, which training leaves out",

@@ -142,12 +142,14 @@ def _find_numbering(corpus: ParallelCorpus) -> tuple[str, int]:
     return ("line" if has_lines else "pair"), (2 if has_header else 1)
 
 
-def read_corpora(name: str, corpora: Mapping[str, ParallelCorpus], vocabulary: Vocabulary, searches: Searches) -> Text:
+def read_corpora(
+    name: str, corpora: Sequence[tuple[str, ParallelCorpus]], vocabulary: Vocabulary, searches: Searches
+) -> Text:
     """Read all pairs of a text once.
 
     Args:
         name: "training", "validation" or "test".
-        corpora: the corpora by the names of their files.
+        corpora: the corpora, each with the name of its files.
         vocabulary: takes the words that it does not have yet.
         searches: what is searched for.
 
@@ -157,7 +159,7 @@ def read_corpora(name: str, corpora: Mapping[str, ParallelCorpus], vocabulary: V
     sides = _SideReader(searches), _SideReader(searches)
     different = {search: array("q") for search in searches.pairs}
     parts: list[Part] = []
-    for corpus_name, corpus in corpora.items():
+    for corpus_name, corpus in corpora:
         start, num_missing = len(sides[0].digests), [0, 0]
         for pairs in iterate_chunks(corpus):
             _read_block(pairs, sides, vocabulary, different)

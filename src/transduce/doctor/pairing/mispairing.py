@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from transduce.doctor.corpus.texts import Text
-from transduce.doctor.findings import Finding, format_pairs
+from transduce.doctor.findings import Finding, format_pairs, grade
 from transduce.doctor.pairing.agreement import Agreement, Relatedness
 
 WANTED_PRECISION = 0.75
@@ -67,11 +67,12 @@ def measure_mispairing(
 def find_mispaired(text: Text, mispairing: Mispairing) -> Iterator[Finding]:
     """Single pairs whose lines do not belong together."""
     share = mispairing.estimated / max(1, mispairing.num_judged)
-    if share < MISPAIRED_FROM or mispairing.estimated < MIN_ESTIMATED or not len(mispairing.rows):
+    if not len(mispairing.rows):
         return
+    is_told = mispairing.estimated >= MIN_ESTIMATED
     yield Finding(
         name="mispaired_lines",
-        severity="serious" if share >= SERIOUS_FROM else "minor",
+        severity=grade(share, MISPAIRED_FROM, SERIOUS_FROM) if is_told else "slight",
         text=text,
         summary=f"in about {format_pairs(mispairing.estimated, share)}, source and target are no translations of each "
         f"other, by the words that translate each other elsewhere in the text; {len(mispairing.rows):,} of them are "

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float64, Int64
 from transduce.doctor.corpus.hashing import hash_whole_lines
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.findings import Finding, format_pairs
+from transduce.doctor.findings import Finding, format_pairs, grade
 
 INFORMATIVE = 0.5
 """Logarithm of the ratio of a word's frequencies from which the word is typical of a side."""
@@ -114,10 +114,10 @@ def _describe(
     text: Text, name: str, rows: Int64[np.ndarray, " rows"], description: str, advice: str
 ) -> Iterator[Finding]:
     share = len(rows) / len(text)
-    if share >= FOUND_FROM:
+    if len(rows):
         yield Finding(
             name=name,
-            severity="serious" if share >= SERIOUS_FROM else "minor",
+            severity=grade(share, FOUND_FROM, SERIOUS_FROM),
             text=text,
             summary=f"{format_pairs(len(rows), share)} {description}",
             advice=f"{advice}: the model would learn to mix the languages",

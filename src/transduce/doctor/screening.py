@@ -1,0 +1,135 @@
+"""The screening of training text: what the doctor finds without a tokenizer, and the pairs that filters leave out."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
+
+import numpy as np
+from jaxtyping import Int64
+
+from transduce.config import FilterName, TextConfig
+from transduce.doctor.checks.duplicates import NearDuplicates
+from transduce.doctor.checks.languages import find_wrong_languages, load_identifier, measure_languages
+from transduce.doctor.checks.leakage import measure_leakage
+from transduce.doctor.corpus.reading import read_corpora
+from transduce.doctor.corpus.texts import Text
+from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.doctor.examination import SEARCHES, Checked, check_lines_and_pairs, choose_told
+from transduce.doctor.findings import Finding
+from transduce.errors import MissingExtraError
+from transduce.text import ParallelCorpus
+
+MIN_PAIRS = 1_000
+"""Pairs of the smallest text that is screened without filters: of fewer, little can be said."""
+
+MAX_PAIRS = 1_000_000
+"""Pairs that are screened without filters, the first ones: they take two minutes and 1 GB of memory."""
+
+Rows = Int64[np.ndarray, " rows"]
+
+
+@dataclass(frozen=True)
+class Screening:
+    """What was found in training text."""
+
+    findings: tuple[Finding, ...]
+    """As `transduce doctor` would tell them; those about languages, pieces and unknown words are missing."""
+    filtered: Mapping[str, Rows]
+    """The pairs that each filter leaves out, by their indices through all corpora."""
+
+
+def screen_text(
+    training: Sequence[tuple[str, ParallelCorpus]],
+    validation: tuple[str, ParallelCorpus] | None,
+    config: TextConfig,
+    filters: Sequence[FilterName] = (),
+    languages: tuple[str, str] = ("", ""),
+    *,
+    report: Callable[[str], None],
+) -> Screening:
+    """Check the lines and pairs of training text, and choose the pairs that filters leave out.
+
+    Without filters, the first million pairs are looked at, and less than a thousand are not.
+
+    Args:
+        training: the corpora, each with the name of its files.
+        validation: validation text, if it is not held out.
+        config: the rules of cleaning.
+        filters: names of findings whose pairs are left out.
+        languages: codes of the source and the target language, "" if unknown, for the filter `other_language`.
+        report: receives messages about progress, one sentence each.
+
+    Raises:
+        CorpusError: a file cannot be read, is not UTF-8 or breaks its format.
+        MissingExtraError: `other_language` is a filter, and py3langid is not installed.
+    """
+    if "other_language" in filters and load_identifier() is None:
+        raise MissingExtraError("py3langid", "data", 'the filter "other_language" in data.filters')
+    vocabulary = Vocabulary()
+    report("looking at the training text")
+    read = read_corpora("training", training if filters else list(_take_first(training)), vocabulary, SEARCHES)
+    if len(read) < MIN_PAIRS and not filters:
+        return Screening((), {})
+    texts = [read, *([read_corpora("validation", [validation], vocabulary, SEARCHES)] if validation else [])]
+    vocabulary.forget_spellings()
+    checked = check_lines_and_pairs(texts, vocabulary, config, lambda _: None)
+    filtered: dict[str, Rows] = {name: _find_rows(name, checked, texts, languages) for name in filters}
+    return Screening(choose_told(checked.findings), filtered)
+
+
+def _take_first(corpora: Sequence[tuple[str, ParallelCorpus]]) -> Iterator[tuple[str, ParallelCorpus]]:
+    """The corpora up to `MAX_PAIRS` pairs."""
+    left = MAX_PAIRS
+    for name, corpus in corpora:
+        if left <= 0:
+            return
+        yield name, replace(corpus, read=partial(_read_first, corpus, left))
+        left -= sum(1 for _ in islice(corpus, left))
+
+
+def _read_first(corpus: ParallelCorpus, count: int) -> Iterator[tuple[str, str]]:
+    return islice(corpus, count)
+
+
+def _find_rows(name: FilterName, checked: Checked, texts: Sequence[Text], languages: tuple[str, str]) -> Rows:
+    training = texts[0]
+    if name == "near_duplicates":
+        return find_later_duplicates(checked.near_duplicates)
+    if name in {"leakage", "near_leakage"}:
+        return _find_leaked(name, texts)
+    findings: Sequence[Finding] = checked.findings
+    if name == "other_language":
+        pairs = enumerate(chain.from_iterable(part.corpus for part in training.parts))
+        findings = list(find_wrong_languages(training, measure_languages(training, pairs, languages)))
+    own = [finding.rows for finding in findings if finding.name == name and finding.text is training]
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *own]))
+
+
+def _find_leaked(name: FilterName, texts: Sequence[Text]) -> Rows:
+    """The training pairs that validation text has, too."""
+    if len(texts) == 1:
+        return np.zeros(0, np.int64)
+    found = measure_leakage(texts[0], texts[1])
+    if name == "leakage":
+        return np.flatnonzero((found.source >= 0) | (found.target >= 0))
+    return np.flatnonzero((found.near_source >= 0) | (found.near_target >= 0))
+
+
+def find_later_duplicates(near: Mapping[str, NearDuplicates]) -> Rows:
+    """Of pairs that differ by one word on both sides, directly or by others between them, all but the first."""
+    is_near = near["source"].is_near & near["target"].is_near
+    first = np.arange(len(is_near))
+    edges = [
+        np.stack([rows, side.partner[rows]])
+        for side in near.values()
+        for rows in [np.flatnonzero(is_near & (side.partner >= 0) & is_near[side.partner])]
+    ]
+    rows, others = np.concatenate(edges, axis=1)
+    while True:
+        before = first.copy()
+        np.minimum.at(first, rows, before[others])
+        np.minimum.at(first, others, before[rows])
+        first = first[first]
+        if (first == before).all():
+            return np.flatnonzero(first != np.arange(len(first)))
