@@ -200,17 +200,21 @@ def prepared(tmp_path: Path, make_corpus: Callable[..., object]) -> PreparedData
     return prepare(data, TextConfig(vocabulary=310, bpe_dropout=0.3), tmp_path / "cache", report=lambda _: None)
 
 
+def dropout(share: float) -> TextConfig:
+    return TextConfig(vocabulary=310, bpe_dropout=share)
+
+
 def all_pairs(store: TokenStore) -> Pairs:
     return [tuple(side.tolist() for side in store.pair(index)) for index in range(len(store))]
 
 
 def test_without_dropout_it_is_the_stored_text(prepared: PreparedData) -> None:
-    assert open_epoch_store(prepared, 0.0, 1, 3) is prepared.train
+    assert open_epoch_store(prepared, dropout(0.0), 1, 3) is prepared.train
     assert not (prepared.folder / "epochs").exists()
 
 
 def test_dropout_changes_the_pieces_and_not_the_text(prepared: PreparedData) -> None:
-    plain, sampled = all_pairs(prepared.train), all_pairs(open_epoch_store(prepared, 0.3, 1, 0))
+    plain, sampled = all_pairs(prepared.train), all_pairs(open_epoch_store(prepared, dropout(0.3), 1, 0))
     decode, end = prepared.tokenizer.decode, prepared.tokenizer.end_id
     assert len(plain) == len(sampled)
     assert [[decode(ids[:-1]) for ids in pair] for pair in plain] == [
@@ -220,17 +224,33 @@ def test_dropout_changes_the_pieces_and_not_the_text(prepared: PreparedData) -> 
     assert sum(before != after for before, after in zip(plain, sampled, strict=True)) > len(plain) // 2
 
 
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_augmentation_changes_the_text_of_each_epoch(prepared: PreparedData, share: float) -> None:
+    text = TextConfig(vocabulary=310, bpe_dropout=share, augment_upper_case=0.5, augment_typing_errors=0.5)
+    decode = prepared.tokenizer.decode
+    plain = [tuple(decode(ids[:-1]) for ids in pair) for pair in all_pairs(prepared.train)]
+    for epoch in range(2):
+        changed = [
+            tuple(decode(ids[:-1]) for ids in pair) for pair in all_pairs(open_epoch_store(prepared, text, 1, epoch))
+        ]
+        assert len(changed) == len(plain)
+        assert any(after[1] == before[1].upper() != before[1] for before, after in zip(plain, changed, strict=True))
+        assert all(after[1] in (before[1], before[1].upper()) for before, after in zip(plain, changed, strict=True))
+        assert any(after[0].lower() != before[0].lower() for before, after in zip(plain, changed, strict=True))
+    assert all_pairs(open_epoch_store(prepared, text, 1, 0)) != all_pairs(open_epoch_store(prepared, text, 1, 1))
+
+
 def test_every_seed_and_epoch_has_its_own_segmentation_and_repeats_it(prepared: PreparedData) -> None:
     choices = ((1, 0), (1, 1), (2, 0))
-    first = [all_pairs(open_epoch_store(prepared, 0.3, seed, epoch)) for seed, epoch in choices]
+    first = [all_pairs(open_epoch_store(prepared, dropout(0.3), seed, epoch)) for seed, epoch in choices]
     assert first[0] != first[1] != first[2] != first[0]
     for path in (prepared.folder / "epochs").rglob("*.bin"):
         path.unlink()  # so that nothing is read back, and what is damaged is made again
-    assert [all_pairs(open_epoch_store(prepared, 0.3, seed, epoch)) for seed, epoch in choices] == first
+    assert [all_pairs(open_epoch_store(prepared, dropout(0.3), seed, epoch)) for seed, epoch in choices] == first
 
 
 def test_no_pair_becomes_longer_than_the_longest(prepared: PreparedData) -> None:
-    stores = [open_epoch_store(prepared, 0.9, 1, epoch) for epoch in range(3)]
+    stores = [open_epoch_store(prepared, dropout(0.9), 1, epoch) for epoch in range(3)]
     assert max(int(store.lengths.max()) for store in stores) == int(prepared.train.lengths.max())
     assert all(all_pairs(store) != all_pairs(prepared.train) for store in stores)
 
@@ -238,50 +258,50 @@ def test_no_pair_becomes_longer_than_the_longest(prepared: PreparedData) -> None
 def test_another_run_may_remove_what_it_has_left_behind(
     prepared: PreparedData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = all_pairs(open_epoch_store(prepared, 0.3, 1, 0))
+    expected = all_pairs(open_epoch_store(prepared, dropout(0.3), 1, 0))
     opened, removals = TokenStore.open, 0
 
     def removed_meanwhile(folder: Path, *arguments: Any) -> TokenStore:
         nonlocal removals
         if removals < most:
             removals += 1
-            remove_epochs(prepared, 0.3, 1, before=1)
+            remove_epochs(prepared, dropout(0.3), 1, before=1)
         return opened(folder, *arguments)
 
     monkeypatch.setattr(TokenStore, "open", removed_meanwhile)
     most = MAX_REMOVALS  # before it is opened, and right after it was made again
-    assert all_pairs(open_epoch_store(prepared, 0.3, 1, 0)) == expected
+    assert all_pairs(open_epoch_store(prepared, dropout(0.3), 1, 0)) == expected
     assert removals == most
     most = removals + MAX_REMOVALS + 1
     with pytest.raises(RunError, match="missing"):
-        open_epoch_store(prepared, 0.3, 1, 0)
+        open_epoch_store(prepared, dropout(0.3), 1, 0)
 
 
 def test_an_epoch_in_progress_is_found_again_and_earlier_ones_go(prepared: PreparedData) -> None:
     epochs = prepared.folder / "epochs"
     for epoch in (0, 1, 2):
-        open_epoch_store(prepared, 0.3, 1, epoch)
-    other_seed = open_epoch_store(prepared, 0.3, 11, 0)
+        open_epoch_store(prepared, dropout(0.3), 1, epoch)
+    other_seed = open_epoch_store(prepared, dropout(0.3), 11, 0)
     assert len(other_seed) == len(prepared.train)
     assert sorted(path.name for path in epochs.iterdir()) == [
-        "dropout-0.3-seed-1-epoch-2",
-        "dropout-0.3-seed-11-epoch-0",
+        "bpe_dropout-0.3-seed-1-epoch-2",
+        "bpe_dropout-0.3-seed-11-epoch-0",
     ]
-    before = (epochs / "dropout-0.3-seed-1-epoch-2" / "ids.bin").stat()
-    open_epoch_store(prepared, 0.3, 1, 2)
-    assert (epochs / "dropout-0.3-seed-1-epoch-2" / "ids.bin").stat() == before
+    before = (epochs / "bpe_dropout-0.3-seed-1-epoch-2" / "ids.bin").stat()
+    open_epoch_store(prepared, dropout(0.3), 1, 2)
+    assert (epochs / "bpe_dropout-0.3-seed-1-epoch-2" / "ids.bin").stat() == before
 
 
 def test_what_epochs_have_written_can_be_removed(prepared: PreparedData) -> None:
     for seed in (1, 11):
-        open_epoch_store(prepared, 0.3, seed, 4)
-    remove_epochs(prepared, 0.3, 1, before=5)
-    assert [path.name for path in (prepared.folder / "epochs").iterdir()] == ["dropout-0.3-seed-11-epoch-4"]
+        open_epoch_store(prepared, dropout(0.3), seed, 4)
+    remove_epochs(prepared, dropout(0.3), 1, before=5)
+    assert [path.name for path in (prepared.folder / "epochs").iterdir()] == ["bpe_dropout-0.3-seed-11-epoch-4"]
 
 
 def test_a_full_cache_is_named_by_its_setting(prepared: PreparedData, largest_file: Callable[[int], Any]) -> None:
     with largest_file(100), pytest.raises(WriteError, match=r"^data\.cache: .*cache \(File too large\)"):
-        open_epoch_store(prepared, 0.3, 1, 0)
+        open_epoch_store(prepared, dropout(0.3), 1, 0)
 
 
 @pytest.fixture

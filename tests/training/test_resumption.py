@@ -23,7 +23,12 @@ Unbroken = Callable[..., dict[str, Any]]
 OutcomeOf = Callable[[Path], dict[str, Any]]
 
 PLAIN: dict[str, Any] = {}
-ACCUMULATING = {"training__accumulation": 2, "text__bpe_dropout": 0.1, "training__clip_norm": 1.0}
+ACCUMULATING = {
+    "training__accumulation": 2,
+    "text__bpe_dropout": 0.1,
+    "text__augment_typing_errors": 0.2,
+    "training__clip_norm": 1.0,
+}
 GUIDED = {"training__guided_alignment": 0.3, "training__initial_embeddings": "cooccurrence"}
 AVERAGED = {
     "training__keep_checkpoints": 5,

@@ -250,6 +250,16 @@ def _check_columns(name: str, columns: tuple[str, str] | None) -> None:
         raise ValueError(f"{name}: source and target are both {columns[0]!r}: give two different ones")
 
 
+AUGMENTATIONS = (
+    "augment_upper_case",
+    "augment_lower_case",
+    "augment_missing_marks",
+    "augment_typing_errors",
+    "augment_clauses",
+)
+"""The settings of `TextConfig` that change training pairs at random."""
+
+
 class TextConfig(Section):
     """The tokenizer, and the rules by which pairs are left out of training; the number of pairs is reported for each
     rule.
@@ -267,6 +277,25 @@ class TextConfig(Section):
 
     bpe_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """BPE-dropout: share of merges skipped at random in training text, redrawn each epoch (Provilkov et al. 2020)."""
+
+    augment_upper_case: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of the training pairs in capitals on both sides, redrawn each epoch, so that such text is translated,
+    too."""
+
+    augment_lower_case: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of the training pairs in lower case on both sides, redrawn each epoch."""
+
+    augment_missing_marks: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of the training pairs without the full stop, question or exclamation mark at the end of both sides, redrawn
+    each epoch."""
+
+    augment_typing_errors: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of the training pairs whose source has typing errors, one in 25 letters, redrawn each epoch (Belinkov &
+    Bisk 2018)."""
+
+    augment_clauses: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of the training pairs that end before a comma, semicolon or colon that both sides have, redrawn each epoch,
+    so that unfinished sentences are translated, too."""
 
     max_pieces: int = Field(default=256, ge=1)
     """A pair with a longer side is left out of training."""
@@ -290,4 +319,15 @@ class TextConfig(Section):
             )
         if self.bpe_dropout and self.algorithm != "bpe":
             raise ValueError(f'bpe_dropout = {self.bpe_dropout} needs algorithm = "bpe"')
+        if self.augment_upper_case + self.augment_lower_case > 1.0:
+            raise ValueError(
+                f"augment_upper_case = {self.augment_upper_case} and augment_lower_case = {self.augment_lower_case}: "
+                "together they must be at most 1, as no pair has both"
+            )
         return self
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """The settings above zero by which every epoch has other text: BPE-dropout, and augmentation."""
+        values: dict[str, float] = self.model_dump(include={"bpe_dropout", *AUGMENTATIONS})
+        return {name: value for name, value in values.items() if value}

@@ -13,10 +13,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from transduce.config import TextConfig
 from transduce.data.inputs import iterate_chunks
 from transduce.data.preparation import PreparedData, read_pairs
 from transduce.data.store import TokenStore, create_store, writable_cache
 from transduce.errors import RunError
+from transduce.text import augment_pairs
 
 TokenIds: TypeAlias = Sequence[int] | np.ndarray
 
@@ -164,60 +166,66 @@ MAX_REMOVALS = 3
 """Maximum attempts at creating an epoch, before a failure to read it is an error."""
 
 
-def open_epoch_store(prepared: PreparedData, dropout: float, seed: int, epoch: int) -> TokenStore:
+def open_epoch_store(prepared: PreparedData, text: TextConfig, seed: int, epoch: int) -> TokenStore:
     """The training pairs as epoch `epoch` sees them, a pure function of the arguments.
 
-    Without `dropout` that is `prepared.train`. Otherwise every pair is segmented again with that share of the merges
-    skipped at random (Provilkov et al. 2020), unless it would become longer than the longest of `prepared.train`, for
-    which learned positions and memory are sized. The result is kept under `prepared.folder` until that of a later
-    epoch.
+    Without `text.sampling` that is `prepared.train`. Otherwise every pair is changed as `text.augment_...` say and
+    segmented again, with the share `text.bpe_dropout` of the merges skipped at random (Provilkov et al. 2020), unless
+    it would become longer than the longest of `prepared.train`, for which learned positions and memory are sized. The
+    result is kept under `prepared.folder` until that of a later epoch.
 
     Raises:
         ConfigError, WriteError: the cache cannot be written.
     """
-    if not dropout:
+    if not text.sampling:
         return prepared.train
-    folder = _epoch_folder(prepared, dropout, seed, epoch)
+    folder = _epoch_folder(prepared, text, seed, epoch)
     # Another run that is ahead removes it, perhaps a moment after it was made here.
     for _ in range(MAX_REMOVALS):
         with suppress(RunError, FileNotFoundError):  # damaged or missing
-            return _open_store(prepared, folder, dropout, seed, epoch)
+            return _open_store(prepared, folder, text, seed, epoch)
         shutil.rmtree(folder, ignore_errors=True)
         with writable_cache(prepared.folder.parent):
-            _encode_sampled(prepared, folder, dropout, seed, epoch)
-    return _open_store(prepared, folder, dropout, seed, epoch)
+            _encode_sampled(prepared, folder, text, seed, epoch)
+    return _open_store(prepared, folder, text, seed, epoch)
 
 
-def _open_store(prepared: PreparedData, folder: Path, dropout: float, seed: int, epoch: int) -> TokenStore:
+def _open_store(prepared: PreparedData, folder: Path, text: TextConfig, seed: int, epoch: int) -> TokenStore:
     store = TokenStore.open(folder, prepared.known.digest)
     prepared.known.save()
-    remove_epochs(prepared, dropout, seed, before=epoch)
+    remove_epochs(prepared, text, seed, before=epoch)
     return store
 
 
-def remove_epochs(prepared: PreparedData, dropout: float, seed: int, *, before: int) -> None:
+def remove_epochs(prepared: PreparedData, text: TextConfig, seed: int, *, before: int) -> None:
     """Remove the stores that `open_epoch_store` has written for epochs before `before`.
 
     A removed epoch is regenerated when it is needed.
     """
-    for folder in (prepared.folder / "epochs").glob(_epoch_folder(prepared, dropout, seed, "*").name):
+    for folder in (prepared.folder / "epochs").glob(_epoch_folder(prepared, text, seed, "*").name):
         number = folder.name.rpartition("-")[2]
         if number.isdigit() and int(number) < before:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _epoch_folder(prepared: PreparedData, dropout: float, seed: int, epoch: int | str) -> Path:
-    return prepared.folder / "epochs" / f"dropout-{dropout}-seed-{seed}-epoch-{epoch}"
+def _epoch_folder(prepared: PreparedData, text: TextConfig, seed: int, epoch: int | str) -> Path:
+    sampling = "-".join(f"{name}-{value}" for name, value in text.sampling.items())
+    return prepared.folder / "epochs" / f"{sampling}-seed-{seed}-epoch-{epoch}"
 
 
-def _encode_sampled(prepared: PreparedData, folder: Path, dropout: float, seed: int, epoch: int) -> None:
+def _encode_sampled(prepared: PreparedData, folder: Path, text: TextConfig, seed: int, epoch: int) -> None:
     tokenizer, longest, number = prepared.tokenizer, int(prepared.train.lengths.max()), 0
     with create_store(folder, tokenizer.vocabulary) as writer:
         for index, chunk in enumerate(iterate_chunks(read_pairs(prepared.folder / "kept.jsonl"))):
-            state = np.random.SeedSequence([seed, epoch, index]).generate_state(1)
-            texts = [side for pair in chunk for side in pair]
-            ids = tokenizer.encode_sampled(texts, dropout, int(state[0]))
-            for source_ids, target_ids in zip(ids[::2], ids[1::2], strict=True):
+            state = int(np.random.SeedSequence([seed, epoch, index]).generate_state(1)[0])
+            sources, targets = zip(*augment_pairs(chunk, text, state), strict=True)
+            if text.bpe_dropout:
+                sides = [side for pair in zip(sources, targets, strict=True) for side in pair]
+                ids = tokenizer.encode_sampled(sides, text.bpe_dropout, state)
+                encoded = zip(ids[::2], ids[1::2], strict=True)
+            else:
+                encoded = zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True)
+            for source_ids, target_ids in encoded:
                 pair = tokenizer.as_source(source_ids), tokenizer.as_target(target_ids)
                 if max(map(len, pair)) > longest:
                     pair = tuple(side.tolist() for side in prepared.train.pair(number))

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
+from transduce.config.text import AUGMENTATIONS
 from transduce.data.store import scratch_folder
 from transduce.errors import ConfigError, CorpusError
 from transduce.text import (
@@ -329,8 +330,8 @@ def _compute_key(
         "training": training,
         "validation": validation[0] if validation else data.held_out,
         "tokenizer": tokenizer[0] if len(tokenizer) == 1 else tokenizer or trained,
-        "cleaning": text.model_dump(exclude={"vocabulary", "algorithm", "tokenizer", "bpe_dropout"}),
-        "keeps_text": text.bpe_dropout > 0,
+        "cleaning": text.model_dump(exclude={"vocabulary", "algorithm", "tokenizer", "bpe_dropout", *AUGMENTATIONS}),
+        "keeps_text": bool(text.sampling),
         **({"filters": data.filters, "languages": data.languages} if data.filters else {}),
     }
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()

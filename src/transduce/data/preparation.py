@@ -59,7 +59,7 @@ def read_pairs(path: Path) -> Iterator[Pair]:
 def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, folder: Path) -> list[dict[str, int]]:
     """Write the pairs that the rules keep to the store `train` in `folder`, and their text to `kept.jsonl`.
 
-    `kept.jsonl` stays empty without `bpe_dropout`, which alone needs the text again.
+    `kept.jsonl` stays empty without `text.sampling`, which alone needs the text again.
 
     Returns:
         For each corpus, the number of pairs left out by each rule, and of those kept.
@@ -74,7 +74,7 @@ def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, 
             left_out = Counter[str](dict.fromkeys([*training.filters.names, "held_out", "like_held_out"], 0))
             for pair, source_ids, target_ids in _encode_kept(training.of(number, left_out), tokenizer, cleaner):
                 writer.add(tokenizer.as_source(source_ids), tokenizer.as_target(target_ids))
-                if text.bpe_dropout:
+                if text.sampling:
                     kept.write(to_json_line(pair))
             counts.append({**left_out, **cleaner.counts})
         if not writer.num_pairs:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from transduce.lazy_imports import import_on_first_use
 
 if TYPE_CHECKING:
+    from transduce.text.augmentation import augment_pairs
     from transduce.text.corpus import Cleaner, CorpusSize, ParallelCorpus, write_standard_input
     from transduce.text.formats import open_parallel_corpus
     from transduce.text.glossary import WITHOUT_SPACES, Glossary, Term, count_whole, find_whole
@@ -45,6 +46,7 @@ else:
     __getattr__ = import_on_first_use(
         __name__,
         {
+            "transduce.text.augmentation": "augment_pairs",
             "transduce.text.corpus": "Cleaner CorpusSize ParallelCorpus write_standard_input",
             "transduce.text.formats": "open_parallel_corpus",
             "transduce.text.glossary": "Glossary Term WITHOUT_SPACES count_whole find_whole",
@@ -82,6 +84,7 @@ __all__ = [
     "SpanCheck",
     "Term",
     "Tokenizer",
+    "augment_pairs",
     "count_whole",
     "find_fitting_spans",
     "find_protected_spans",

@@ -219,7 +219,7 @@ class Trainer:
             self.state.without_gain = num_without_gain  # a run that ended by early stopping does not continue
         self._try_averages_and_fit_penalty()
         if self.ranks.is_first:
-            remove_epochs(self.prepared, text.bpe_dropout, training.seed, before=self.state.place.epoch + 1)
+            remove_epochs(self.prepared, text, training.seed, before=self.state.place.epoch + 1)
         self.state.finished = True
         self._checkpoint()
         return self._finish()

@@ -87,9 +87,9 @@ def batch_stream(
 def load_epoch_store(
     prepared: PreparedData, text: TextConfig, training: TrainingConfig, epoch: int, ranks: Ranks = ALONE
 ) -> TokenStore:
-    """Open the token ids of an epoch; with BPE-dropout the first rank writes them, and the others read them."""
-    make = partial(open_epoch_store, prepared, text.bpe_dropout, training.seed, epoch)
-    return ranks.call_first_rank_first(make) if text.bpe_dropout else make()
+    """Open the token ids of an epoch; if they differ from epoch to epoch, the first rank writes them for all."""
+    make = partial(open_epoch_store, prepared, text, training.seed, epoch)
+    return ranks.call_first_rank_first(make) if text.sampling else make()
 
 
 def split_into_sequential_micro_batches(batches: Sequence[Batch], max_tokens: int, ranks: Ranks = ALONE) -> list[Batch]:

@@ -1,0 +1,80 @@
+"""Pairs changed at random, so that text in capitals, without its full stop or with typing errors is translated, too."""
+
+import random
+import re
+from collections.abc import Sequence
+
+from transduce.config import TextConfig
+from transduce.text.corpus import Pair
+
+_TAG = re.compile(r"^>>[^<>\s]+<< ")
+_CLAUSE_END = re.compile(r"[,;:](?=\s)")
+_FINAL_MARK = re.compile(r"[.!?。！？।۔؟…]+\s*$")
+
+LETTERS_PER_ERROR = 25
+"""Letters of a source for each typing error; there is at least one."""
+
+
+def augment_pairs(pairs: Sequence[Pair], config: TextConfig, seed: int) -> list[Pair]:
+    """Change the shares of the pairs that `config.augment_...` say; a pair may be changed in several ways.
+
+    Tags in front of sources stay. Targets are changed like their sources, but have no typing errors. The same
+    arguments give the same pairs in every process.
+    """
+    chance = random.Random(seed)  # noqa: S311 - not for security
+    return [_augment(pair, config, chance) for pair in pairs]
+
+
+def _augment(pair: Pair, config: TextConfig, chance: random.Random) -> Pair:
+    tag = match[0] if (match := _TAG.match(pair[0])) else ""
+    source, target = pair[0][len(tag) :], pair[1]
+    # All numbers are drawn for every pair, so that one setting does not decide what another one changes.
+    clauses, mark, case, errors = (chance.random() for _ in range(4))
+    if clauses < config.augment_clauses:
+        source, target = cut_clauses(source, target, chance)
+    if mark < config.augment_missing_marks:
+        source, target = drop_final_marks(source, target)
+    if case < config.augment_upper_case:
+        source, target = source.upper(), target.upper()
+    elif case < config.augment_upper_case + config.augment_lower_case:
+        source, target = source.lower(), target.lower()
+    if errors < config.augment_typing_errors:
+        source = make_typing_errors(source, chance)
+    return tag + source, target
+
+
+def cut_clauses(source: str, target: str, chance: random.Random) -> Pair:
+    """Both sides up to the same comma, semicolon or colon, if both have the same ones in the same order."""
+    ends, others = (list(_CLAUSE_END.finditer(side)) for side in (source, target))
+    if not ends or [end[0] for end in ends] != [end[0] for end in others]:
+        return source, target
+    at = chance.randrange(len(ends))
+    return source[: ends[at].start()], target[: others[at].start()]
+
+
+def drop_final_marks(source: str, target: str) -> Pair:
+    """Both sides without their final full stop, question or exclamation mark, if both have one and text before it."""
+    found = [_FINAL_MARK.search(side) for side in (source, target)]
+    if not all(match and match.start() for match in found):
+        return source, target
+    without = [_FINAL_MARK.sub("", side) for side in (source, target)]
+    return without[0], without[1]
+
+
+def make_typing_errors(line: str, chance: random.Random) -> str:
+    """The line with letters left out, typed twice, exchanged with the next or replaced by another of the line."""
+    letters = list(line)
+    places = [at for at, letter in enumerate(letters) if letter.isalpha()]
+    if len(places) < 2:
+        return line
+    for at in chance.sample(places, max(1, len(places) // LETTERS_PER_ERROR)):
+        kind = chance.randrange(4)
+        if kind == 0:
+            letters[at] = ""
+        elif kind == 1:
+            letters[at] *= 2
+        elif kind == 2 and at + 1 < len(letters) and letters[at + 1].isalpha():
+            letters[at], letters[at + 1] = letters[at + 1], letters[at]
+        else:
+            letters[at] = chance.choice([line[place] for place in places])
+    return "".join(letters)
