@@ -133,6 +133,15 @@ def make_results(
                     "update 1": 50.0,
                     "seconds 1": 2.0,
                     "cross-entropy 1": 3.0,
+                    "update 2": 100.0,
+                    "seconds 2": 4.0,
+                    "cross-entropy 2": 2.25 if is_rival else 2.0,
+                    "update 3": 150.0,
+                    "seconds 3": 6.0,
+                    "cross-entropy 3": 2.0,
+                    "update 4": 200.0,
+                    "seconds 4": 8.0,
+                    "cross-entropy 4": 1.75,
                 }
                 made.append(Measurement({"compared": compared, "variant": name}, seed, values, 1.0))
     return Results(made)
@@ -148,6 +157,11 @@ def test_verdicts_are_against_every_rival() -> None:
     assert list_verdicts(make_results(2.0, short=0.2))[2] == "not supported"
     assert list_verdicts(make_results(2.0, short=1.5, seeds=(1,))) == ["not decided"] * 4
     assert "convs2s: 1.04 (0.99 to 1.09)" in conclude(make_results(2.0)).findings[0].measured
+
+
+def test_it_says_how_far_the_networks_were_trained() -> None:
+    (remark,) = (one for one in conclude(make_results(2.0)).remarks if "training loss still fell" in one)
+    assert "transformer by 0.25, recurrent by 0.25" in remark
 
 
 def test_nothing_is_decided_before_it_is_measured() -> None:

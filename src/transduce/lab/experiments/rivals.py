@@ -228,7 +228,7 @@ def conclude(results: Results) -> Conclusion:
             tabulate_variants(short, quantities, "The Transformer with a third of the time"),
             _tabulate_speeds(results),
         ],
-        remarks=[_REMARK_ON_SIZE, _REMARK_ON_RATES, _REMARK_ON_SPEED],
+        remarks=[*_describe_length(by_updates), _REMARK_ON_SIZE, _REMARK_ON_RATES, _REMARK_ON_SPEED],
     )
 
 
@@ -245,6 +245,23 @@ _REMARK_ON_SPEED = (
     "Times are those of PyTorch on a processor; an accelerator computes more positions at a time, so that layers "
     "without recurrence gain more from it. Sentences a second also depend on how long a network's translations are."
 )
+
+
+def _describe_length(by_updates: Results) -> list[str]:
+    """How far the networks were trained, as the paper's claims are about networks that are trained to the end."""
+    falls = []
+    for name in by_updates.choices("variant"):
+        losses = [loss for _, loss in read_curve(by_updates, "update", variant=name)]
+        if losses:
+            falls.append(f"{name} by {losses[2 * len(losses) // 3] - losses[-1]:.2f}")
+    if not falls:
+        return []
+    remark = (
+        f"In the last third of the same updates, the training loss still fell, in nats per token: {', '.join(falls)}. "
+        "The paper's claims are about networks that are trained to the end: where this is far from zero, the figures "
+        "say which network learns fast, and a larger budget may change their order."
+    )
+    return [remark]
 
 
 def _judge(claim: Claim, own: Results, others: Results, how: str) -> Finding:
