@@ -18,9 +18,9 @@ from transduce.cli.app import COMMANDS, app
 from transduce.config import RunConfig, load_run_config
 from transduce.config.run import sections
 from transduce.config.text import CorpusConfig
+from transduce.data.settings_for_size import MEASURED_RUNS
 from transduce.evaluation.scorecard import BEHAVIOURS
 from transduce.lab import EXPERIMENTS
-from transduce.training.automatic_settings import MEASURED_RUNS
 
 PROJECT = Path(__file__).parents[1]
 MADE = {"_build", "build", "dist", "runs", "__pycache__"}

@@ -1,84 +1,21 @@
-"""Automatic settings for runs without a recipe, and measured results of such runs."""
+"""Automatic settings for runs without a recipe."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from transduce.config import PRESETS, UNLIMITED_UPDATES, DataConfig, flatten, parse_duration
+from transduce.config import PRESETS, UNLIMITED_UPDATES, DataConfig, flatten
 from transduce.data import open_corpus
+from transduce.data.settings_for_size import TIME_LIMIT_SETTINGS, choose_settings_for_size
 from transduce.text import CorpusSize, read_lines
 from transduce.training.run_folder import RunFolder
-
-MAX_PAIRS_OF_PRESET = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
-"""Largest number of pairs for which each preset is chosen; above the last, it is `big`."""
-
-QUICK_SECONDS = 2 * 3600
-"""Longest time limit, in seconds, for which `low-resource` is chosen for up to `MAX_QUICK_PAIRS` pairs: in so little
-time, its smaller network translates better."""
-
-MAX_QUICK_PAIRS = 500_000
-"""Largest number of pairs for which `QUICK_SECONDS` decides: with more, that time is not enough for one pass over
-them."""
-
-DROPOUT = {250_000: 0.4, 700_000: 0.3, 6_000_000: 0.2}
-"""Dropout in `low-resource` by the largest number of target characters; above the last, `MIN_DROPOUT`."""
-
-MIN_DROPOUT = 0.1
-
-FEW_PASSES = 30
-"""Largest number of passes over a corpus with which `MIN_DROPOUT` gives the best translations, if it is so large that
-more passes need a dropout of 0.2."""
 
 STANDARD_INPUT = CorpusSize(6_000, 700_000)
 """The assumed number of pairs on standard input, which cannot be counted beforehand."""
 
-CHARACTERS_PER_SECOND = 36_000
-"""Target characters per second that `low-resource` trains on two CPU cores; used to estimate passes within a time
-limit."""
-
-EPOCHS = {3_000: 200, 10_000: 120, 40_000: 60, 100_000: 30, 500_000: 12, 2_000_000: 5}
-"""Passes over a corpus, by its largest number of pairs, after which more training gains little; above the last, the
-preset gives the number of updates."""
-
-TIME_LIMIT_SETTINGS = {
-    preset: {"training.schedule": "warmup_stable_decay", "training.learning_rate": rate, "training.ema_decay": 0.999}
-    for preset, rate in {"base": 7e-4, "big": 5e-4}.items()
-}
-"""Settings of the paper's models for a run with a time limit; the learning rate is the peak of eq. 3 with a warmup of
-4,000 updates."""
-
 FINE_TUNING_SETTINGS = {"training.warmup": 100, "training.dropout_warmup": 0}
 """Settings of `low-resource` and `medium-resource` for a run from a trained model, whose dropout need not
 rise. The learning rate is the preset's: lower ones were worse on another kind of text (docs/experiments.md)."""
-
-
-def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) -> dict[str, Any]:
-    """Preset, vocabulary, dropout and length of a run that fit a corpus of this size; dotted settings.
-
-    A run with a `time_limit` ends only by that. The comparisons are in docs/experiments.md.
-    """
-    num_pairs = size.num_pairs
-    preset = next((name for name, maximum in MAX_PAIRS_OF_PRESET.items() if num_pairs <= maximum), "big")
-    if time_limit is not None and num_pairs <= MAX_QUICK_PAIRS and parse_duration(time_limit) <= QUICK_SECONDS:
-        preset = "low-resource"
-    settings: dict[str, Any] = {"preset": preset, "text.vocabulary": "fitted"}
-    if preset == "low-resource":
-        settings["model.dropout"] = _choose_dropout(size.num_target_characters, time_limit)
-    if time_limit is not None:
-        settings |= {"training.updates": UNLIMITED_UPDATES, **TIME_LIMIT_SETTINGS.get(preset, {})}
-    elif (epochs := next((epochs for maximum, epochs in EPOCHS.items() if num_pairs <= maximum), None)) is not None:
-        settings["training.epochs"] = float(epochs)
-    return settings
-
-
-def _choose_dropout(num_characters: int, time_limit: str | None) -> float:
-    """The dropout of `low-resource`: higher for less text, and for text that is seen more often within `time_limit`."""
-    rate = next((rate for maximum, rate in DROPOUT.items() if num_characters <= maximum), MIN_DROPOUT)
-    if time_limit is None or rate != DROPOUT[max(DROPOUT)]:
-        return rate
-    is_seen_often = parse_duration(time_limit) * CHARACTERS_PER_SECOND > FEW_PASSES * num_characters
-    return rate if is_seen_often else MIN_DROPOUT
 
 
 def choose_settings_for_run(
@@ -130,49 +67,3 @@ def measure_lines(path: Path, weight: float) -> CorpusSize:
         num_lines += 1
         num_characters += len(line)
     return CorpusSize(round(weight * num_lines), round(weight * num_characters))
-
-
-class MeasuredRun(NamedTuple):
-    """A run without a recipe, and how well its model translated `test_text` with beam 4, by sacreBLEU.
-
-    README's table "What to expect" has the same figures.
-    """
-
-    text: str
-    num_pairs: int
-    training: str
-    test_text: str
-    bleu: float
-    chrf: float
-
-
-MEASURED_RUNS = (
-    MeasuredRun("package descriptions, English to German", 36_633, "30 minutes", "other packages", 29.7, 59.8),
-    MeasuredRun("captions, English to German (Multi30k)", 29_000, "30 minutes", "test 2016", 38.8, 62.7),
-    MeasuredRun("captions, English to German (Multi30k)", 15_000, "10 minutes", "test 2016", 32.4, 57.5),
-    MeasuredRun("captions, English to German (Multi30k)", 6_000, "20 minutes", "test 2016", 24.8, 52.0),
-    MeasuredRun("captions, English to German (Multi30k)", 2_000, "10 minutes", "test 2016", 17.2, 43.0),
-    MeasuredRun("news, English to Hausa (MAFAND-MT)", 5_865, "30 minutes", "development text", 6.5, 30.9),
-    MeasuredRun("news, English to Igbo (MAFAND-MT)", 6_998, "30 minutes", "development text", 6.9, 33.3),
-)
-
-COMPARABLE_FACTOR = 3.0
-"""Maximum ratio of the sizes of two corpora for which the result of one is reported for the other."""
-
-
-def expected_quality(num_pairs: int) -> str | None:
-    """One sentence on the results of corpora of about `num_pairs` pairs; None if no such corpus was measured."""
-
-    def distance(run: MeasuredRun) -> float:
-        return abs(math.log(run.num_pairs / max(1, num_pairs)))
-
-    comparable = [run for run in MEASURED_RUNS if distance(run) <= math.log(COMPARABLE_FACTOR)]
-    # For each kind of text the nearest in size, which comes last.
-    nearest = {run.text: run for run in sorted(comparable, key=distance, reverse=True)}
-    if not nearest:
-        return None
-    reached = "; ".join(
-        f"{run.text}, {run.num_pairs:,} pairs, {run.training}: BLEU {run.bleu:g}, chrF {run.chrf:g}"
-        for run in nearest.values()
-    )
-    return f"results with corpora of about this size: {reached}"

@@ -13,6 +13,7 @@ import torch
 from transduce.bundle import Bundle, Languages, apply_start_from, find_bundle, has_checkpoint, inherit_search_settings
 from transduce.config import PRESETS, RunConfig, TextConfig, TransformerConfig, to_toml
 from transduce.data import PreparedData, find_prepared_tokenizer, plan_batches, select_epoch_pairs
+from transduce.data.settings_for_size import expected_quality
 from transduce.errors import (
     BundleError,
     ConfigError,
@@ -26,7 +27,6 @@ from transduce.errors import (
 from transduce.kernels.device import find_device, resolve_precision
 from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
 from transduce.text import Tokenizer
-from transduce.training.automatic_settings import expected_quality
 from transduce.training.diagnosis.measurements import measure_text
 from transduce.training.distributed import Ranks, can_restart, connect_ranks
 from transduce.training.memory import check_model_memory

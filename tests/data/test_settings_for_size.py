@@ -1,0 +1,113 @@
+import pytest
+
+from transduce.config import PRESETS, UNLIMITED_UPDATES, load_run_config
+from transduce.data.settings_for_size import (
+    MEASURED_RUNS,
+    choose_settings_for_size,
+    expected_quality,
+)
+from transduce.text import CorpusSize
+
+
+def news(num_pairs: int) -> CorpusSize:
+    """A corpus of sentences as long as those of newspapers."""
+    return CorpusSize(num_pairs, 150 * num_pairs)
+
+
+@pytest.mark.parametrize(
+    ("num_pairs", "preset"),
+    [
+        (0, "low-resource"),
+        (200_000, "low-resource"),
+        (200_001, "medium-resource"),
+        (2_000_000, "medium-resource"),
+        (2_000_001, "base"),
+        (20_000_000, "base"),
+        (20_000_001, "big"),
+    ],
+)
+def test_a_larger_corpus_feeds_a_larger_model(num_pairs: int, preset: str) -> None:
+    settings = choose_settings_for_size(news(num_pairs))
+    assert settings["preset"] == preset
+    assert preset in PRESETS
+    config, origins = load_run_config(None, automatic=settings)
+    assert config.preset == preset
+    assert config.text.vocabulary == "fitted"
+    assert origins["preset"] == "size of the corpus"
+
+
+@pytest.mark.parametrize(
+    ("num_characters", "time_limit", "dropout"),
+    [
+        (150_000, None, 0.4),
+        (150_000, "1m", 0.4),
+        (400_000, None, 0.3),
+        (400_000, "1m", 0.3),
+        (900_000, None, 0.2),
+        (900_000, "30m", 0.2),
+        (900_000, "10m", 0.1),
+        (4_500_000, None, 0.2),
+        (4_500_000, "2h", 0.2),
+        (4_500_000, "30m", 0.1),
+        (15_000_000, None, 0.1),
+    ],
+)
+def test_less_text_and_more_passes_ask_for_more_dropout(
+    num_characters: int, time_limit: str | None, dropout: float
+) -> None:
+    assert choose_settings_for_size(CorpusSize(6_000, num_characters), time_limit)["model.dropout"] == dropout
+
+
+def test_a_run_ends_by_epochs_or_by_its_time_and_never_by_a_fixed_number_of_updates() -> None:
+    lengths = [
+        choose_settings_for_size(news(num_pairs))["training.epochs"] for num_pairs in (2_000, 6_000, 30_000, 100_000)
+    ]
+    assert lengths == sorted(lengths, reverse=True)
+    assert "training.updates" not in choose_settings_for_size(news(6_000))
+    timed = choose_settings_for_size(news(6_000), "30m")
+    assert timed["training.updates"] == UNLIMITED_UPDATES
+    assert "training.epochs" not in timed
+
+
+def test_a_larger_corpus_needs_less_dropout() -> None:
+    rates = [
+        choose_settings_for_size(news(num_pairs))["model.dropout"] for num_pairs in (2_000, 6_000, 30_000, 100_000)
+    ]
+    assert rates == sorted(rates, reverse=True)
+    assert "model.dropout" not in choose_settings_for_size(news(1_000_000))
+
+
+def test_little_time_asks_for_a_small_network() -> None:
+    assert choose_settings_for_size(news(400_000), "30m")["preset"] == "low-resource"
+    assert (
+        choose_settings_for_size(news(400_000), "10h")["preset"]
+        == choose_settings_for_size(news(400_000))["preset"]
+        == "medium-resource"
+    )
+
+
+@pytest.mark.parametrize("num_pairs", [0, 1_000, 150_000, 1_000_000, 5_000_000, 50_000_000])
+def test_every_corpus_can_be_trained_on_for_a_given_time(num_pairs: int) -> None:
+    settings = choose_settings_for_size(news(num_pairs), "3h")
+    config, _ = load_run_config(None, automatic=settings, arguments={"training.time_limit": "3h"})
+    assert config.training.time_limit_seconds == 3 * 3600
+    assert config.training.schedule == "warmup_stable_decay"
+
+
+def test_the_nearest_corpus_of_each_kind_is_named() -> None:
+    said = expected_quality(7_000)
+    assert said is not None
+    comparable = [run for run in MEASURED_RUNS if 7_000 / 3 <= run.num_pairs <= 3 * 7_000]
+    assert 0 < len(comparable) < len(MEASURED_RUNS)
+    for run in MEASURED_RUNS:
+        assert (run.text in said) == any(other.text == run.text for other in comparable)
+    for text in {run.text for run in comparable}:
+        nearest = min((run for run in comparable if run.text == text), key=lambda run: abs(run.num_pairs - 7_000))
+        assert f"{text}, {nearest.num_pairs:,} pairs" in said
+        assert f"BLEU {nearest.bleu:g}, chrF {nearest.chrf:g}" in said
+        assert said.count(text) == 1
+
+
+def test_nothing_is_said_of_sizes_that_were_not_measured() -> None:
+    assert expected_quality(0) is None
+    assert expected_quality(10_000_000) is None
