@@ -39,7 +39,7 @@ def shifted(workspace: Path, texts: list[str]) -> list[str]:
 def test_a_good_text_has_exit_code_0(transduce: Callable, texts: list[str]) -> None:
     answer = transduce("doctor", *texts)
     assert answer.exit_code == 0
-    assert answer.lines == ["1,000 training pairs, 1,000 test pairs: 0 serious findings, 0 minor"]
+    assert answer.lines[0] == "1,000 training pairs, 1,000 test pairs: 0 serious findings, 0 minor"
     assert "reading the training text" in answer.messages
 
 
@@ -69,6 +69,21 @@ def test_a_page_or_a_folder_is_written(transduce: Callable, shifted: list[str], 
     assert json.loads((folder / "report.json").read_text(encoding="utf-8")) == printed
     rows = (folder / "lines.tsv").read_text(encoding="utf-8").splitlines()
     assert "shifted_lines\ttraining\tgood.source shifted.target\tline\t601" in rows
+
+
+def test_it_says_what_training_makes_of_the_text(transduce: Callable, texts: list[str], workspace: Path) -> None:
+    kept = "training keeps about 1,000 of 1,000 pairs by its own rules"
+    answer = transduce("doctor", *texts, "--output", "folder")
+    assert kept in answer.output.decode()
+    assert "takes the preset low-resource and passes 200 times over the pairs" in " ".join(
+        answer.output.decode().split()
+    )
+    page = (workspace / "folder" / "report.html").read_text(encoding="utf-8")
+    assert f"<li>T{kept[1:]}.</li>" in page
+    report = json.loads((workspace / "folder" / "report.json").read_text(encoding="utf-8"))
+    assert report["prospect"]["num_kept"] == 1000
+    assert any("low-resource" in sentence for sentence in report["prospect"]["expectations"])
+    assert "low-resource" not in transduce("doctor", "tiny.toml").output.decode()
 
 
 @pytest.mark.parametrize("place", ["page.html", "folder", "folder/report.json"])

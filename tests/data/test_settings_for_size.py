@@ -5,6 +5,7 @@ from transduce.data.settings_for_size import (
     MEASURED_RUNS,
     choose_settings_for_size,
     expected_quality,
+    expected_training,
 )
 from transduce.text import CorpusSize
 
@@ -92,6 +93,20 @@ def test_every_corpus_can_be_trained_on_for_a_given_time(num_pairs: int) -> None
     config, _ = load_run_config(None, automatic=settings, arguments={"training.time_limit": "3h"})
     assert config.training.time_limit_seconds == 3 * 3600
     assert config.training.schedule == "warmup_stable_decay"
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (CorpusSize(29_000, 2_000_000), "low-resource and passes 60 times over the pairs: about 56 min on two"),
+        (CorpusSize(100_000, 15_000_000), "passes 30 times over the pairs: about 3 h 28 min on two"),
+        (CorpusSize(10, 100), "passes 200 times over the pairs: about 1 min on two"),
+        (news(300_000), "medium-resource and passes 12 times over the pairs: how long it takes, it says within"),
+        (news(5_000_000), "base: how long it takes"),
+    ],
+)
+def test_the_training_of_a_corpus_is_foretold(size: CorpusSize, words: str) -> None:
+    assert words in expected_training(size)
 
 
 def test_the_nearest_corpus_of_each_kind_is_named() -> None:

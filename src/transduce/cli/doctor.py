@@ -3,6 +3,7 @@
 import json as json_format
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +14,10 @@ from transduce.bundle import check_output_file, write_output_file
 from transduce.cli.console import print_json, print_message, standard_input
 from transduce.cli.texts import TextOptions
 from transduce.config import CorpusConfig, load_run_config
+from transduce.data.settings_for_size import expected_quality, expected_training
 from transduce.doctor import examine_corpus, format_summary, is_report, list_lines, make_json, render_page
 from transduce.errors import UserError
+from transduce.text import CorpusSize
 
 if TYPE_CHECKING:
     from transduce.doctor import Examination
@@ -93,13 +96,17 @@ def doctor(
     examination = examine_corpus(
         config.data, config.text, corpus, standard_input=standard_input(), report=print_message
     )
+    kept = CorpusSize(examination.prospect.num_kept, examination.prospect.num_target_characters)
+    training = expected_training(kept) if recipe is None else None
+    expectations = [sentence for sentence in (training, expected_quality(kept.num_pairs)) if sentence is not None]
     for place in places:
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_output_file(place, _render(examination, place).encode("utf-8"), is_report, REPORT, force=force)
+        content = _render(examination, expectations, place).encode("utf-8")
+        write_output_file(place, content, is_report, REPORT, force=force)
     if json:
-        print_json(make_json(examination))
+        print_json(make_json(examination, expectations))
     else:
-        print(format_summary(examination, max(40, shutil.get_terminal_size().columns)))
+        print(format_summary(examination, max(40, shutil.get_terminal_size().columns), expectations))
     if places:
         print_message(f"the report is in {places[0]}; open it in a browser")
     return EXIT_SERIOUS if examination.is_serious else 0
@@ -114,11 +121,11 @@ def _list_places(output: Path) -> list[Path]:
     return [output / name for name in ("report.html", "report.json", "lines.tsv")]
 
 
-def _render(examination: "Examination", place: Path) -> str:
+def _render(examination: "Examination", expectations: Sequence[str], place: Path) -> str:
     match place.suffix:
         case ".json":
-            return json_format.dumps(make_json(examination), ensure_ascii=False, indent=2) + "\n"
+            return json_format.dumps(make_json(examination, expectations), ensure_ascii=False, indent=2) + "\n"
         case ".tsv":
             return "".join(list_lines(examination))
         case _:
-            return render_page(examination)
+            return render_page(examination, expectations)

@@ -41,6 +41,7 @@ TIME_LIMIT_SETTINGS = {
 """Settings of the paper's models for a run with a time limit; the learning rate is the peak of eq. 3 with a warmup of
 4,000 updates."""
 
+
 def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) -> dict[str, Any]:
     """Preset, vocabulary, dropout and length of a run that fit a corpus of this size; dotted settings.
 
@@ -67,6 +68,20 @@ def _choose_dropout(num_characters: int, time_limit: str | None) -> float:
         return rate
     is_seen_often = parse_duration(time_limit) * CHARACTERS_PER_SECOND > FEW_PASSES * num_characters
     return rate if is_seen_often else MIN_DROPOUT
+
+
+def expected_training(size: CorpusSize) -> str:
+    """One sentence on the training of a run without a recipe on a corpus of this size, and its time if it is known."""
+    settings = choose_settings_for_size(size)
+    preset, epochs = settings["preset"], settings.get("training.epochs")
+    passes = "" if epochs is None else f" and passes {epochs:g} times over the pairs"
+    if preset != "low-resource" or epochs is None:
+        time = "how long it takes, it says within its first minute"
+    else:
+        hours, minutes = divmod(round(epochs * size.num_target_characters / CHARACTERS_PER_SECOND / 60), 60)
+        length = f"{hours} h {minutes:02} min" if hours else f"{max(1, minutes)} min"
+        time = f"about {length} on two CPU cores, and for this machine it says so within its first minute"
+    return f"without a recipe, `transduce train` takes the preset {preset}{passes}: {time}"
 
 
 class MeasuredRun(NamedTuple):

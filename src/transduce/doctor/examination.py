@@ -1,6 +1,6 @@
 """The examination of a parallel corpus: all checks, one after the other, and what they found."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,34 +11,25 @@ import numpy as np
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
 from transduce.data import open_corpus
+from transduce.doctor.checking import SEARCHES, Checked, check_lines_and_pairs, choose_told
 from transduce.doctor.checks.coverage import Coverage, find_unknown_words, measure_coverage
 from transduce.doctor.checks.duplicates import (
     NearDuplicates,
-    find_duplicates,
-    find_near_duplicates,
-    find_near_lines,
-    find_several_counterparts,
 )
-from transduce.doctor.checks.encoding import LINE_SEARCHES, find_mixed_normal_forms, find_unwanted_characters
 from transduce.doctor.checks.languages import (
     MAX_SENTENCES,
     LanguageShares,
     ScriptShares,
-    find_other_scripts,
     find_wrong_languages,
     load_identifier,
     measure_languages,
     measure_scripts,
 )
-from transduce.doctor.checks.leakage import Leakage, find_leakage, measure_leakage
+from transduce.doctor.checks.leakage import Leakage
 from transduce.doctor.checks.lengths import (
     LengthFigures,
-    find_blank_lines,
-    find_unequal_files,
-    find_unusual_ratios,
     measure_lengths,
 )
-from transduce.doctor.checks.surface import PAIR_SEARCHES, classify_ending, find_surface_differences
 from transduce.doctor.checks.tokenization import (
     MAX_PAIRS,
     Tokenization,
@@ -46,17 +37,14 @@ from transduce.doctor.checks.tokenization import (
     measure_tokenization,
     open_tokenizer,
 )
-from transduce.doctor.corpus.reading import Searches, open_unequal_corpus, read_corpora
+from transduce.doctor.corpus.reading import open_unequal_corpus, read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.doctor.filtering import Prospect, foresee
 from transduce.doctor.findings import Finding, spread_evenly
-from transduce.doctor.pairing.examination import Pairing, examine_pairing
-from transduce.doctor.pairing.sides import find_misplaced_lines, measure_sides
+from transduce.doctor.pairing.examination import Pairing
 from transduce.errors import ConfigError, CorpusError
 from transduce.text import ParallelCorpus, Tokenizer, write_standard_input
-
-SEARCHES = Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending)
-"""What the checks need to know of the characters of a text."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +76,8 @@ class Examination:
     """Serious ones first, and of these and of the others, those about most pairs."""
     figures: tuple[TextFigures, ...]
     """Of the training text, and of validation and test text if there are any."""
+    prospect: Prospect
+    """What training makes of the text."""
     remarks: tuple[str, ...]
     """What was not checked, and why."""
     pairs: Mapping[tuple[str, int], tuple[str, str]]
@@ -171,71 +161,6 @@ def _spool_standard_input(data: DataConfig, standard_input: BinaryIO | None) -> 
             raise CorpusError(str(error).replace(str(path), "standard input")) from None
 
 
-@dataclass(frozen=True)
-class Checked:
-    """What the checks of lines and pairs found, which need no sample and no tokenizer."""
-
-    findings: tuple[Finding, ...]
-    """Slight ones, too."""
-    pairings: tuple[Pairing, ...]
-    """Of each text."""
-    leakage: Mapping[str, Mapping[str, Leakage]]
-    """Of each text, by the name of another one before it."""
-    near_duplicates: Mapping[str, NearDuplicates]
-    """Of the training text, by side."""
-
-
-def check_lines_and_pairs(
-    texts: Sequence[Text], vocabulary: Vocabulary, config: TextConfig, report: Callable[[str], None]
-) -> Checked:
-    """Look at every line and at every pair.
-
-    Args:
-        texts: the training text first.
-        vocabulary: the words of all.
-        config: the rules of cleaning.
-        report: receives messages about progress.
-    """
-    report("looking at characters, lengths, numbers and repetitions")
-    training = texts[0]
-    findings: list[Finding] = []
-    for text in texts:
-        for found in (
-            find_unequal_files(text),
-            find_unwanted_characters(text),
-            find_blank_lines(text),
-            find_unusual_ratios(text),
-            find_duplicates(text, config),
-            find_several_counterparts(text),
-            find_surface_differences(text, training, vocabulary, config),
-            find_other_scripts(text, training, vocabulary),
-        ):
-            findings += found
-    findings += find_mixed_normal_forms(list(texts), vocabulary)
-    near = {name: find_near_lines(side) for name, side in training.sides.items()}
-    findings += find_near_duplicates(training, near)
-    leakage: dict[str, dict[str, Leakage]] = {}
-    for number, text in enumerate(texts):
-        leakage[text.name] = {other.name: measure_leakage(text, other) for other in texts[:number]}
-        for other in texts[:number]:
-            findings += find_leakage(text, other, leakage[text.name][other.name])
-    report("looking for lines that do not belong together")
-    pairings: list[Pairing] = []
-    for text in texts:
-        sides = measure_sides(text, training, vocabulary)
-        findings += find_misplaced_lines(text, sides)
-        learned = pairings[0].agreement if pairings else None
-        pairings.append(examine_pairing(text, learned, vocabulary, sides.is_swapped))
-        findings += pairings[-1].findings
-    return Checked(tuple(findings), tuple(pairings), leakage, near)
-
-
-def choose_told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings that are not slight: serious ones first, and of these and of the others, those about most pairs."""
-    told = (finding for finding in findings if finding.severity != "slight")
-    return tuple(sorted(told, key=lambda finding: (finding.severity != "serious", -finding.share)))
-
-
 class _Examiner:
     """Runs all checks.
 
@@ -275,7 +200,9 @@ class _Examiner:
             for number, (text, sample) in enumerate(zip(self._texts, samples, strict=True))
         )
         findings = choose_told(self._findings)
-        return Examination(findings, figures, self._make_remarks(checked.pairings), _fetch(findings))
+        validation = next((text for text in self._texts if text.name == "validation"), None)
+        prospect = foresee(self._findings, checked.near_duplicates, self._training, validation, self._config)
+        return Examination(findings, figures, prospect, self._make_remarks(checked.pairings), _fetch(findings))
 
     def _measure(
         self,

@@ -28,12 +28,13 @@ def is_report(path: Path) -> bool:
     return has_mark(path, GENERATOR.encode()) or has_mark(path, LINES_HEADER.encode())
 
 
-def make_json(examination: Examination) -> dict[str, Any]:
-    """The examination as a JSON object."""
+def make_json(examination: Examination, expectations: Sequence[str] = ()) -> dict[str, Any]:
+    """The examination as a JSON object; `expectations` are sentences on what training on the text leads to."""
     return {
         "generator": GENERATOR,
         "is_serious": examination.is_serious,
         "findings": [_describe_finding(examination, finding) for finding in examination.findings],
+        "prospect": {**asdict(examination.prospect), "expectations": list(expectations)},
         "remarks": list(examination.remarks),
         "texts": {figures.text.name: _describe_text(figures) for figures in examination.figures},
     }
@@ -121,8 +122,22 @@ def list_lines(examination: Examination) -> Iterator[str]:
             yield "\t".join([finding.name, *map(str, place)]) + "\n"
 
 
-def format_summary(examination: Examination, width: int) -> str:
-    """The findings as plain text in lines of `width` characters, with a sample each."""
+def describe_prospect(examination: Examination) -> list[str]:
+    """Sentences on how many pairs training keeps, and how many filters would leave out."""
+    prospect = examination.prospect
+    total = len(examination.figures[0].text)
+    filters = ", ".join(f"{name} {count:,}" for name, count in prospect.filters.items())
+    return [
+        f"training keeps about {prospect.num_kept:,} of {total:,} pairs by its own rules",
+        *([f"filters, off by default (data.filters), would leave out: {filters}"] if filters else []),
+    ]
+
+
+def format_summary(examination: Examination, width: int, expectations: Sequence[str] = ()) -> str:
+    """The findings as plain text in lines of `width` characters, with a sample each.
+
+    At the end: how many pairs training keeps, and `expectations`, sentences on what it leads to.
+    """
     texts = ", ".join(f"{len(figures.text):,} {figures.text.name} pairs" for figures in examination.figures)
     num_serious = sum(finding.severity == "serious" for finding in examination.findings)
     num_minor = len(examination.findings) - num_serious
@@ -134,6 +149,9 @@ def format_summary(examination: Examination, width: int) -> str:
         for reference in next(iter(finding.shown_samples), ()):
             lines.append(f"    {reference.place}")
             lines += [_cut(f"      {line}", width) for line in examination.pairs[reference.key]]
+    lines.append("")
+    for sentence in (*describe_prospect(examination), *expectations):
+        lines += textwrap.wrap(sentence, width, subsequent_indent="  ", break_on_hyphens=False)
     if examination.remarks:
         lines += ["", *(_cut(f"note: {remark}", 10 * width) for remark in examination.remarks)]
     return "\n".join(lines)
@@ -149,12 +167,13 @@ def _cut(line: str, width: int) -> str:
     return printable if len(printable) <= width else f"{printable[: width - 1]}…"
 
 
-def render_page(examination: Examination) -> str:
-    """The report as a page without scripts or external resources."""
+def render_page(examination: Examination, expectations: Sequence[str] = ()) -> str:
+    """The report as a page without scripts or external resources, with `expectations` as sentences."""
     return _TEMPLATES.get_template("report.html.j2").render(
         generator=GENERATOR,
         style=read_style(),
         findings=[_show_finding(examination, finding) for finding in examination.findings],
+        prospect=[*describe_prospect(examination), *expectations],
         remarks=examination.remarks,
         texts=[_show_text(figures) for figures in examination.figures],
     )

@@ -5,17 +5,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 
-import numpy as np
-from jaxtyping import Int64
-
 from transduce.config import FilterName, TextConfig
-from transduce.doctor.checks.duplicates import NearDuplicates
+from transduce.doctor.checking import SEARCHES, check_lines_and_pairs, choose_told
 from transduce.doctor.checks.languages import find_wrong_languages, load_identifier, measure_languages
-from transduce.doctor.checks.leakage import measure_leakage
 from transduce.doctor.corpus.reading import read_corpora
-from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.examination import SEARCHES, Checked, check_lines_and_pairs, choose_told
+from transduce.doctor.filtering import Rows, find_filtered
 from transduce.doctor.findings import Finding
 from transduce.errors import MissingExtraError
 from transduce.text import ParallelCorpus
@@ -25,8 +20,6 @@ MIN_PAIRS = 1_000
 
 MAX_PAIRS = 1_000_000
 """Pairs that are screened without filters, the first ones: they take two minutes and 1 GB of memory."""
-
-Rows = Int64[np.ndarray, " rows"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,14 @@ def screen_text(
     texts = [read, *([read_corpora("validation", [validation], vocabulary, SEARCHES)] if validation else [])]
     vocabulary.forget_spellings()
     checked = check_lines_and_pairs(texts, vocabulary, config, lambda _: None)
-    filtered: dict[str, Rows] = {name: _find_rows(name, checked, texts, languages) for name in filters}
+    findings = list(checked.findings)
+    if "other_language" in filters:
+        pairs = enumerate(chain.from_iterable(part.corpus for part in read.parts))
+        findings += find_wrong_languages(read, measure_languages(read, pairs, languages))
+    text = texts[1] if validation else None
+    filtered: dict[str, Rows] = {
+        name: find_filtered(name, findings, checked.near_duplicates, read, text) for name in filters
+    }
     return Screening(choose_told(checked.findings), filtered)
 
 
@@ -90,46 +90,3 @@ def _take_first(corpora: Sequence[tuple[str, ParallelCorpus]]) -> Iterator[tuple
 
 def _read_first(corpus: ParallelCorpus, count: int) -> Iterator[tuple[str, str]]:
     return islice(corpus, count)
-
-
-def _find_rows(name: FilterName, checked: Checked, texts: Sequence[Text], languages: tuple[str, str]) -> Rows:
-    training = texts[0]
-    if name == "near_duplicates":
-        return find_later_duplicates(checked.near_duplicates)
-    if name in {"leakage", "near_leakage"}:
-        return _find_leaked(name, texts)
-    findings: Sequence[Finding] = checked.findings
-    if name == "other_language":
-        pairs = enumerate(chain.from_iterable(part.corpus for part in training.parts))
-        findings = list(find_wrong_languages(training, measure_languages(training, pairs, languages)))
-    own = [finding.rows for finding in findings if finding.name == name and finding.text is training]
-    return np.unique(np.concatenate([np.zeros(0, np.int64), *own]))
-
-
-def _find_leaked(name: FilterName, texts: Sequence[Text]) -> Rows:
-    """The training pairs that validation text has, too."""
-    if len(texts) == 1:
-        return np.zeros(0, np.int64)
-    found = measure_leakage(texts[0], texts[1])
-    if name == "leakage":
-        return np.flatnonzero((found.source >= 0) | (found.target >= 0))
-    return np.flatnonzero((found.near_source >= 0) | (found.near_target >= 0))
-
-
-def find_later_duplicates(near: Mapping[str, NearDuplicates]) -> Rows:
-    """Of pairs that differ by one word on both sides, directly or by others between them, all but the first."""
-    is_near = near["source"].is_near & near["target"].is_near
-    first = np.arange(len(is_near))
-    edges = [
-        np.stack([rows, side.partner[rows]])
-        for side in near.values()
-        for rows in [np.flatnonzero(is_near & (side.partner >= 0) & is_near[side.partner])]
-    ]
-    rows, others = np.concatenate(edges, axis=1)
-    while True:
-        before = first.copy()
-        np.minimum.at(first, rows, before[others])
-        np.minimum.at(first, others, before[rows])
-        first = first[first]
-        if (first == before).all():
-            return np.flatnonzero(first != np.arange(len(first)))

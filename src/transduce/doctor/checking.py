@@ -1,0 +1,127 @@
+"""The checks of all lines and pairs of a text, which need no tokenizer, one after the other."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from transduce.config import TextConfig
+from transduce.doctor.checks.coverage import Coverage
+from transduce.doctor.checks.duplicates import (
+    NearDuplicates,
+    find_duplicates,
+    find_near_duplicates,
+    find_near_lines,
+    find_several_counterparts,
+)
+from transduce.doctor.checks.encoding import LINE_SEARCHES, find_mixed_normal_forms, find_unwanted_characters
+from transduce.doctor.checks.languages import (
+    LanguageShares,
+    ScriptShares,
+    find_other_scripts,
+)
+from transduce.doctor.checks.leakage import Leakage, find_leakage, measure_leakage
+from transduce.doctor.checks.lengths import (
+    LengthFigures,
+    find_blank_lines,
+    find_unequal_files,
+    find_unusual_ratios,
+)
+from transduce.doctor.checks.surface import PAIR_SEARCHES, classify_ending, find_surface_differences
+from transduce.doctor.checks.tokenization import (
+    Tokenization,
+)
+from transduce.doctor.corpus.reading import Searches
+from transduce.doctor.corpus.texts import Text
+from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.doctor.findings import Finding
+from transduce.doctor.pairing.examination import Pairing, examine_pairing
+from transduce.doctor.pairing.sides import find_misplaced_lines, measure_sides
+
+
+@dataclass(frozen=True)
+class TextFigures:
+    """What was measured of one text, whether or not anything is wrong."""
+
+    text: Text
+    lengths: LengthFigures
+    scripts: list[ScriptShares]
+    languages: list[LanguageShares]
+    """Empty if py3langid is not installed."""
+    tokenizer: str
+    """Which tokenizer was used."""
+    tokenization: list[Tokenization]
+    pairing: Pairing
+    coverage: list[Coverage]
+    """By the training text; empty for the training text itself."""
+    leakage: Mapping[str, Leakage]
+    """By the name of the other text."""
+    near_duplicates: Mapping[str, NearDuplicates]
+    """Of the training text, by side."""
+
+
+SEARCHES = Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending)
+"""What the checks need to know of the characters of a text."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the checks of lines and pairs found, which need no sample and no tokenizer."""
+
+    findings: tuple[Finding, ...]
+    """Slight ones, too."""
+    pairings: tuple[Pairing, ...]
+    """Of each text."""
+    leakage: Mapping[str, Mapping[str, Leakage]]
+    """Of each text, by the name of another one before it."""
+    near_duplicates: Mapping[str, NearDuplicates]
+    """Of the training text, by side."""
+
+
+def check_lines_and_pairs(
+    texts: Sequence[Text], vocabulary: Vocabulary, config: TextConfig, report: Callable[[str], None]
+) -> Checked:
+    """Look at every line and at every pair.
+
+    Args:
+        texts: the training text first.
+        vocabulary: the words of all.
+        config: the rules of cleaning.
+        report: receives messages about progress.
+    """
+    report("looking at characters, lengths, numbers and repetitions")
+    training = texts[0]
+    findings: list[Finding] = []
+    for text in texts:
+        for found in (
+            find_unequal_files(text),
+            find_unwanted_characters(text),
+            find_blank_lines(text),
+            find_unusual_ratios(text),
+            find_duplicates(text, config),
+            find_several_counterparts(text),
+            find_surface_differences(text, training, vocabulary, config),
+            find_other_scripts(text, training, vocabulary),
+        ):
+            findings += found
+    findings += find_mixed_normal_forms(list(texts), vocabulary)
+    near = {name: find_near_lines(side) for name, side in training.sides.items()}
+    findings += find_near_duplicates(training, near)
+    leakage: dict[str, dict[str, Leakage]] = {}
+    for number, text in enumerate(texts):
+        leakage[text.name] = {other.name: measure_leakage(text, other) for other in texts[:number]}
+        for other in texts[:number]:
+            findings += find_leakage(text, other, leakage[text.name][other.name])
+    report("looking for lines that do not belong together")
+    pairings: list[Pairing] = []
+    for text in texts:
+        sides = measure_sides(text, training, vocabulary)
+        findings += find_misplaced_lines(text, sides)
+        learned = pairings[0].agreement if pairings else None
+        pairings.append(examine_pairing(text, learned, vocabulary, sides.is_swapped))
+        findings += pairings[-1].findings
+    return Checked(tuple(findings), tuple(pairings), leakage, near)
+
+
+def choose_told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings that are not slight: serious ones first, and of these and of the others, those about most pairs."""
+    told = (finding for finding in findings if finding.severity != "slight")
+    return tuple(sorted(told, key=lambda finding: (finding.severity != "serious", -finding.share)))
