@@ -69,6 +69,13 @@ WRITERS = {
         "card.html",
         is_folder=False,
     ),
+    "doctor": Writer(("doctor", *TEXT), ("transduce.cli.doctor", "examine_corpus"), "page.html", is_folder=False),
+    "compare": Writer(
+        ("compare", "model", "run", "--source", "valid.source", "--reference", "valid.target"),
+        ("transduce.cli.evaluate", "_translate"),
+        "page.html",
+        is_folder=False,
+    ),
     "export, a file": Writer(
         ("export", "model", "--to", "argos", "--probe", "valid.source"),
         ("transduce.interop.export_import", "make_probe"),
@@ -83,7 +90,7 @@ WRITERS = {
         ("import", "ct2", "--probe", "valid.source"), ("transduce.interop.export_import", "find_import_format")
     ),
     "average": Writer(("average", "run", "--last", "2"), ("transduce.training.validation", "average_checkpoints")),
-    "train": Writer(("train", "tiny.toml"), ("transduce.training.run", "prepare")),
+    "train": Writer(("train", "tiny.toml"), ("transduce.training.run", "prepare_screened")),
     "demo": Writer(("demo", "--updates", "4"), ("transduce.demo", "training_pairs")),
 }
 
@@ -192,6 +199,8 @@ ACCEPTED = {
     # Devices and pipes are written to.
     *(("inspect", "a pipe"), ("inspect", "a link to a device"), ("calibrate", "a link to a device")),
     *(("scorecard, a page", "a pipe"), ("scorecard, a page", "a link to a device")),
+    *(("doctor", "a pipe"), ("doctor", "a link to a device")),
+    *(("compare", "a pipe"), ("compare", "a link to a device")),
     ("scorecard", "a link to a device"),
     # A pipe in the place of a bundle's own file is read by whoever opens the bundle.
     *(("calibrate", "a pipe"), ("scorecard", "a pipe")),
@@ -266,6 +275,8 @@ FORCED = [
     ("scorecard", "a text"),
     ("scorecard, a page", "a text"),
     ("scorecard, a page", "a link to a text"),
+    ("doctor", "a text"),
+    ("compare", "a text"),
     ("export, a file", "a text"),
     ("export, a file", "a link to a text"),
     ("export", "a model"),
