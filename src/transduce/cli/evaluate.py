@@ -26,6 +26,7 @@ from transduce.evaluation import (
     render_comparison,
     translate_test_set,
 )
+from transduce.evaluation.comet import CometScorer, summarize_lines
 from transduce.evaluation.comparison_page import MARK
 from transduce.pages import format_columns
 from transduce.text import read_lines
@@ -47,6 +48,8 @@ class TestSetFlags:
         beam: hypotheses kept for each sentence; 1 is greedy. Default: the model's setting.
         tokenize: how BLEU splits text into words: 13a, intl, char or zh; or none, for a model trained on tokenised
             text. Default: zh for Chinese, char for other scripts without spaces between words, else 13a.
+        comet: a checkpoint of COMET on this disk (model.ckpt), by which translations are scored, too, with the command
+            comet-score; nothing is downloaded. Of several references, it takes the first one.
     """
 
     __test__: ClassVar = False  # no test of pytest
@@ -54,6 +57,11 @@ class TestSetFlags:
     reference: Annotated[list[Path], Parameter(negative=())]
     beam: int | None = None
     tokenize: str | None = None
+    comet: Path | None = None
+
+    def find_comet(self) -> CometScorer | None:
+        """COMET, if it is asked for."""
+        return None if self.comet is None else CometScorer.find(self.comet)
 
     def read(self) -> list[TestSet]:
         """The test sets; see `read_test_sets`. An unknown tokenisation is refused before anything is read."""
@@ -87,6 +95,7 @@ def evaluate(
         json: print one JSON object.
         force: replace existing files in the output folder.
     """
+    comet = measured.find_comet()
     test_sets = measured.read()
     files = {} if output is None else _name_outputs(output, systems, test_sets, force=force)
     outputs = _translate(systems, test_sets, measured.beam, computation)
@@ -96,7 +105,7 @@ def evaluate(
     if len(systems) > 1:
         _print_comparisons(
             [
-                compare_systems(test_set, own, tokenization=measured.tokenize, report=print_message)
+                compare_systems(test_set, own, tokenization=measured.tokenize, comet=comet, report=print_message)
                 for test_set, own in zip(test_sets, outputs, strict=True)
             ],
             json=json,
@@ -108,6 +117,9 @@ def evaluate(
         scores = corpus_scores(
             own.hypotheses, first, more_references=more, tokenization=measured.tokenize, confidence=confidence
         )
+        if comet is not None:
+            (values,) = comet.score(test_set, [own], print_message)
+            scores.append(summarize_lines(values, comet.signature, confidence=confidence))
         results.append(_describe(systems[0], test_set, own, scores))
         if not json:
             if len(test_sets) > 1:
@@ -151,11 +163,12 @@ def compare(
         raise UserError("--frequencies: only the page shows them; give --output as well")
     if output is not None:
         check_output_file(output, _is_page, PAGE, force=force)
+    comet = measured.find_comet()
     test_sets = measured.read()
     training_targets = None if frequencies is None else list(read_lines(frequencies))
     outputs = _translate(systems, test_sets, measured.beam, computation)
     comparisons = [
-        compare_systems(test_set, own, tokenization=measured.tokenize, report=print_message)
+        compare_systems(test_set, own, tokenization=measured.tokenize, comet=comet, report=print_message)
         for test_set, own in zip(test_sets, outputs, strict=True)
     ]
     if output is not None:

@@ -15,6 +15,7 @@ from transduce.evaluation.analysis import (
     score_by_length,
     split_words,
 )
+from transduce.evaluation.comet import CometScorer, compare_lines, summarize_lines
 from transduce.evaluation.scores import Score, check_tokenization, choose_tokenization, corpus_scores
 from transduce.evaluation.significance import Difference, measure_differences
 from transduce.evaluation.test_sets import SystemOutput, TestSet
@@ -110,6 +111,7 @@ def compare_systems(
     outputs: Sequence[SystemOutput],
     *,
     tokenization: str | None = None,
+    comet: CometScorer | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Score systems on a test set, and test whether each differs from the first one, the baseline.
@@ -118,10 +120,12 @@ def compare_systems(
         test_set: the sentences and their references.
         outputs: the translations of at least two systems.
         tokenization: of BLEU; by default that of `choose_tokenization`.
+        comet: adds its scores.
         report: receives messages about progress.
 
     Raises:
         ConfigError: the tokenisation is unknown.
+        UserError: COMET has failed.
     """
     tokenization = tokenization or choose_tokenization(test_set.references[0])
     check_tokenization(tokenization)
@@ -132,6 +136,13 @@ def compare_systems(
         for one in outputs
     ]
     differences = [[], *measure_differences(test_set, outputs, tokenization=tokenization)]
+    if comet is not None:
+        signature = comet.signature
+        baseline, *others = lines = comet.score(test_set, outputs, report)
+        for own, values in zip(scores, lines, strict=True):
+            own.append(summarize_lines(values, signature, confidence=True))
+        for found, values in zip(differences[1:], others, strict=True):
+            found.append(compare_lines(baseline, values))
     systems = [ComparedSystem(*given) for given in zip(outputs, scores, differences, strict=True)]
     return Comparison(test_set, tokenization, systems)
 

@@ -124,7 +124,10 @@ def check_tokenization(tokenization: str) -> None:
 
 def format_scores(scores: Sequence[Score]) -> str:
     """One line for each score: metric, value, interval if there is one, signature."""
-    return "\n".join(f"{score.metric:<4} {score.value:6.2f}{score.interval}  {score.signature}" for score in scores)
+    width = max((len(score.metric) for score in scores), default=0)
+    return "\n".join(
+        f"{score.metric:<{width}} {score.value:6.2f}{score.interval}  {score.signature}" for score in scores
+    )
 
 
 def make_scorer(metric: str, tokenization: str) -> tuple[str, Metric]:
