@@ -145,7 +145,7 @@ def compare_lines(baseline: LineScores, values: LineScores) -> Difference:
     return Difference(METRIC, float(baseline.mean()), float(values.mean()), p_bootstrap, p_randomization)
 
 
-def _resample(values: LineScores, count: int) -> LineScores:
+def _resample(values: LineScores, count: int) -> Float64[np.ndarray, " samples"]:
     """The means of `count` samples of as many lines, drawn with replacement."""
     generator = np.random.default_rng(SEED)
     return np.array([values[generator.integers(0, len(values), len(values))].mean() for _ in range(count)])
