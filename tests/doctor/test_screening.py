@@ -134,6 +134,11 @@ def test_little_text_is_not_judged(screen: Callable[..., Screening], invented: C
     assert filtered(screen(pairs, filters=("mojibake",))) == {"mojibake": [0]}
 
 
+def test_text_that_a_model_has_made_is_not_looked_at(screen: Callable[..., Screening]) -> None:
+    """Then there are no corpora at all."""
+    assert filtered(screen(filters=("copies",))) == {"copies": []}
+
+
 def test_only_the_beginning_of_much_text_is_read(
     screen: Callable[..., Screening], invented: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

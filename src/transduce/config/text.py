@@ -156,7 +156,8 @@ class DataConfig(Section):
     filters: tuple[FilterName, ...] = Field(default=(), strict=False)
     """Findings of `transduce doctor` whose pairs training leaves out, as in ["mispaired_lines", "other_script"], also
     where they are too few for the doctor to tell. Of "near_duplicates", the first pair of each group stays; "leakage"
-    and "near_leakage" are the pairs that validation text has, too. Text that a model has made is not filtered."""
+    and "near_leakage" are the pairs that validation text has, too. Text that a model has made is not filtered. A
+    million pairs need 1 GB of memory."""
 
     examine: bool = True
     """Whether training says first what `transduce doctor` finds in the first million pairs, in short."""

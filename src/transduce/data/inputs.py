@@ -144,6 +144,7 @@ class TrainingText:
     repeats: Bool[np.ndarray, "pairs"]
     """Whether each pair, in order through all corpora, is the same as an earlier one."""
     filters: Filters
+    """Which pairs filters leave out."""
 
     def __iter__(self) -> Iterator[Pair]:
         return (pair for number in range(len(self.corpora)) for pair, _ in self.of(number))

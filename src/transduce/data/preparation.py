@@ -158,7 +158,7 @@ def prepare(
     *,
     standard_input: BinaryIO | None = None,
     recorded_digests: Mapping[str, str] | None = None,
-    screen: Screen = lambda _training, _validation: {},
+    screen: Screen | None = None,
     report: Callable[[str], None],
 ) -> PreparedData:
     """Read, check, clean and encode the text, or find the result of an earlier run in `cache`.
@@ -192,7 +192,8 @@ def prepare(
         folder = _data_folder(cache, inputs.digests["all"])
         with scratch_folder(cache, "repetitions") as scratch:
             name = "" if data.validation_corpus is None else data.validation_corpus.name
-            filtered = screen(inputs.untagged, None if inputs.validation is None else (name, inputs.validation))
+            validation_text = None if inputs.validation is None else (name, inputs.validation)
+            filtered = {} if screen is None else screen(inputs.untagged, validation_text)
             if filtered.keys() != set(data.filters):
                 raise ValueError(f"filters {data.filters} need a screen that finds their pairs, not {[*filtered]}")
             validation, training = _split_validation(data, text, inputs, scratch, filtered, report)

@@ -13,9 +13,7 @@ from transduce.config import CorpusConfig, DataConfig, TextConfig
 from transduce.data import open_corpus
 from transduce.doctor.checking import SEARCHES, Checked, check_lines_and_pairs, choose_told
 from transduce.doctor.checks.coverage import Coverage, find_unknown_words, measure_coverage
-from transduce.doctor.checks.duplicates import (
-    NearDuplicates,
-)
+from transduce.doctor.checks.duplicates import NearDuplicates
 from transduce.doctor.checks.languages import (
     MAX_SENTENCES,
     LanguageShares,
@@ -26,10 +24,7 @@ from transduce.doctor.checks.languages import (
     measure_scripts,
 )
 from transduce.doctor.checks.leakage import Leakage
-from transduce.doctor.checks.lengths import (
-    LengthFigures,
-    measure_lengths,
-)
+from transduce.doctor.checks.lengths import LengthFigures, measure_lengths
 from transduce.doctor.checks.tokenization import (
     MAX_PAIRS,
     Tokenization,

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 
+import numpy as np
+
 from transduce.config import FilterName, TextConfig
 from transduce.doctor.checking import SEARCHES, check_lines_and_pairs, choose_told
 from transduce.doctor.checks.languages import find_wrong_languages, load_identifier, measure_languages
@@ -59,6 +61,8 @@ def screen_text(
     """
     if "other_language" in filters and load_identifier() is None:
         raise MissingExtraError("py3langid", "data", 'the filter "other_language" in data.filters')
+    if not training:
+        return Screening((), {name: np.zeros(0, np.int64) for name in filters})
     vocabulary = Vocabulary()
     report("looking at the training text")
     read = read_corpora("training", training if filters else list(_take_first(training)), vocabulary, SEARCHES)

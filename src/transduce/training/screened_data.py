@@ -27,7 +27,7 @@ def prepare_screened(
 
     If the prepared data does not exist yet, and `data.examine` is true, serious findings are reported, too.
     """
-    screen = partial(_screen, data, text, report) if data.examine or data.filters else _find_nothing
+    screen = partial(_screen, data, text, report) if data.examine or data.filters else None
     return prepare(
         data,
         text,
@@ -37,12 +37,6 @@ def prepare_screened(
         screen=screen,
         report=report,
     )
-
-
-def _find_nothing(
-    _training: Sequence[tuple[str, ParallelCorpus]], _validation: tuple[str, ParallelCorpus] | None
-) -> Mapping[str, Int64[np.ndarray, " rows"]]:
-    return {}
 
 
 def _screen(
