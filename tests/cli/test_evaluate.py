@@ -113,6 +113,36 @@ def test_several_test_sets_are_scored_one_by_one(transduce: Any, test_set: Path,
     assert both[1]["scores"] == alone["scores"]
 
 
+def test_a_file_with_both_sides_is_a_test_set(transduce: Any, test_set: Path, run_folder: Path) -> None:
+    lines = [(test_set / name).read_text(encoding="utf-8").splitlines() for name in ("test.source", "test.target")]
+    rows = "".join(f"{target}\t{source}\n" for source, target in zip(*lines, strict=True))
+    (test_set / "both.tsv").write_text(f"xx\tyy\n{rows}", encoding="utf-8")
+    expected = transduce("evaluate", run_folder, "--source", "test.source", "--reference", "test.target").lines
+    assert transduce("evaluate", run_folder, "--pairs", "both.tsv", "--columns", "yy", "xx").lines == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "no test set: give --source and --reference"),
+        (["--source", "test.source"], "no test set: give --source and --reference"),
+        (["--pairs", "both.tsv", "--source", "test.source"], "leave out --source and --reference"),
+        (["--source", "test.source", "--reference", "test.target", "--columns", "a", "b"], "give it as --pairs"),
+        (["--pairs", "both.tsv", "--columns", "a", "b"], "--columns"),
+        (["--pairs", "blank.tsv"], "the reference is blank"),
+        (["--pairs", "missing.tsv"], "missing.tsv: there is no such file"),
+    ],
+)
+def test_a_test_set_is_given_in_one_way(
+    transduce: Any, test_set: Path, run_folder: Path, arguments: list[str], named: str
+) -> None:
+    (test_set / "both.tsv").write_text("source\ttarget\na\tb\n", encoding="utf-8")
+    (test_set / "blank.tsv").write_text("a\t\nb\t \n", encoding="utf-8")
+    answer = transduce("evaluate", run_folder, *arguments)
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert named in answer.messages
+
+
 def test_written_translations_are_replaced_only_on_demand(transduce: Any, test_set: Path, run_folder: Path) -> None:
     (test_set / "out").mkdir()
     kept = test_set / "out" / f"test.{run_folder.resolve().name}.txt"

@@ -21,6 +21,7 @@ from transduce.evaluation import (
     compare_systems,
     corpus_scores,
     format_scores,
+    read_paired_test_sets,
     read_system_output,
     read_test_sets,
     render_comparison,
@@ -42,9 +43,13 @@ class TestSetFlags:
     """The test sets, and how they are translated and scored.
 
     Args:
-        source: the text to translate, one sentence per line; given several times, as many test sets.
+        source: the text to translate, one sentence per line, required without --pairs; given several times, as many
+            test sets.
         reference: human translations, line for line, neither tokenised nor lower-cased. Given several times for one
             source, several references; for several sources, first those of the first source, and equally many for each.
+        pairs: instead of both: a file with source and reference, in any of the formats of training text; given several
+            times, as many test sets.
+        columns: what the file of --pairs calls source and reference, as in en de. Default: as for training text.
         beam: hypotheses kept for each sentence; 1 is greedy. Default: the model's setting.
         tokenize: how BLEU splits text into words: 13a, intl, char or zh; or none, for a model trained on tokenised
             text. Default: zh for Chinese, char for other scripts without spaces between words, else 13a.
@@ -53,8 +58,10 @@ class TestSetFlags:
     """
 
     __test__: ClassVar = False  # no test of pytest
-    source: Annotated[list[Path], Parameter(negative=())]
-    reference: Annotated[list[Path], Parameter(negative=())]
+    source: Annotated[list[Path] | None, Parameter(negative=())] = None
+    reference: Annotated[list[Path] | None, Parameter(negative=())] = None
+    pairs: Annotated[list[Path] | None, Parameter(negative=())] = None
+    columns: tuple[str, str] | None = None
     beam: int | None = None
     tokenize: str | None = None
     comet: Path | None = None
@@ -64,17 +71,32 @@ class TestSetFlags:
         return None if self.comet is None else CometScorer.find(self.comet)
 
     def read(self) -> list[TestSet]:
-        """The test sets; see `read_test_sets`. An unknown tokenisation is refused before anything is read."""
+        """The test sets; see `read_test_sets`. An unknown tokenisation is refused before anything is read.
+
+        Raises:
+            UserError: files are missing, or given in both ways.
+        """
         if self.tokenize is not None:
             check_tokenization(self.tokenize)
+        if self.pairs and (self.source or self.reference):
+            raise UserError("--pairs has source and reference in one file: leave out --source and --reference")
+        if self.pairs:
+            return read_paired_test_sets(self.pairs, self.columns)
+        if self.columns is not None:
+            raise UserError("--columns are those of a file with both sides: give it as --pairs")
+        if not self.source or not self.reference:
+            raise UserError("no test set: give --source and --reference, or a file with both sides as --pairs")
         return read_test_sets(self.source, self.reference)
+
+
+_TEST_SETS = TestSetFlags()
 
 
 def evaluate(
     systems: list[Path],
     /,
     *,
-    measured: TestSetFlags,
+    measured: TestSetFlags = _TEST_SETS,
     output: Path | None = None,
     confidence: bool = False,
     computation: Computation = _COMPUTATION,
@@ -133,7 +155,7 @@ def compare(
     systems: list[Path],
     /,
     *,
-    measured: TestSetFlags,
+    measured: TestSetFlags = _TEST_SETS,
     output: Path | None = None,
     frequencies: Path | None = None,
     computation: Computation = _COMPUTATION,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from transduce.evaluation.test_sets import (
         SystemOutput,
         TestSet,
+        read_paired_test_sets,
         read_system_output,
         read_test_sets,
         translate_test_set,
@@ -40,8 +41,8 @@ else:
             "transduce.evaluation.scores": "METRICS Score check_tokenization choose_tokenization corpus_scores "
             "format_scores",
             "transduce.evaluation.significance": "Difference measure_differences",
-            "transduce.evaluation.test_sets": "SystemOutput TestSet read_system_output read_test_sets "
-            "translate_test_set",
+            "transduce.evaluation.test_sets": "SystemOutput TestSet read_paired_test_sets read_system_output "
+            "read_test_sets translate_test_set",
             "transduce.evaluation.scorecard": "BehaviourExample BehaviourResult Scorecard measure_scorecard",
             "transduce.evaluation.scorecard.behaviour": "Sentence",
             "transduce.evaluation.scorecard.page": "PageHeading is_scorecard_page render_scorecard_page",
@@ -71,6 +72,7 @@ __all__ = [
     "mark_shared",
     "measure_differences",
     "measure_scorecard",
+    "read_paired_test_sets",
     "read_sentences",
     "read_system_output",
     "read_test_sets",

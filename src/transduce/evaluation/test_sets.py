@@ -61,6 +61,29 @@ def read_test_sets(sources: Sequence[Path], references: Sequence[Path]) -> list[
     return [_read_test_set(*given) for given in zip(names, sources, groups, strict=True)]
 
 
+def read_paired_test_sets(paths: Sequence[Path], columns: tuple[str, str] | None = None) -> list[TestSet]:
+    """Read test sets with one reference, each from a file with both sides.
+
+    Args:
+        paths: files in any of the formats of training text.
+        columns: what they call source and reference; by default as for training text.
+
+    Raises:
+        UserError: two of them are the same.
+        CorpusError, ConfigError: a file is missing or empty or breaks its format, or does not say which side is which;
+            or there is no text in a reference.
+    """
+    test_sets = []
+    for name, path in zip(_name_files(paths), paths, strict=True):
+        corpus = open_parallel_corpus(Path(), None, None, str(path), columns, setting="--columns")
+        corpus.check()
+        sources, references = zip(*corpus, strict=True)
+        if not any(map(str.strip, references)):
+            raise CorpusError(f"{path}: the reference is blank; there is nothing to score")
+        test_sets.append(TestSet(name, sources, [references]))
+    return test_sets
+
+
 def _read_test_set(name: str, source: Path, references: Sequence[Path]) -> TestSet:
     read: list[tuple[str, ...]] = []
     sources: tuple[str, ...] = ()
