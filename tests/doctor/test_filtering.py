@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from transduce.config import TextConfig
 from transduce.doctor.checking import check_lines_and_pairs
 from transduce.doctor.checks.duplicates import NearDuplicates
+from transduce.doctor.checks.leakage import measure_leakage
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.filtering import Prospect, find_later_duplicates, foresee
+from transduce.doctor.filtering import Prospect, estimate_prospect, find_later_duplicates
 
 NUM_LINES = 12
 partners = st.lists(st.integers(-1, NUM_LINES - 1), min_size=NUM_LINES, max_size=NUM_LINES)
@@ -54,7 +55,9 @@ def test_it_is_foreseen_what_training_keeps_and_filters_leave_out(
     validation = read([pairs[100], *invented(50, seed=2)], "validation")
     config = TextConfig()
     checked = check_lines_and_pairs([text, validation], vocabulary, config, lambda _: None)
-    prospect = foresee(checked.findings, checked.near_duplicates, text, validation, config)
+    prospect = estimate_prospect(
+        checked.findings, checked.near_duplicates, measure_leakage(text, validation), text, config
+    )
     characters = sum(len(target) for _, target in pairs)
     assert prospect.num_kept == 995
     assert prospect.num_target_characters == round(0.995 * characters)
@@ -62,7 +65,7 @@ def test_it_is_foreseen_what_training_keeps_and_filters_leave_out(
     assert {name: prospect.filters[name] for name in ("markup", "leakage")} == {"markup": 1, "leakage": 1}
     assert "copies" not in prospect.filters
     config = TextConfig(drop_duplicates=False, drop_copies=False)
-    prospect = foresee(checked.findings, checked.near_duplicates, text, None, config)
+    prospect = estimate_prospect(checked.findings, checked.near_duplicates, None, text, config)
     assert isinstance(prospect, Prospect)
     assert prospect.num_kept == 998
     assert {name: prospect.filters[name] for name in ("markup", "copies")} == {"markup": 2, "copies": 1}

@@ -155,7 +155,7 @@ class DataConfig(Section):
 
     filters: tuple[FilterName, ...] = Field(default=(), strict=False)
     """Findings of `transduce doctor` whose pairs training leaves out, as in ["mispaired_lines", "other_script"], also
-    where they are too few for the doctor to tell. Of "near_duplicates", the first pair of each group stays; "leakage"
+    where they are too few for the doctor to report. Of "near_duplicates", the first pair of each group stays; "leakage"
     and "near_leakage" are the pairs that validation text has, too. Text that a model has made is not filtered. A
     million pairs need 1 GB of memory."""
 
@@ -262,8 +262,8 @@ AUGMENTATIONS = (
 
 
 class TextConfig(Section):
-    """The tokenizer, and the rules by which pairs are left out of training; the number of pairs is reported for each
-    rule.
+    """The tokenizer, the random changes of training pairs, and the rules by which pairs are left out of training; the
+    number of pairs is reported for each rule.
     """
 
     vocabulary: int | Literal["fitted"] = Field(default=37_000)
@@ -280,23 +280,23 @@ class TextConfig(Section):
     """BPE-dropout: share of merges skipped at random in training text, redrawn each epoch (Provilkov et al. 2020)."""
 
     augment_upper_case: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Share of the training pairs in capitals on both sides, redrawn each epoch, so that such text is translated,
-    too."""
+    """Share of the training pairs that are written in capitals on both sides, redrawn each epoch, so that the model
+    translates such text, too."""
 
     augment_lower_case: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Share of the training pairs in lower case on both sides, redrawn each epoch."""
+    """Share of the training pairs that are written in lower case on both sides, redrawn each epoch."""
 
     augment_missing_marks: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Share of the training pairs without the full stop, question or exclamation mark at the end of both sides, redrawn
-    each epoch."""
+    """Share of the training pairs that lose the full stop, question or exclamation mark at the end of both sides,
+    redrawn each epoch."""
 
     augment_typing_errors: float = Field(default=0.0, ge=0.0, le=1.0)
     """Share of the training pairs whose source has typing errors, one in 25 letters, redrawn each epoch (Belinkov &
     Bisk 2018)."""
 
     augment_clauses: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Share of the training pairs that end before a comma, semicolon or colon that both sides have, redrawn each epoch,
-    so that unfinished sentences are translated, too."""
+    """Share of the training pairs that are cut off before a comma, semicolon or colon that both sides have, redrawn
+    each epoch, so that the model translates unfinished sentences, too."""
 
     max_pieces: int = Field(default=256, ge=1)
     """A pair with a longer side is left out of training."""

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from transduce.config import TextConfig
-from transduce.doctor.checks.coverage import Coverage
 from transduce.doctor.checks.duplicates import (
     NearDuplicates,
     find_duplicates,
@@ -13,22 +12,10 @@ from transduce.doctor.checks.duplicates import (
     find_several_counterparts,
 )
 from transduce.doctor.checks.encoding import LINE_SEARCHES, find_mixed_normal_forms, find_unwanted_characters
-from transduce.doctor.checks.languages import (
-    LanguageShares,
-    ScriptShares,
-    find_other_scripts,
-)
+from transduce.doctor.checks.languages import find_other_scripts
 from transduce.doctor.checks.leakage import Leakage, find_leakage, measure_leakage
-from transduce.doctor.checks.lengths import (
-    LengthFigures,
-    find_blank_lines,
-    find_unequal_files,
-    find_unusual_ratios,
-)
+from transduce.doctor.checks.lengths import find_blank_lines, find_unequal_files, find_unusual_ratios
 from transduce.doctor.checks.surface import PAIR_SEARCHES, classify_ending, find_surface_differences
-from transduce.doctor.checks.tokenization import (
-    Tokenization,
-)
 from transduce.doctor.corpus.reading import Searches
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
@@ -36,34 +23,12 @@ from transduce.doctor.findings import Finding
 from transduce.doctor.pairing.examination import Pairing, examine_pairing
 from transduce.doctor.pairing.sides import find_misplaced_lines, measure_sides
 
-
-@dataclass(frozen=True)
-class TextFigures:
-    """What was measured of one text, whether or not anything is wrong."""
-
-    text: Text
-    lengths: LengthFigures
-    scripts: list[ScriptShares]
-    languages: list[LanguageShares]
-    """Empty if py3langid is not installed."""
-    tokenizer: str
-    """Which tokenizer was used."""
-    tokenization: list[Tokenization]
-    pairing: Pairing
-    coverage: list[Coverage]
-    """By the training text; empty for the training text itself."""
-    leakage: Mapping[str, Leakage]
-    """By the name of the other text."""
-    near_duplicates: Mapping[str, NearDuplicates]
-    """Of the training text, by side."""
-
-
 SEARCHES = Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending)
 """What the checks need to know of the characters of a text."""
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResults:
     """What the checks of lines and pairs found, which need no sample and no tokenizer."""
 
     findings: tuple[Finding, ...]
@@ -78,7 +43,7 @@ class Checked:
 
 def check_lines_and_pairs(
     texts: Sequence[Text], vocabulary: Vocabulary, config: TextConfig, report: Callable[[str], None]
-) -> Checked:
+) -> CheckResults:
     """Look at every line and at every pair.
 
     Args:
@@ -118,10 +83,10 @@ def check_lines_and_pairs(
         learned = pairings[0].agreement if pairings else None
         pairings.append(examine_pairing(text, learned, vocabulary, sides.is_swapped))
         findings += pairings[-1].findings
-    return Checked(tuple(findings), tuple(pairings), leakage, near)
+    return CheckResults(tuple(findings), tuple(pairings), leakage, near)
 
 
-def choose_told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings that are not slight: serious ones first, and of these and of the others, those about most pairs."""
-    told = (finding for finding in findings if finding.severity != "slight")
-    return tuple(sorted(told, key=lambda finding: (finding.severity != "serious", -finding.share)))
+def choose_reported(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings that a report shows: serious ones before minor ones, and in each group those about most pairs first."""
+    reported = (finding for finding in findings if finding.severity != "slight")
+    return tuple(sorted(reported, key=lambda finding: (finding.severity != "serious", -finding.share)))

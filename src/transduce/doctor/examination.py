@@ -11,7 +11,7 @@ import numpy as np
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
 from transduce.data import open_corpus
-from transduce.doctor.checking import SEARCHES, Checked, check_lines_and_pairs, choose_told
+from transduce.doctor.checking import SEARCHES, CheckResults, check_lines_and_pairs, choose_reported
 from transduce.doctor.checks.coverage import Coverage, find_unknown_words, measure_coverage
 from transduce.doctor.checks.duplicates import NearDuplicates
 from transduce.doctor.checks.languages import (
@@ -23,7 +23,7 @@ from transduce.doctor.checks.languages import (
     measure_languages,
     measure_scripts,
 )
-from transduce.doctor.checks.leakage import Leakage
+from transduce.doctor.checks.leakage import Leakage, measure_leakage
 from transduce.doctor.checks.lengths import LengthFigures, measure_lengths
 from transduce.doctor.checks.tokenization import (
     MAX_PAIRS,
@@ -35,7 +35,7 @@ from transduce.doctor.checks.tokenization import (
 from transduce.doctor.corpus.reading import open_unequal_corpus, read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.filtering import Prospect, foresee
+from transduce.doctor.filtering import Prospect, estimate_prospect
 from transduce.doctor.findings import Finding, spread_evenly
 from transduce.doctor.pairing.examination import Pairing
 from transduce.errors import ConfigError, CorpusError
@@ -194,9 +194,10 @@ class _Examiner:
             self._measure(text, sample, (tokenizer, description), checked, number)
             for number, (text, sample) in enumerate(zip(self._texts, samples, strict=True))
         )
-        findings = choose_told(self._findings)
+        findings = choose_reported(self._findings)
         validation = next((text for text in self._texts if text.name == "validation"), None)
-        prospect = foresee(self._findings, checked.near_duplicates, self._training, validation, self._config)
+        leakage = None if validation is None else measure_leakage(self._training, validation)
+        prospect = estimate_prospect(self._findings, checked.near_duplicates, leakage, self._training, self._config)
         return Examination(findings, figures, prospect, self._make_remarks(checked.pairings), _fetch(findings))
 
     def _measure(
@@ -204,7 +205,7 @@ class _Examiner:
         text: Text,
         sample: Mapping[int, tuple[str, str]],
         tokenizer: tuple[Tokenizer, str],
-        checked: Checked,
+        checked: CheckResults,
         number: int,
     ) -> TextFigures:
         few = [(row, sample[row]) for row in spread_evenly(np.array(list(sample)), MAX_SENTENCES).tolist()]

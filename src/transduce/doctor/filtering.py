@@ -9,11 +9,14 @@ from jaxtyping import Int64
 
 from transduce.config import FilterName, TextConfig
 from transduce.doctor.checks.duplicates import NearDuplicates, find_repeats, hash_pairs
-from transduce.doctor.checks.leakage import measure_leakage
+from transduce.doctor.checks.leakage import Leakage
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.findings import Finding
 
 Rows = Int64[np.ndarray, " rows"]
+
+LEAKAGE_FILTERS = {"leakage", "near_leakage"}
+"""The filters that compare training text with validation text."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,14 @@ class Prospect:
     leave out none."""
 
 
-def foresee(
+def estimate_prospect(
     findings: Sequence[Finding],
     near_duplicates: Mapping[str, NearDuplicates],
+    leakage: Leakage | None,
     training: Text,
-    validation: Text | None,
     config: TextConfig,
 ) -> Prospect:
-    """How many pairs training keeps, and how many each filter would leave out.
+    """About how many pairs training keeps, and how many of them each filter would leave out.
 
     The arguments are those of `find_filtered`, and the rules of cleaning.
     """
@@ -53,7 +56,7 @@ def foresee(
             too_long = max(too_long, finding.share)
     filters = {}
     for name in get_args(FilterName):
-        rows = find_filtered(name, findings, near_duplicates, training, validation)
+        rows = find_filtered(name, findings, near_duplicates, leakage, training)
         estimated = [one.estimated for one in findings if one.name == name == "other_language" and one.estimated]
         filters[name] = sum(estimated) or int(is_kept[rows].sum())
     share = float(is_kept.mean()) * (1 - too_long)
@@ -68,8 +71,8 @@ def find_filtered(
     name: str,
     findings: Sequence[Finding],
     near_duplicates: Mapping[str, NearDuplicates],
+    leakage: Leakage | None,
     training: Text,
-    validation: Text | None,
 ) -> Rows:
     """The pairs of the training text that a filter leaves out.
 
@@ -77,25 +80,23 @@ def find_filtered(
         name: the filter.
         findings: what was found in the training text, slight findings among them.
         near_duplicates: of the training text, by side.
+        leakage: which training pairs validation text has, too; None if there is no such text.
         training: the training text.
-        validation: the validation text, if there is any.
     """
     if name == "near_duplicates":
         return find_later_duplicates(near_duplicates)
-    if name in {"leakage", "near_leakage"}:
-        return _find_leaked(name, training, validation)
+    if name in LEAKAGE_FILTERS:
+        return _find_leaked(name, leakage)
     own = [finding.rows for finding in findings if finding.name == name and finding.text is training]
     return np.unique(np.concatenate([np.zeros(0, np.int64), *own]))
 
 
-def _find_leaked(name: str, training: Text, validation: Text | None) -> Rows:
-    """The training pairs that validation text has, too."""
-    if validation is None:
+def _find_leaked(name: str, leakage: Leakage | None) -> Rows:
+    if leakage is None:
         return np.zeros(0, np.int64)
-    found = measure_leakage(training, validation)
     if name == "leakage":
-        return np.flatnonzero((found.source >= 0) | (found.target >= 0))
-    return np.flatnonzero((found.near_source >= 0) | (found.near_target >= 0))
+        return np.flatnonzero((leakage.source >= 0) | (leakage.target >= 0))
+    return np.flatnonzero((leakage.near_source >= 0) | (leakage.near_target >= 0))
 
 
 def find_later_duplicates(near: Mapping[str, NearDuplicates]) -> Rows:

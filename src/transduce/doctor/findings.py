@@ -16,8 +16,8 @@ NUM_SAMPLES = 5
 """Samples of a finding."""
 
 Severity: TypeAlias = Literal["serious", "minor", "slight"]
-"""Serious: scores mislead, or the model learns what is wrong. Minor: worth a look. Slight: too few pairs to be told;
-`data.filters` leaves them out all the same."""
+"""Serious: scores mislead, or the model learns what is wrong. Minor: worth a look. Slight: too few pairs to be
+reported; `data.filters` leaves them out all the same."""
 
 NEVER = 2.0
 """A share that no finding reaches."""

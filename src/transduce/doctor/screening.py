@@ -8,11 +8,12 @@ from itertools import chain, islice
 import numpy as np
 
 from transduce.config import FilterName, TextConfig
-from transduce.doctor.checking import SEARCHES, check_lines_and_pairs, choose_told
+from transduce.doctor.checking import SEARCHES, check_lines_and_pairs, choose_reported
 from transduce.doctor.checks.languages import find_wrong_languages, load_identifier, measure_languages
+from transduce.doctor.checks.leakage import measure_leakage
 from transduce.doctor.corpus.reading import read_corpora
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.filtering import Rows, find_filtered
+from transduce.doctor.filtering import LEAKAGE_FILTERS, Rows, find_filtered
 from transduce.doctor.findings import Finding
 from transduce.errors import MissingExtraError
 from transduce.text import ParallelCorpus
@@ -29,7 +30,7 @@ class Screening:
     """What was found in training text."""
 
     findings: tuple[Finding, ...]
-    """As `transduce doctor` would tell them; those about languages, pieces and unknown words are missing."""
+    """As `transduce doctor` reports them; those about languages, pieces and unknown words are missing."""
     filtered: Mapping[str, Rows]
     """The pairs that each filter leaves out, by their indices through all corpora."""
 
@@ -75,11 +76,11 @@ def screen_text(
     if "other_language" in filters:
         pairs = enumerate(chain.from_iterable(part.corpus for part in read.parts))
         findings += find_wrong_languages(read, measure_languages(read, pairs, languages))
-    text = texts[1] if validation else None
+    leakage = measure_leakage(read, texts[1]) if validation and LEAKAGE_FILTERS & {*filters} else None
     filtered: dict[str, Rows] = {
-        name: find_filtered(name, findings, checked.near_duplicates, read, text) for name in filters
+        name: find_filtered(name, findings, checked.near_duplicates, leakage, read) for name in filters
     }
-    return Screening(choose_told(checked.findings), filtered)
+    return Screening(choose_reported(checked.findings), filtered)
 
 
 def _take_first(corpora: Sequence[tuple[str, ParallelCorpus]]) -> Iterator[tuple[str, ParallelCorpus]]:

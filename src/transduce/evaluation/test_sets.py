@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from transduce.errors import CorpusError, UserError
-from transduce.text import open_parallel_corpus, read_lines
+from transduce.text import ParallelCorpus, open_parallel_corpus, read_lines
 from transduce.translation import Translator
 
 
@@ -75,11 +75,9 @@ def read_paired_test_sets(paths: Sequence[Path], columns: tuple[str, str] | None
     """
     test_sets = []
     for name, path in zip(_name_files(paths), paths, strict=True):
-        corpus = open_parallel_corpus(Path(), None, None, str(path), columns, setting="--columns")
-        corpus.check()
-        sources, references = zip(*corpus, strict=True)
-        if not any(map(str.strip, references)):
-            raise CorpusError(f"{path}: the reference is blank; there is nothing to score")
+        sources, references = _read_sides(
+            open_parallel_corpus(Path(), None, None, str(path), columns, setting="--columns"), path
+        )
         test_sets.append(TestSet(name, sources, [references]))
     return test_sets
 
@@ -88,13 +86,18 @@ def _read_test_set(name: str, source: Path, references: Sequence[Path]) -> TestS
     read: list[tuple[str, ...]] = []
     sources: tuple[str, ...] = ()
     for path in references:
-        corpus = open_parallel_corpus(Path(), str(source), str(path), None, None)
-        corpus.check()
-        sources, lines = zip(*corpus, strict=True)
-        if not any(map(str.strip, lines)):
-            raise CorpusError(f"{path}: the reference is blank; there is nothing to score")
+        sources, lines = _read_sides(open_parallel_corpus(Path(), str(source), str(path), None, None), path)
         read.append(lines)
     return TestSet(name, sources, read)
+
+
+def _read_sides(corpus: ParallelCorpus, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sources and references, which are in the file `path`."""
+    corpus.check()
+    sources, references = zip(*corpus, strict=True)
+    if not any(map(str.strip, references)):
+        raise CorpusError(f"{path}: the reference is blank; there is nothing to score")
+    return sources, references
 
 
 def _name_files(paths: Sequence[Path]) -> list[str]:

@@ -1,4 +1,6 @@
-"""Pairs changed at random, so that text in capitals, without its full stop or with typing errors is translated, too."""
+"""Augmentation: training pairs are changed at random, so that the model also translates text in capitals, without a
+full stop, or with typing errors.
+"""
 
 import random
 import re
@@ -62,7 +64,7 @@ def drop_final_marks(source: str, target: str) -> Pair:
 
 
 def make_typing_errors(line: str, chance: random.Random) -> str:
-    """The line with letters left out, typed twice, exchanged with the next or replaced by another of the line."""
+    """The line with typing errors: letters left out, typed twice, exchanged with the next, or replaced."""
     letters = list(line)
     places = [at for at, letter in enumerate(letters) if letter.isalpha()]
     if len(places) < 2:

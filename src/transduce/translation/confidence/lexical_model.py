@@ -65,7 +65,7 @@ class LexicalModel:
                     entries.append(table.setdefault((source_word, target_word), len(table)))
                     places.append(num_targets)
                 num_targets += 1
-        if not table:
+        if not table:  # NumPy would count no words in integers
             return cls({})
         numbers: dict[str, int] = {}
         source = np.array([numbers.setdefault(word, len(numbers)) for word, _ in table], dtype=np.int64)
