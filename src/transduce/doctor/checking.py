@@ -87,6 +87,6 @@ def check_lines_and_pairs(
 
 
 def choose_reported(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings that a report shows: serious ones before minor ones, and in each group those about most pairs first."""
+    """The findings that a report shows: serious ones before minor ones, those about most pairs first in each group."""
     reported = (finding for finding in findings if finding.severity != "slight")
     return tuple(sorted(reported, key=lambda finding: (finding.severity != "serious", -finding.share)))
