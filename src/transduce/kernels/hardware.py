@@ -39,7 +39,7 @@ ROOT = Path("/")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """glibc's numbers of two options: when free memory is returned to the system, and which blocks are mapped singly."""
 
-_CACHE_LINE = 64
+CACHE_LINE = 64
 """Bytes of a cache line, the unit in which a processor reads memory: a vector across two lines takes two reads."""
 
 _MIN_REUSED_BYTES = 2**18
@@ -144,10 +144,10 @@ def allocate(shape: tuple[int, ...], dtype: npt.DTypeLike, *, is_temporary: bool
     """
     num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if is_temporary and num_bytes >= _MIN_REUSED_BYTES:
-        block = np.asarray(_TemporaryMemory(_free_memory.take(num_bytes + _CACHE_LINE)))
+        block = np.asarray(_TemporaryMemory(_free_memory.take(num_bytes + CACHE_LINE)))
     else:
-        block = np.empty(num_bytes + _CACHE_LINE, dtype=np.uint8)
-    start = -address(block) % _CACHE_LINE
+        block = np.empty(num_bytes + CACHE_LINE, dtype=np.uint8)
+    start = -address(block) % CACHE_LINE
     return block[start : start + num_bytes].view(dtype).reshape(shape)
 
 

@@ -33,6 +33,11 @@ typedef int8_t quantized;
 typedef int16_t quantized;
 #endif
 
+/* A product of few rows waits for its weights, which come from memory: they are asked for this many bytes ahead. With more
+ * rows, a panel is in a cache when the next tile needs it. */
+#define FEW_ROWS 4
+#define PREFETCHED_BYTES 2048
+
 enum { NO_ACTIVATION, RELU, GELU, SWISH };
 
 typedef struct {
@@ -102,6 +107,7 @@ INLINE void multiply_float_tile(int rows, int vectors, const float *inputs, size
     }
     for (size_t input = 0; input < num_inputs; input++, weights += stride) {
         floats weight[VECTORS];
+        if (rows <= FEW_ROWS) __builtin_prefetch((const char *)weights + PREFETCHED_BYTES);
         UNROLL for (int vector = 0; vector < vectors; vector++) weight[vector] = load(weights + vector * LANES);
         UNROLL for (int row = 0; row < rows; row++) {
             const floats value = broadcast(inputs[row * input_stride + input * input_step]);
@@ -161,6 +167,7 @@ INLINE void multiply_integer_tile(int rows, const quantized *inputs, size_t inpu
                                   size_t num_inputs, ints sums[][VECTORS]) {
     for (size_t input = 0; input < num_inputs; input += GROUP, weights += PANEL * GROUP) {
         weight_group weight[VECTORS];
+        if (rows <= FEW_ROWS) __builtin_prefetch(weights + PREFETCHED_BYTES);
         UNROLL for (int vector = 0; vector < VECTORS; vector++)
             weight[vector] = load_weights(weights + vector * LANES * GROUP);
         UNROLL for (int row = 0; row < rows; row++) {
@@ -219,12 +226,16 @@ DEFINE_TILE(1)
 DEFINE_TILE(2)
 DEFINE_TILE(3)
 DEFINE_TILE(4)
-#if MAX_ROWS == 8
+#if MAX_ROWS >= 6
 DEFINE_TILE(5)
 DEFINE_TILE(6)
+#endif
+#if MAX_ROWS == 8
 DEFINE_TILE(7)
 DEFINE_TILE(8)
 #define TILES(type) {NULL, type##_1, type##_2, type##_3, type##_4, type##_5, type##_6, type##_7, type##_8}
+#elif MAX_ROWS == 6
+#define TILES(type) {NULL, type##_1, type##_2, type##_3, type##_4, type##_5, type##_6}
 #else
 #define TILES(type) {NULL, type##_1, type##_2, type##_3, type##_4}
 #endif
@@ -274,6 +285,9 @@ static float quantize_row(const float *values, int count, quantized *to) {
         _mm_storeu_si128((__m128i *)(to + index), _mm512_cvtepi32_epi8((__m512i)(rounded + broadcast_int(OFFSET))));
 #elif defined(__AVX512F__)
         _mm256_storeu_si256((__m256i *)(to + index), _mm512_cvtepi32_epi16((__m512i)rounded));
+#elif defined(__AVX2__)
+        const __m128i low = _mm256_castsi256_si128((__m256i)rounded), high = _mm256_extracti128_si256((__m256i)rounded, 1);
+        _mm_storeu_si128((__m128i *)(to + index), _mm_packs_epi32(low, high));
 #elif defined(NEON)
         const int16x4_t narrow = vmovn_s32((int32x4_t)rounded);
         const int8x8_t bytes = vmovn_s16(vcombine_s16(narrow, narrow));

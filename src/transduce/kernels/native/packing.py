@@ -1,5 +1,6 @@
 """Weights in the layout that the compiled kernels read: padded to whole registers, in panels, in float32 or int8."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce.errors import UserError
-from transduce.kernels.hardware import address, allocate
+from transduce.kernels.hardware import CACHE_LINE, address, allocate
 from transduce.kernels.native.library import (
     HEAD_ALIGNMENT,
     ROW_ALIGNMENT,
@@ -19,6 +20,8 @@ from transduce.kernels.native.library import (
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[Any]
+
+_BLOCK_BYTES = 2**25
 
 
 def round_up(count: int, multiple: int) -> int:
@@ -82,6 +85,27 @@ def quantize_rows(rows: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
         return np.rint(np.nan_to_num(rows * factors[:, None])).astype(np.int8), scales
 
 
+class WeightMemory:
+    """Memory for the weights of a model, side by side in blocks of at least 32 MB.
+
+    NumPy asks Linux to map arrays of this size in pages of 2 MB: a product that reads all weights for one sentence then
+    waits less often for the addresses of pages. Only what is written takes memory. A block is freed with the last array
+    in it.
+    """
+
+    def __init__(self) -> None:
+        self._free = np.empty(0, dtype=np.uint8)
+
+    def allocate(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Integers:
+        """An uninitialised array whose first number stands at the beginning of a cache line."""
+        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        padded = round_up(num_bytes, CACHE_LINE)
+        if padded > len(self._free):
+            self._free = allocate((max(padded, _BLOCK_BYTES),), np.uint8)
+        taken, self._free = self._free[:num_bytes], self._free[padded:]
+        return taken.view(dtype).reshape(shape)
+
+
 class PackedNormalization:
     """Gain and bias of a layer normalisation, padded with zeros."""
 
@@ -102,6 +126,7 @@ class PackedMatrix:
         inputs: positions of the inputs in a padded row.
         is_int8: whether the weights are rounded to int8, with one scale for each output.
         bias_fill: the bias of outputs that only fill up.
+        memory: where the weights are stored. Default: memory of their own.
     """
 
     def __init__(
@@ -114,6 +139,7 @@ class PackedMatrix:
         inputs: PaddedLayout | None = None,
         is_int8: bool = False,
         bias_fill: float = 0.0,
+        memory: WeightMemory | None = None,
     ) -> None:
         self.outputs = PaddedLayout.in_order(len(weight)) if outputs is None else outputs
         self.inputs = PaddedLayout.in_order(weight.shape[1]) if inputs is None else inputs
@@ -131,7 +157,7 @@ class PackedMatrix:
             in_panels: Integers = groups.transpose(0, 2, 1, 3)
         else:
             in_panels = padded.reshape(panels, library.panel, num_inputs).transpose(0, 2, 1)
-        self.weights: Integers = allocate(in_panels.shape, in_panels.dtype)
+        self.weights = (memory.allocate if memory else allocate)(in_panels.shape, in_panels.dtype)
         self.weights[...] = in_panels
         self.structure = LinearStructure(
             address(self.weights),

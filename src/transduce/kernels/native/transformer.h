@@ -17,7 +17,7 @@
 
 /* Bytes of logits that are computed before they are looked at, unless MIN_LOGIT_ROWS need more. */
 #define LOGIT_BYTES (1 << 20)
-#define MIN_LOGIT_ROWS 32
+#define MIN_LOGIT_ROWS 48
 
 /* Queries whose attention scores are computed together. */
 #define QUERIES 16

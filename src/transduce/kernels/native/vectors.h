@@ -31,7 +31,7 @@
 #define MAX_ROWS 8
 #elif defined(__AVX2__)
 #define LANES 8
-#define MAX_ROWS 4
+#define MAX_ROWS 6
 #elif defined(NEON)
 #define LANES 4
 #define MAX_ROWS 8

@@ -30,7 +30,14 @@ from transduce.kernels.native.library import (
     LinearStructure,
     NormalizationStructure,
 )
-from transduce.kernels.native.packing import Floats, Integers, PackedMatrix, PackedNormalization, PaddedLayout
+from transduce.kernels.native.packing import (
+    Floats,
+    Integers,
+    PackedMatrix,
+    PackedNormalization,
+    PaddedLayout,
+    WeightMemory,
+)
 from transduce.search import Constraints, Hypothesis, Sampling, SearchTask, length_penalty
 from transduce.search.interface import check_settings
 from transduce.translation.engines.engine import BatchEngine, Engine, Sources, count_token_bytes, make_logits_processor
@@ -165,10 +172,11 @@ class _Packer:
     ) -> None:
         self.weights, self.library, self.sizes, self.is_int8 = weights, library, sizes, is_int8
         self.packed: list[PackedMatrix | PackedNormalization] = []
+        self._memory = WeightMemory()
 
     def pack(self, weight: Floats, bias: Floats, **layout: Any) -> LinearStructure:  # noqa: ANN401 - of PackedMatrix
         """A linear layer."""
-        matrix = PackedMatrix(self.library, weight, bias, is_int8=self.is_int8, **layout)
+        matrix = PackedMatrix(self.library, weight, bias, is_int8=self.is_int8, memory=self._memory, **layout)
         self.packed.append(matrix)
         return matrix.structure
 
