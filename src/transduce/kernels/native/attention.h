@@ -101,7 +101,7 @@ INLINE void multiply_matrix_tile(const float *inputs, size_t input_stride, size_
                                  int num_inputs, float *outputs, size_t output_stride, int rows, int vectors) {
     floats sums[MAX_ROWS][VECTORS];
     multiply_float_tile(rows, vectors, inputs, input_stride, input_step, by.numbers + column / PANEL * by.next_panel,
-                        vectors == 1 ? by.narrow_stride : by.stride, (size_t)num_inputs, sums);
+                        vectors == 1 ? by.narrow_stride : by.stride, (size_t)num_inputs, 0, sums);
     UNROLL for (int row = 0; row < rows; row++) {
         UNROLL for (int vector = 0; vector < vectors; vector++)
             store(outputs + row * output_stride + column + vector * LANES, sums[row][vector]);

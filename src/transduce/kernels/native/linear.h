@@ -33,10 +33,9 @@ typedef int8_t quantized;
 typedef int16_t quantized;
 #endif
 
-/* A product of few rows waits for its weights, which come from memory: they are asked for this many bytes ahead. With more
- * rows, a panel is in a cache when the next tile needs it. */
-#define FEW_ROWS 4
-#define PREFETCHED_BYTES 2048
+/* A product of few rows waits for its weights, which come from memory: it asks for them so many bytes ahead. With more rows,
+ * a panel is in a cache when the next tile needs it. */
+#define BYTES_AHEAD(rows) ((rows) <= 4 ? 2048 : 0)
 
 enum { NO_ACTIVATION, RELU, GELU, SWISH };
 
@@ -98,16 +97,17 @@ INLINE void finish_row(const product *task, size_t row, size_t first, floats *su
 /* Sums of a tile in float32: `rows` rows of inputs times `vectors` vectors of outputs. `rows` and `vectors` are constants.
  *
  * `weights` holds the outputs' weights for every input, `stride` numbers behind those of the input before. The inputs of a
- * row are `input_step` numbers apart.
+ * row are `input_step` numbers apart. `ahead` is a constant, too: how many bytes ahead weights are asked for; 0: they are not.
  */
 INLINE void multiply_float_tile(int rows, int vectors, const float *inputs, size_t input_stride, size_t input_step,
-                                const float *weights, size_t stride, size_t num_inputs, floats sums[][VECTORS]) {
+                                const float *weights, size_t stride, size_t num_inputs, int ahead,
+                                floats sums[][VECTORS]) {
     UNROLL for (int row = 0; row < rows; row++) {
         UNROLL for (int vector = 0; vector < vectors; vector++) sums[row][vector] = (floats){0};
     }
     for (size_t input = 0; input < num_inputs; input++, weights += stride) {
         floats weight[VECTORS];
-        if (rows <= FEW_ROWS) __builtin_prefetch((const char *)weights + PREFETCHED_BYTES);
+        if (ahead) __builtin_prefetch((const char *)weights + ahead);
         UNROLL for (int vector = 0; vector < vectors; vector++) weight[vector] = load(weights + vector * LANES);
         UNROLL for (int row = 0; row < rows; row++) {
             const floats value = broadcast(inputs[row * input_stride + input * input_step]);
@@ -164,10 +164,10 @@ INLINE ints multiply_group(ints sums, int32_t values, weight_group weights) {
 
 /* Sums of a tile in int8 times a panel of outputs, as `multiply_float_tile`, added to those that are in `sums`. */
 INLINE void multiply_integer_tile(int rows, const quantized *inputs, size_t input_stride, const int8_t *weights,
-                                  size_t num_inputs, ints sums[][VECTORS]) {
+                                  size_t num_inputs, int ahead, ints sums[][VECTORS]) {
     for (size_t input = 0; input < num_inputs; input += GROUP, weights += PANEL * GROUP) {
         weight_group weight[VECTORS];
-        if (rows <= FEW_ROWS) __builtin_prefetch(weights + PREFETCHED_BYTES);
+        if (ahead) __builtin_prefetch(weights + ahead);
         UNROLL for (int vector = 0; vector < VECTORS; vector++)
             weight[vector] = load_weights(weights + vector * LANES * GROUP);
         UNROLL for (int row = 0; row < rows; row++) {
@@ -187,7 +187,7 @@ INLINE void multiply_tile(const product *task, size_t row, size_t panel, int row
     UNROLL for (int vector = 0; vector < VECTORS; vector++) bias[vector] = load(layer->bias + first + vector * LANES);
     if (!is_integer) {
         multiply_float_tile(rows, VECTORS, (const float *)task->inputs + row * task->input_stride, task->input_stride, 1,
-                            (const float *)layer->weights + first * inputs, PANEL, inputs, sums);
+                            (const float *)layer->weights + first * inputs, PANEL, inputs, BYTES_AHEAD(rows), sums);
         UNROLL for (int index = 0; index < rows; index++) {
             UNROLL for (int vector = 0; vector < VECTORS; vector++) sums[index][vector] = sums[index][vector] + bias[vector];
         }
@@ -200,7 +200,7 @@ INLINE void multiply_tile(const product *task, size_t row, size_t panel, int row
             UNROLL for (int index = 0; index < rows; index++) exact[index][vector] = -correction;
         }
         multiply_integer_tile(rows, (const quantized *)task->inputs + row * task->input_stride, task->input_stride,
-                              (const int8_t *)layer->weights + first * inputs, inputs, exact);
+                              (const int8_t *)layer->weights + first * inputs, inputs, BYTES_AHEAD(rows), exact);
         UNROLL for (int index = 0; index < rows; index++) {
             const floats row_scale = broadcast(task->row_scales[row + index]);
             UNROLL for (int vector = 0; vector < VECTORS; vector++)
