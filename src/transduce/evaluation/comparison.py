@@ -28,7 +28,7 @@ from transduce.evaluation.test_sets import SystemOutput, TestSet
 from transduce.pages import Table
 
 FEW_LINES = 50
-"""Below this number of lines, intervals by resampling are too narrow (docs/experiments.md)."""
+"""Below this number of lines, intervals by resampling may be too narrow (docs/experiments.md)."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Comparison:
                 "lines, and the tests compare line by line"
             )
         if len(self.test_set.sources) < FEW_LINES:
-            notes.append(f"fewer than {FEW_LINES} lines: intervals are too narrow, and p is too small")
+            notes.append(f"fewer than {FEW_LINES} lines: intervals may be too narrow")
         return notes
 
     @property
