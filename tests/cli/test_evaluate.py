@@ -81,7 +81,7 @@ def test_a_file_of_translations_has_the_scores_of_the_model_that_made_it(
     given = ["--source", "test.source", "--reference", "test.target"]
     answer = transduce("evaluate", "hypotheses", *given)
     assert answer.lines == transduce("evaluate", run_folder, *given).lines
-    assert answer.messages == ""
+    assert answer.messages == "test: 30 lines\n"
 
 
 def test_several_references_are_those_of_sacrebleus_own_command(transduce: Any, test_set: Path) -> None:

@@ -138,6 +138,8 @@ def evaluate(
             (values,) = comet.score(test_set, [own], print_message)
             scores.append(summarize_lines(values, comet.signature, confidence=confidence))
         results.append(_describe(systems[0], test_set, own, scores))
+        if own.seconds is None:
+            print_message(f"{test_set.name}: {format_count(len(test_set.sources), 'line')}")
         if not json:
             if len(test_sets) > 1:
                 print(test_set.name)

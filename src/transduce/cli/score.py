@@ -57,7 +57,7 @@ def score(
     """
     if tokens and json:
         raise UserError("--tokens and --json: the JSON objects already contain the tokens; give one of them")
-    corpus = text.open()
+    corpus = text.open_corpus()
     corpus.check()  # read both files to the end before printing
     decoder = ForcedDecoder.load(model, device=device)
     started = time.monotonic()
@@ -105,7 +105,7 @@ def calibrate(
     bundle = Bundle.open(find_bundle(model))
     check_calibratable(bundle, force=force)
     translator = Translator.load(bundle.folder, device=device, precision="float32")
-    corpus = text.open()
+    corpus = text.open_corpus()
     measured = measure_confidence(translator, corpus, text.name_files(), beam=beam)
     head = None
     if bundle.model_config.architecture == "transformer":
@@ -170,7 +170,7 @@ def align(
         json: print one JSON object per line: words of source and target, and alignment with source, target and weight.
         device: cpu, cuda, mps or auto.
     """
-    corpus = text.open()
+    corpus = text.open_corpus()
     num_pairs = corpus.check()  # read both files to the end before printing
     given = choice or HeadChoice()
     chosen_on = _open_text_to_choose_on(given, text.columns)
@@ -203,7 +203,7 @@ def _open_text_to_choose_on(given: HeadChoice, columns: tuple[str, str] | None) 
         raise UserError(
             "--choose-on-pairs has both sides in one file: leave out --choose-on-source and --choose-on-target"
         )
-    return PairOptions(source=source, target=target, pairs=pairs, columns=columns if pairs else None).open()
+    return PairOptions(source=source, target=target, pairs=pairs, columns=columns if pairs else None).open_corpus()
 
 
 def _choose_measured_head(decoder: ForcedDecoder, text: ParallelCorpus, gold: Path | None) -> AlignmentHead:

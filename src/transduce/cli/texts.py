@@ -76,7 +76,7 @@ class PairOptions:
     columns: tuple[str, str] | None = None
     """What the file of --pairs calls source and target, as in en de. Default: as for training text."""
 
-    def open(self) -> ParallelCorpus:
+    def open_corpus(self) -> ParallelCorpus:
         """The text; it is not read yet.
 
         Raises:
@@ -91,5 +91,5 @@ class PairOptions:
         """The files of the text, by the sides that they have."""
         if self.pairs is None:
             return {name: path for name, path in (("source", self.source), ("target", self.target)) if path}
-        files = self.open().files
+        files = self.open_corpus().files
         return {"pairs" if len(files) == 1 else f"pairs, file {number}": path for number, path in enumerate(files, 1)}
