@@ -43,6 +43,7 @@ warmup = 2
 log_every = 2
 validate_every = 1000
 checkpoint_every = 2
+scorecard_sentences = 0
 
 [search]
 max_extra_length = 8

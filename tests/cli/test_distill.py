@@ -17,8 +17,16 @@ def test_the_student_has_the_teachers_words_and_fewer_layers(transduce: Any, wor
     assert student.description.model.d_model == teacher.description.model.d_model
     assert student.description.model.num_decoder_layers == 1
     assert student.description.languages.source == "en"
-    assert answer.lines[0].split()[:4] == ["model", "parameters", "sentences/s", "BLEU"]
-    assert [line.split()[0] for line in answer.lines[1:]] == [str(run_folder), "student"]
+    assert answer.lines[0].split() == ["model", "parameters", "sentences/s"]
+    assert [line.split()[0] for line in answer.lines[1:3]] == [str(run_folder), "student"]
+    assert [line.split()[0] for line in answer.lines[4:]] == ["metric", "BLEU", "chrF"]
+    assert "its 95 % interval" in answer.lines[4]
+    page = (workspace / "student" / "report.html").read_text(encoding="utf-8")
+    for name in (str(run_folder), "student"):
+        assert f">{name} (95 %)</th>" in page
+    # Called again, it has nothing to train, and says the same.
+    again = transduce("distill", run_folder, *TEXT, "--output", "student", *SMALL)
+    assert again.lines == answer.lines
 
 
 def test_a_preset_is_a_student_too(transduce: Any, workspace: Path, run_folder: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_file_of_translations_has_the_scores_of_the_model_that_made_it(
     given = ["--source", "test.source", "--reference", "test.target"]
     answer = transduce("evaluate", "hypotheses", *given)
     assert answer.lines == transduce("evaluate", run_folder, *given).lines
-    assert answer.messages == ""
+    assert answer.messages == "test: 30 lines\n"
 
 
 def test_several_references_are_those_of_sacrebleus_own_command(transduce: Any, test_set: Path) -> None:
@@ -124,8 +124,8 @@ def test_a_file_with_both_sides_is_a_test_set(transduce: Any, test_set: Path, ru
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([], "no test set: give --source and --reference"),
-        (["--source", "test.source"], "no test set: give --source and --reference"),
+        ([], "no text: give --source and --reference"),
+        (["--source", "test.source"], "no text: give --source and --reference"),
         (["--pairs", "both.tsv", "--source", "test.source"], "leave out --source and --reference"),
         (["--source", "test.source", "--reference", "test.target", "--columns", "a", "b"], "give it as --pairs"),
         (["--pairs", "both.tsv", "--columns", "a", "b"], "--columns"),
@@ -186,6 +186,11 @@ def test_a_comparison_says_who_is_better(transduce: Any, test_set: Path, run_fol
     given = ["--source", "test.source", "--reference", "test.target", "--output", "page.html"]
     answer = transduce("compare", "hypotheses", "worse", "same", *given)
     assert answer.lines[-2:] == ["worse against hypotheses: worse", "same against hypotheses: not decided"]
+    assert answer.lines[0] == "test: 30 lines, 1 reference each"
+    for metric in ("BLEU", "chrF", "TER"):
+        assert any(line.startswith(f"{metric}: nrefs:1|bs:1000|seed:12345|") for line in answer.lines)
+    for note in ("corrected: the greater p", "same: the translations are those of the baseline", "fewer than 50 lines"):
+        assert any(line.startswith(note) for line in answer.lines)
     page = (test_set / "page.html").read_text(encoding="utf-8")
     assert "worse against hypotheses: worse" in page
     assert not re.search(r'<script|(src|href)="', page)

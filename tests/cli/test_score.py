@@ -346,3 +346,68 @@ def test_align_names_mistakes(
     assert (answer.exit_code, answer.output) == (2, b"")
     assert named in answer.messages
     assert "Traceback" not in answer.messages
+
+
+@pytest.fixture
+def both(workspace: Path) -> Path:
+    """Both sides of the training and the validation text in one file each, with the target in front."""
+    for name in ("train", "valid"):
+        sides = [
+            (workspace / f"{name}.{side}").read_text(encoding="utf-8").splitlines() for side in ("source", "target")
+        ]
+        rows = [json.dumps({"yy": target, "xx": source}) for source, target in zip(*sides, strict=True)]
+        (workspace / f"{name}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return workspace
+
+
+COLUMNS = ["--columns", "xx", "yy"]
+
+
+def test_a_file_with_both_sides_is_read_as_two_files_are(
+    transduce: Any, run_folder: Path, both: Path, bundle_folder: Path
+) -> None:
+    for command in (["score", run_folder], ["align", run_folder, "--head", "1.1"]):
+        expected = transduce(*command, *TO_ALIGN)
+        answer = transduce(*command, "--pairs", "valid.jsonl", *COLUMNS)
+        assert (answer.exit_code, answer.output) == (0, expected.output)
+        assert len(answer.lines) == 10
+    other = ["--choose-on-source", "train.source", "--choose-on-target", "train.target"]
+    expected = transduce("align", run_folder, *TO_ALIGN, *other)
+    answer = transduce("align", run_folder, "--pairs", "valid.jsonl", "--choose-on-pairs", "train.jsonl", *COLUMNS)
+    assert answer.output == expected.output
+    answer = transduce("calibrate", bundle_folder, "--pairs", "train.jsonl", *COLUMNS, "--beam", "1")
+    assert answer.exit_code == 0, answer.messages
+    calibration = read_calibration(Bundle.open(bundle_folder))
+    assert calibration is not None
+    assert calibration.confidence is not None
+    assert calibration.confidence.num_pairs == 300
+    assert list(calibration.confidence.data) == ["pairs"]
+
+
+@pytest.mark.parametrize("command", ["score", "calibrate", "align"])
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ([], "no text: give --source and --target, or a file with both sides as --pairs"),
+        (["--target", "valid.target"], "no text: give --source and --target"),
+        (["--pairs", "valid.jsonl", "--source", "valid.source"], "leave out --source and --target"),
+        ([*TO_ALIGN, "--columns", "xx", "yy"], "give it as --pairs"),
+        (["--pairs", "valid.jsonl", "--columns", "xx", "zz"], "zz"),
+        (["--pairs", "missing.tsv"], "missing.tsv: there is no such file"),
+        (["--pairs", "valid.source"], "must end in .tsv"),
+    ],
+)
+def test_text_is_given_in_one_way(
+    transduce: Any, bundle_folder: Path, both: Path, command: str, options: list[str], named: str
+) -> None:
+    answer = transduce(command, bundle_folder, *options)
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert named in answer.messages
+    assert not (bundle_folder / "calibration.json").exists()
+
+
+def test_a_head_is_chosen_on_one_text(transduce: Any, run_folder: Path, both: Path) -> None:
+    options = ["--choose-on-pairs", "train.jsonl", "--choose-on-source", "train.source"]
+    answer = transduce("align", run_folder, *TO_ALIGN, *options)
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert "--choose-on-pairs has both sides in one file" in answer.messages

@@ -8,6 +8,7 @@ import pytest
 
 from transduce.errors import ConfigError, CorpusError, UserError
 from transduce.evaluation import (
+    Difference,
     SystemOutput,
     TestSet,
     analyse,
@@ -17,6 +18,7 @@ from transduce.evaluation import (
     read_test_sets,
     render_comparison,
 )
+from transduce.evaluation.significance import correct_for_several_systems
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
@@ -67,6 +69,91 @@ def test_figures_are_the_same_every_time_and_in_every_company() -> None:
     assert alone[0] == together[1]
 
 
+def test_a_difference_has_an_interval_around_it() -> None:
+    for baseline, other in ((GOOD, POOR), (POOR, GOOD)):
+        ((*differences,),) = measure_differences(TEST_SET, [baseline, other], ["bleu", "ter"])
+        for one in differences:
+            assert one.low < one.value - one.baseline < one.high
+            assert (one.low > 0) == (one.high > 0)  # a decided difference is on one side of 0
+            # About as wide as that of a normal distribution with the same standard error.
+            assert one.high - one.low == pytest.approx(2 * 1.96 * one.standard_error, rel=0.15)
+    ((*differences,),) = measure_differences(TEST_SET, [GOOD, replace(GOOD, system="copy")], ["ter"])
+    assert {(one.low, one.high, one.detectable) for one in differences} == {(0.0, 0.0, 0.0)}
+
+
+def test_a_larger_test_set_shows_smaller_differences() -> None:
+    def measure(times: int) -> float:
+        test_set = TestSet("longer", list(TEST_SET.sources) * times, [REFERENCES * times])
+        outputs = [SystemOutput(one.system, [*one.hypotheses] * times) for one in (GOOD, POOR)]
+        return measure_differences(test_set, outputs, ["ter"])[0][0].detectable
+
+    # The standard error falls with the root of the number of lines.
+    assert measure(4) == pytest.approx(measure(1) / 2, rel=0.1)
+
+
+def difference(p: float, metric: str = "BLEU") -> Difference:
+    return Difference(metric, 20.0, 21.0, p / 2, p, 0.1, 1.9, 0.5)
+
+
+def test_several_systems_are_corrected_by_holm() -> None:
+    # Worked by hand: 0.01 x 3; 0.02 x 2; the greater one of 0.03 x 1 and the one before.
+    found = correct_for_several_systems([[difference(0.03)], [difference(0.01)], [difference(0.02)]])
+    assert [one.p for (one,) in found] == pytest.approx([0.04, 0.03, 0.04])
+    found = correct_for_several_systems([[difference(0.04), difference(0.9)], [difference(0.03), difference(0.6)]])
+    assert [[one.p for one in own] for own in found] == [pytest.approx([0.06, 1.0]), pytest.approx([0.06, 1.0])]
+    assert {one.verdict for own in found for one in own} == {"not decided"}
+    assert found[0][0].detectable > difference(0.04).detectable
+    assert correct_for_several_systems([[difference(0.04)]]) == [[difference(0.04)]]
+    assert difference(0.04).verdict == "better"
+
+
+def test_a_comparison_says_how_it_was_tested_and_what_it_cannot_show() -> None:
+    two = compare_systems(TEST_SET, [GOOD, POOR], ["ter"])
+    assert two.size == "60 lines, 1 reference each"
+    assert two.notes == ["paired bootstrap: 1,000 resamples; approximate randomisation: 10,000 trials; seed 12345"]
+    assert "p, corrected" not in two.tabulate().heads
+    near = SystemOutput("near", spoil(0.12, 7))
+    several = compare_systems(TEST_SET, [GOOD, POOR, near, replace(GOOD, system="copy")], ["bleu", "ter"])
+    _, corrected, undecided, same = several.notes
+    assert corrected.startswith("corrected: the greater p, corrected for 3 systems compared with one (Holm 1979)")
+    sizes = ", ".join(f"{one.metric} {one.detectable:.2f}" for one in several.systems[2].differences)
+    assert undecided.startswith("near: not decided")
+    assert f"a difference of about {sizes} in four of five cases" in undecided
+    assert same == "copy: the translations are those of the baseline"
+    table = several.tabulate()
+    column = table.heads.index("p, corrected")
+    assert table.rows[1][column] == f"{several.systems[1].differences[0].p:.4f}"
+    found = several.as_json()
+    assert found["tests"] == {"resamples": 1000, "trials": 10_000, "seed": 12345}
+    assert (found["references"], found["notes"]) == (1, several.notes)
+    assert found["systems"][1]["scores"]["bleu"]["p"] == several.systems[1].differences[0].p
+
+
+def test_a_seed_of_sacrebleu_is_taken_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = measure_differences(TEST_SET, [GOOD, POOR], ["ter"])
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
+    assert measure_differences(TEST_SET, [GOOD, POOR], ["ter"])[0][0].low != before[0][0].low
+    assert compare_systems(TEST_SET, [GOOD, POOR], ["ter"]).notes[0].endswith("seed 7")
+    monkeypatch.setenv("SACREBLEU_SEED", "none")
+    assert compare_systems(TEST_SET, [GOOD, POOR], ["ter"]).notes[0].endswith("no fixed seed")
+
+
+def test_intervals_that_overlap_are_no_contradiction() -> None:
+    # The same lines are bad in both systems, and one system has one more mistake in each line.
+    spoilt = [line if number % 2 else "zero" for number, line in enumerate(REFERENCES)]
+    worse = [line.rsplit(" ", 1)[0] + " zero" for line in spoilt]
+    comparison = compare_systems(TEST_SET, [SystemOutput("one", spoilt), SystemOutput("other", worse)], ["ter"])
+    assert comparison.systems[1].verdict == "worse"
+    assert any("may overlap where their difference is decided" in note for note in comparison.notes)
+    assert not any("may overlap" in note for note in compare_systems(TEST_SET, [GOOD, POOR], ["ter"]).notes)
+
+
+def test_few_lines_are_named() -> None:
+    few = TestSet("few", TEST_SET.sources[:20], [REFERENCES[:20]])
+    outputs = [SystemOutput(one.system, one.hypotheses[:20]) for one in (GOOD, POOR)]
+    assert compare_systems(few, outputs, ["ter"]).notes[-1].startswith("fewer than 50 lines")
+
+
 def test_a_verdict_names_metrics_that_disagree() -> None:
     comparison = compare_systems(TEST_SET, [GOOD, POOR])
     assert comparison.verdicts == ["poor against good: worse"]
@@ -82,6 +169,8 @@ def test_the_page_shows_what_was_found() -> None:
     assert "&lt;poor&gt; against good: worse" in page
     assert "<poor>" not in page
     assert "times in the training text" in page
+    assert "60 lines, 1 reference each" in page
+    assert "1,000 resamples; approximate randomisation: 10,000 trials; seed 12345" in page
     assert page.count("<article>") == 10
     assert "<mark>zero</mark>" in page
 

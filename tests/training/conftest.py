@@ -40,6 +40,7 @@ SETTINGS: dict[str, Any] = {
     "training.validate_every": 8,
     "training.checkpoint_every": 8,
     "training.keep_checkpoints": 3,
+    "training.scorecard_sentences": 0,
     "search.beam": 2,
     "search.max_extra_length": 4,
 }

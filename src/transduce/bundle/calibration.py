@@ -41,7 +41,7 @@ class RecordedConfidence(Settings):
     """The chrF of a translation, divided by 100."""
 
     data: dict[str, str]
-    """SHA-256 of the files it was measured on, by "source" and "target"."""
+    """SHA-256 of the files it was measured on, by "source" and "target", or "pairs" for a file with both sides."""
 
     beam: int = Field(ge=1)
     """Hypotheses kept for each sentence when it was measured."""

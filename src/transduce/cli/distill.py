@@ -12,17 +12,11 @@ from transduce.cli.texts import TextOptions
 from transduce.cli.train import choose_automatic_settings, get_text_settings
 from transduce.config import load_run_config
 from transduce.errors import UserError
-from transduce.evaluation import TestSet, compare_systems, translate_test_set
-from transduce.evaluation.scorecard.sentences import read_validation_sentences
-from transduce.pages import Table, format_columns
-from transduce.training import train
-from transduce.translation import Translator
+from transduce.pages import format_columns
+from transduce.training import tabulate_differences, tabulate_models, train
 
 SHALLOW = "shallow"
 """The student that has the teacher's network with one decoder layer."""
-
-MAX_COMPARED = 1000
-"""Maximum number of validation sentences that teacher and student translate to be compared."""
 
 
 def distill(
@@ -66,35 +60,7 @@ def distill(
     )
     with ConsoleReporter() as reporter:
         result = train(config, reporter, restart=restart)
-    print_message(f"the student is in {result.folder / 'best'}; translating the validation text with both")
-    print(format_columns(_compare(teacher, result.folder)))
-
-
-def _compare(teacher: Path, student: Path) -> Table:
-    """Size, speed and scores of both on the student's validation text, translated with beam 4 by one thread each."""
-    sentences = read_validation_sentences(student, Bundle.open(find_bundle(student)))[:MAX_COMPARED]
-    references = [sentence.reference or "" for sentence in sentences]
-    test_set = TestSet("validation", [sentence.source for sentence in sentences], [references])
-    outputs = []
-    for model in (teacher, student):
-        translator = Translator.load(model)
-        translator.translate(test_set.sources[:4])  # what is done once, such as packing weights
-        outputs.append(translate_test_set(translator, str(model), test_set))
-    comparison = compare_systems(test_set, outputs, report=print_message)
-    rows = []
-    for system, model in zip(comparison.systems, (teacher, student), strict=True):
-        bleu, chrf = (score.value for score in system.scores[:2])
-        seconds = system.output.seconds or 0.0
-        parameters = Bundle.open(find_bundle(model)).load_model().num_parameters
-        rows.append(
-            [
-                system.output.system,
-                f"{parameters:,}",
-                f"{len(sentences) / seconds:,.0f}",
-                f"{bleu:.2f}",
-                f"{chrf:.2f}",
-                system.verdict if system.differences else "",
-            ]
-        )
-    heads = ["model", "parameters", "sentences/s", "BLEU", "chrF", "against the teacher"]
-    return Table("", heads, rows)
+    print_message(f"the student is in {result.folder / 'best'}, the report in {result.folder / 'report.html'}")
+    if result.comparison is not None:
+        print(format_columns(tabulate_models(result.comparison)) + "\n")
+        print(format_columns(tabulate_differences(result.comparison)))

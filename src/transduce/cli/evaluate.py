@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from transduce.bundle import check_output_file, has_mark, write_output_file
 from transduce.cli.console import format_count, print_json, print_message
 from transduce.cli.options import Computation
+from transduce.cli.texts import is_in_one_file
 from transduce.errors import UserError
 from transduce.evaluation import (
     Comparison,
@@ -78,15 +79,9 @@ class TestSetFlags:
         """
         if self.tokenize is not None:
             check_tokenization(self.tokenize)
-        if self.pairs and (self.source or self.reference):
-            raise UserError("--pairs has source and reference in one file: leave out --source and --reference")
-        if self.pairs:
-            return read_paired_test_sets(self.pairs, self.columns)
-        if self.columns is not None:
-            raise UserError("--columns are those of a file with both sides: give it as --pairs")
-        if not self.source or not self.reference:
-            raise UserError("no test set: give --source and --reference, or a file with both sides as --pairs")
-        return read_test_sets(self.source, self.reference)
+        if is_in_one_file(self.source, self.reference, self.pairs, self.columns, name="--reference"):
+            return read_paired_test_sets(self.pairs or [], self.columns)
+        return read_test_sets(self.source or [], self.reference or [])
 
 
 _TEST_SETS = TestSetFlags()
@@ -143,6 +138,8 @@ def evaluate(
             (values,) = comet.score(test_set, [own], print_message)
             scores.append(summarize_lines(values, comet.signature, confidence=confidence))
         results.append(_describe(systems[0], test_set, own, scores))
+        if own.seconds is None:
+            print_message(f"{test_set.name}: {format_count(len(test_set.sources), 'line')}")
         if not json:
             if len(test_sets) > 1:
                 print(test_set.name)
@@ -165,7 +162,8 @@ def compare(
     """Compare systems with the first one: scores, significance, a verdict, and a page that shows where they differ.
 
     A difference counts as significant if paired bootstrap resampling and approximate randomisation, both as sacreBLEU
-    does them, find p below 0.05.
+    does them, find p below 0.05. If several systems are compared with the first one, p is corrected for that (Holm
+    1979). What is not decided is printed with the size of a difference that the test set would show.
 
     Args:
         systems: at least two, each of them a bundle, the folder of a run, with --engine a folder written by `transduce
@@ -271,7 +269,9 @@ def _print_comparisons(comparisons: Sequence[Comparison], *, json: bool) -> None
         print_json({"test_sets": [one.as_json() for one in comparisons]})
         return
     for one in comparisons:
-        print(f"{one.test_set.name}, {format_count(len(one.test_set.sources), 'line')}\n")
+        print(f"{one.test_set.name}: {one.size}\n")
         print(format_columns(one.tabulate()) + "\n")
-        for verdict in one.verdicts:
-            print(verdict)
+        for score in one.systems[0].scores:
+            print(f"{score.metric}: {score.signature}")
+        for note in [*one.notes, "", *one.verdicts]:
+            print(note)

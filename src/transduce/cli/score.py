@@ -17,8 +17,9 @@ from transduce.bundle import (
     update_calibration,
 )
 from transduce.cli.console import format_count, print_json, print_message
+from transduce.cli.texts import PairOptions
 from transduce.errors import UserError
-from transduce.text import ParallelCorpus, open_parallel_corpus
+from transduce.text import ParallelCorpus
 from transduce.translation import (
     AlignmentHead,
     ForcedDecoder,
@@ -33,13 +34,14 @@ from transduce.translation import (
     score_stream,
 )
 
+_TEXT = PairOptions()
+
 
 def score(
     model: Path,
     /,
     *,
-    source: Path,
-    target: Path,
+    text: PairOptions = _TEXT,
     tokens: bool = False,
     json: bool = False,
     device: str = "auto",
@@ -48,15 +50,14 @@ def score(
 
     Args:
         model: a bundle, or the folder of a run.
-        source: the text, one sentence per line; plain, .gz, .xz or .zst.
-        target: its translations, line for line.
+        text: the text and its translations.
         tokens: after the score, print for each piece a tab, the piece, a space and its log-probability.
         json: print one JSON object per line: score, log_probability, and tokens, each with piece and log_probability.
         device: cpu, cuda, mps or auto.
     """
     if tokens and json:
         raise UserError("--tokens and --json: the JSON objects already contain the tokens; give one of them")
-    corpus = _open_pairs(source, target)
+    corpus = text.open_corpus()
     corpus.check()  # read both files to the end before printing
     decoder = ForcedDecoder.load(model, device=device)
     started = time.monotonic()
@@ -76,10 +77,6 @@ def score(
     print_message(f"{format_count(perplexity.num_pairs, 'pair')} in {time.monotonic() - started:.1f} s: {measured}")
 
 
-def _open_pairs(source: Path, target: Path) -> ParallelCorpus:
-    return open_parallel_corpus(Path(), str(source), str(target), None, None)
-
-
 def _format_pair_score(found: PairScore, *, tokens: bool) -> str:
     scored = [f"{token.piece} {token.log_probability:.4f}" for token in found.tokens] if tokens else []
     return "\t".join([f"{found.score:.4f}", *scored])
@@ -89,8 +86,7 @@ def calibrate(
     model: Path,
     /,
     *,
-    source: Path,
-    target: Path,
+    text: PairOptions = _TEXT,
     beam: int | None = None,
     device: str = "auto",
     force: bool = False,
@@ -100,8 +96,7 @@ def calibrate(
 
     Args:
         model: a bundle, or the folder of a run; calibration.json is written into the bundle.
-        source: text that the model was not trained on, one sentence per line; a few hundred sentences are enough.
-        target: human translations of it, line for line.
+        text: text that the model was not trained on; a few hundred sentences are enough.
         beam: hypotheses kept for each sentence; 1 is greedy. Default: the model's setting.
         device: cpu, cuda, mps or auto.
         force: overwrite an existing calibration.json that is not a Transduce calibration.
@@ -110,11 +105,11 @@ def calibrate(
     bundle = Bundle.open(find_bundle(model))
     check_calibratable(bundle, force=force)
     translator = Translator.load(bundle.folder, device=device, precision="float32")
-    measured = measure_confidence(translator, source, target, beam=beam)
+    corpus = text.open_corpus()
+    measured = measure_confidence(translator, corpus, text.name_files(), beam=beam)
     head = None
     if bundle.model_config.architecture == "transformer":
-        pairs = _open_pairs(source, target)
-        head = choose_head(measure_heads(ForcedDecoder.from_bundle(bundle, device=device), pairs))
+        head = choose_head(measure_heads(ForcedDecoder.from_bundle(bundle, device=device), corpus))
     alignment = None if head is None else RecordedHead(**asdict(head))
     update_calibration(bundle, confidence=measured, alignment=alignment, force=force)
     if json:
@@ -151,6 +146,8 @@ class HeadChoice:
     """Choose the head on the first 1,000 lines of this text, preferably held-out text."""
     choose_on_target: Path | None = None
     """Its translations, line for line."""
+    choose_on_pairs: Path | None = None
+    """Instead of both: a file with both sides, with the same --columns as that of --pairs."""
     gold: Path | None = None
     """Choose by human alignments of that text, as in 0-0 1-2, or 1?2 for a possible link."""
 
@@ -159,8 +156,7 @@ def align(
     model: Path,
     /,
     *,
-    source: Path,
-    target: Path,
+    text: PairOptions = _TEXT,
     choice: HeadChoice | None = None,
     json: bool = False,
     device: str = "auto",
@@ -169,42 +165,45 @@ def align(
 
     Args:
         model: a bundle, or the folder of a run.
-        source: the text, one sentence per line; plain, .gz, .xz or .zst.
-        target: its translations, line for line.
+        text: the text and its translations.
         choice: which head gives the alignments.
         json: print one JSON object per line: words of source and target, and alignment with source, target and weight.
         device: cpu, cuda, mps or auto.
     """
-    corpus = _open_pairs(source, target)
+    corpus = text.open_corpus()
     num_pairs = corpus.check()  # read both files to the end before printing
     given = choice or HeadChoice()
-    text = _open_text_to_choose_on(given)
+    chosen_on = _open_text_to_choose_on(given, text.columns)
     bundle = Bundle.open(find_bundle(model))
     decoder = ForcedDecoder.from_bundle(bundle, device=device)
     if given.head is not None:
         head = AlignmentHead.parse(given.head)
-    elif text is None and given.gold is None and (recorded := AlignmentHead.load(bundle)) is not None:
+    elif chosen_on is None and given.gold is None and (recorded := AlignmentHead.load(bundle)) is not None:
         head = recorded
         print_message(f"aligned by --head {head}, named by the bundle's calibration")
     else:
-        head = _choose_measured_head(decoder, text or corpus, given.gold)
+        head = _choose_measured_head(decoder, chosen_on or corpus, given.gold)
     started = time.monotonic()
     for alignment in align_stream(decoder, corpus, head):
         sys.stdout.write((dumps(alignment.as_json(), ensure_ascii=False) if json else str(alignment)) + "\n")
     print_message(f"{format_count(num_pairs, 'pair')} in {time.monotonic() - started:.1f} s")
 
 
-def _open_text_to_choose_on(given: HeadChoice) -> ParallelCorpus | None:
-    source, target = given.choose_on_source, given.choose_on_target
-    if given.head is not None and any((source, target, given.gold)):
+def _open_text_to_choose_on(given: HeadChoice, columns: tuple[str, str] | None) -> ParallelCorpus | None:
+    source, target, pairs = given.choose_on_source, given.choose_on_target, given.choose_on_pairs
+    if given.head is not None and any((source, target, pairs, given.gold)):
         raise UserError(
             f"--head {given.head}: cannot be combined with options that choose a head; give one or the other"
         )
-    if source is None and target is None:
+    if source is None and target is None and pairs is None:
         return None
-    if source is None or target is None:
+    if pairs is None and (source is None or target is None):
         raise UserError("--choose-on-source and --choose-on-target: one of them is missing; give both")
-    return _open_pairs(source, target)
+    if pairs is not None and (source or target):
+        raise UserError(
+            "--choose-on-pairs has both sides in one file: leave out --choose-on-source and --choose-on-target"
+        )
+    return PairOptions(source=source, target=target, pairs=pairs, columns=columns if pairs else None).open_corpus()
 
 
 def _choose_measured_head(decoder: ForcedDecoder, text: ParallelCorpus, gold: Path | None) -> AlignmentHead:

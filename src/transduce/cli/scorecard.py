@@ -17,15 +17,15 @@ from transduce.cli.console import format_count, print_json, print_message
 from transduce.errors import UserError
 from transduce.evaluation import (
     PageHeading,
-    Scorecard,
     is_scorecard_page,
     measure_scorecard,
     read_sentences,
     read_validation_sentences,
     render_scorecard_page,
+    tabulate_behaviours,
 )
 from transduce.evaluation.scorecard import NUM_SENTENCES
-from transduce.pages import Table, format_columns
+from transduce.pages import format_columns
 from transduce.translation import Translator
 
 PAGE = "page of transduce scorecard"
@@ -106,31 +106,10 @@ def scorecard(
     if json:
         print_json({"model": str(model), "text": text, **measured.as_json()})
     else:
-        print(format_columns(_tabulate(measured)))
+        print(format_columns(tabulate_behaviours([result.figures for result in measured.results])))
     for name, reason in measured.skipped.items():
         print_message(f"{name}: not measured: {reason}")
     print_message(
         f"{format_count(measured.num_translations, 'translation')} of inputs made of "
         f"{format_count(measured.num_sentences, 'sentence')} of {text}, in {measured.seconds:.1f} s"
     )
-
-
-def _tabulate(measured: Scorecard) -> Table:
-    """A row for each behaviour; cells are empty where they do not apply."""
-
-    def show(value: float | None) -> str:
-        return "" if value is None else f"{value:.1f}"
-
-    heads = ["behaviour", "option that helps", "score", "with it", "cases", "chrF lost"]
-    rows = [
-        [
-            one.name,
-            one.option or "",
-            show(one.score),
-            show(one.score_with_option),
-            f"{one.num_cases:,}",
-            show(one.lost_chrf),
-        ]
-        for one in (result.figures for result in measured.results)
-    ]
-    return Table("", heads, rows, num_texts=2)

@@ -1,9 +1,14 @@
-"""Options that name parallel text, of the commands that train on it or examine it."""
+"""Options that name parallel text, of the commands that train on it, examine it, or measure with it."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+
+from transduce.errors import UserError
+from transduce.text import ParallelCorpus, open_parallel_corpus
 
 
 @Parameter(name="*")
@@ -31,3 +36,60 @@ class TextOptions:
     def settings(self) -> dict[str, str]:
         """The settings that the given options stand for, by dotted key."""
         return {f"data.{key}": value for key, value in asdict(self).items() if value is not None}
+
+
+def is_in_one_file(
+    source: object, other: object, pairs: object, columns: Sequence[str] | None, *, name: str = "--target"
+) -> bool:
+    """Whether parallel text is given as `pairs`, a file with both sides, and not as two files.
+
+    Args:
+        source: of two files, that with the sources; None or empty if it is not given, like the others.
+        other: that with their translations.
+        pairs: instead of both, one file.
+        columns: what `pairs` calls its sides.
+        name: the option of `other`, for messages.
+
+    Raises:
+        UserError: files are missing, or given in both ways.
+    """
+    if pairs and (source or other):
+        raise UserError(f"--pairs has both sides in one file: leave out --source and {name}")
+    if columns is not None and not pairs:
+        raise UserError("--columns are those of a file with both sides: give it as --pairs")
+    if not pairs and not (source and other):
+        raise UserError(f"no text: give --source and {name}, or a file with both sides as --pairs")
+    return bool(pairs)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """Text with human translations, in two files or in one."""
+
+    source: Path | None = None
+    """The text, one sentence per line; plain, .gz, .xz or .zst; required without --pairs."""
+    target: Path | None = None
+    """Its translations, line for line."""
+    pairs: Path | None = None
+    """Instead of both: a file with both sides, in any of the formats of training text."""
+    columns: tuple[str, str] | None = None
+    """What the file of --pairs calls source and target, as in en de. Default: as for training text."""
+
+    def open_corpus(self) -> ParallelCorpus:
+        """The text; it is not read yet.
+
+        Raises:
+            UserError: files are missing, or given in both ways.
+            CorpusError: a file is missing, or has an unknown extension.
+        """
+        is_in_one_file(self.source, self.target, self.pairs, self.columns)
+        source, target, pairs = (None if path is None else str(path) for path in (self.source, self.target, self.pairs))
+        return open_parallel_corpus(Path(), source, target, pairs, self.columns, setting="--columns")
+
+    def name_files(self) -> dict[str, Path]:
+        """The files of the text, by the sides that they have."""
+        if self.pairs is None:
+            return {name: path for name, path in (("source", self.source), ("target", self.target)) if path}
+        files = self.open_corpus().files
+        return {"pairs" if len(files) == 1 else f"pairs, file {number}": path for number, path in enumerate(files, 1)}

@@ -169,6 +169,16 @@ class TrainingConfig(Section):
     in the same way (6.1) with millions of training pairs; a model trained on few is under-confident, and with 0.6 its
     translations are too short."""
 
+    baseline: str | None = None
+    """A bundle, or a run with one, that the best model is compared with when the run ends: differences of BLEU and chrF
+    on at most 1,000 validation pairs, with confidence intervals and significance, as by `transduce compare`. Default:
+    `data.teacher`, or `start_from` unless the vocabulary is new, or the model that translates
+    `data.monolingual_source`."""
+
+    scorecard_sentences: int = Field(default=30, ge=0)
+    """Validation sentences of which inputs are made when the run ends, to show in the report how the best model behaves
+    on unusual input, as by `transduce scorecard`. 0: not measured."""
+
     patience: int = Field(default=0, ge=0)
     """Validations in a row without a better `best_by` after which training stops. 0: never."""
 

@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from transduce.evaluation.analysis import mark_shared
     from transduce.evaluation.comparison import Comparison, analyse, compare_systems
     from transduce.evaluation.comparison_page import render_comparison
-    from transduce.evaluation.scorecard import BehaviourExample, BehaviourResult, Scorecard, measure_scorecard
+    from transduce.evaluation.scorecard import (
+        BehaviourExample,
+        BehaviourResult,
+        Scorecard,
+        measure_scorecard,
+        tabulate_behaviours,
+    )
     from transduce.evaluation.scorecard.behaviour import Sentence
     from transduce.evaluation.scorecard.page import PageHeading, is_scorecard_page, render_scorecard_page
     from transduce.evaluation.scorecard.sentences import read_sentences, read_validation_sentences
@@ -43,7 +49,8 @@ else:
             "transduce.evaluation.significance": "Difference measure_differences",
             "transduce.evaluation.test_sets": "SystemOutput TestSet read_paired_test_sets read_system_output "
             "read_test_sets translate_test_set",
-            "transduce.evaluation.scorecard": "BehaviourExample BehaviourResult Scorecard measure_scorecard",
+            "transduce.evaluation.scorecard": "BehaviourExample BehaviourResult Scorecard measure_scorecard "
+            "tabulate_behaviours",
             "transduce.evaluation.scorecard.behaviour": "Sentence",
             "transduce.evaluation.scorecard.page": "PageHeading is_scorecard_page render_scorecard_page",
             "transduce.evaluation.scorecard.sentences": "read_sentences read_validation_sentences",
@@ -79,5 +86,6 @@ __all__ = [
     "read_validation_sentences",
     "render_comparison",
     "render_scorecard_page",
+    "tabulate_behaviours",
     "translate_test_set",
 ]

@@ -142,7 +142,17 @@ def compare_lines(baseline: LineScores, values: LineScores) -> Difference:
         1.0 if not differences.any() else (1 + int((np.abs(chance) >= abs(gain)).sum())) / (1 + len(chance))
         for chance in (resampled - resampled.mean(), exchanged)
     )
-    return Difference(METRIC, float(baseline.mean()), float(values.mean()), p_bootstrap, p_randomization)
+    low, high = np.quantile(resampled, (0.025, 0.975))
+    return Difference(
+        METRIC,
+        float(baseline.mean()),
+        float(values.mean()),
+        p_bootstrap,
+        p_randomization,
+        float(low),
+        float(high),
+        float(resampled.std()),
+    )
 
 
 def _resample(values: LineScores, count: int) -> Float64[np.ndarray, " samples"]:

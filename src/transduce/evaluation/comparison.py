@@ -16,10 +16,19 @@ from transduce.evaluation.analysis import (
     split_words,
 )
 from transduce.evaluation.comet import CometScorer, compare_lines, summarize_lines
-from transduce.evaluation.scores import Score, check_tokenization, choose_tokenization, corpus_scores
-from transduce.evaluation.significance import Difference, measure_differences
+from transduce.evaluation.scores import METRICS, Score, check_tokenization, choose_tokenization, corpus_scores
+from transduce.evaluation.significance import (
+    Difference,
+    Resampling,
+    choose_resampling,
+    correct_for_several_systems,
+    measure_differences,
+)
 from transduce.evaluation.test_sets import SystemOutput, TestSet
 from transduce.pages import Table
+
+FEW_LINES = 50
+"""Below this number of lines, intervals by resampling may be too narrow (docs/experiments.md)."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +67,71 @@ class Comparison:
         baseline = self.systems[0].output.system
         return [f"{one.output.system} against {baseline}: {one.verdict}" for one in self.systems[1:]]
 
+    @property
+    def resampling(self) -> Resampling:
+        """Resamples, trials and seed of the tests."""
+        return choose_resampling(len(self.test_set.sources))
+
+    @property
+    def size(self) -> str:
+        """The size of the test set, as in "1,000 lines, 1 reference each"."""
+        counts = (len(self.test_set.sources), "line"), (len(self.test_set.references), "reference")
+        return ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for count, noun in counts) + " each"
+
+    @property
+    def notes(self) -> list[str]:
+        """What has to be known to read the table: how it was tested, and what this test set cannot show."""
+        resamples, trials, seed = self.resampling
+        drawn = "no fixed seed" if seed is None else f"seed {seed}"
+        notes = [f"paired bootstrap: {resamples:,} resamples; approximate randomisation: {trials:,} trials; {drawn}"]
+        num_compared = len(self.systems) - 1
+        if num_compared > 1:
+            notes.append(
+                f"corrected: the greater p, corrected for {num_compared} systems compared with one (Holm 1979); it "
+                "decides"
+            )
+        for system in self.systems[1:]:
+            undecided = [one for one in system.differences if not one.is_significant]
+            if list(system.output.hypotheses) == list(self.systems[0].output.hypotheses):
+                notes.append(f"{system.output.system}: the translations are those of the baseline")
+            elif undecided:
+                sizes = ", ".join(f"{one.metric} {one.detectable:.2f}" for one in undecided)
+                notes.append(
+                    f"{system.output.system}: not decided; a test set like this one would show a difference of about "
+                    f"{sizes} in four of five cases"
+                )
+        if self._has_decided_overlap:
+            notes.append(
+                "95 % intervals of two scores may overlap where their difference is decided: both systems had the same "
+                "lines, and the tests compare line by line"
+            )
+        if len(self.test_set.sources) < FEW_LINES:
+            notes.append(f"fewer than {FEW_LINES} lines: intervals may be too narrow")
+        return notes
+
+    @property
+    def _has_decided_overlap(self) -> bool:
+        """Whether scores with a significant difference have intervals that overlap."""
+        baseline, *others = self.systems
+        return any(
+            difference.is_significant and score.overlaps(first)
+            for system in others
+            for first, score, difference in zip(baseline.scores, system.scores, system.differences, strict=True)
+        )
+
     def tabulate(self) -> Table:
         """The scores and differences of all systems, metric by metric."""
+        is_corrected = len(self.systems) > 2
         heads = [
             "metric",
             "system",
             "score",
             "95 % interval",
             "difference",
+            "its 95 % interval",
             "p, bootstrap",
             "p, randomisation",
+            *(["p, corrected"] if is_corrected else []),
             "verdict",
         ]
         rows = []
@@ -79,8 +143,10 @@ class Comparison:
                     one = system.differences[number]
                     row += [
                         f"{one.value - one.baseline:+.2f}",
+                        f"{one.low:+.2f} to {one.high:+.2f}",
                         f"{one.p_bootstrap:.4f}",
                         f"{one.p_randomization:.4f}",
+                        *([f"{one.p:.4f}"] if is_corrected else []),
                         one.verdict,
                     ]
                 rows.append(row + [""] * (len(heads) - len(row)))
@@ -94,12 +160,23 @@ class Comparison:
             for one in system.differences:
                 scores[one.metric.lower()] |= {
                     "difference": one.value - one.baseline,
+                    "difference_low": one.low,
+                    "difference_high": one.high,
                     "p_bootstrap": one.p_bootstrap,
                     "p_randomization": one.p_randomization,
+                    "p": one.p,
+                    "detectable": one.detectable,
                     "verdict": one.verdict,
                 }
             systems.append({"system": system.output.system, "scores": scores})
-        return {"test_set": self.test_set.name, "lines": len(self.test_set.sources), "systems": systems}
+        return {
+            "test_set": self.test_set.name,
+            "lines": len(self.test_set.sources),
+            "references": len(self.test_set.references),
+            "tests": self.resampling._asdict(),
+            "systems": systems,
+            "notes": self.notes,
+        }
 
 
 def _drop_none(values: dict[str, Any], name: str) -> dict[str, Any]:
@@ -109,6 +186,7 @@ def _drop_none(values: dict[str, Any], name: str) -> dict[str, Any]:
 def compare_systems(
     test_set: TestSet,
     outputs: Sequence[SystemOutput],
+    metrics: Sequence[str] = tuple(METRICS),
     *,
     tokenization: str | None = None,
     comet: CometScorer | None = None,
@@ -119,6 +197,7 @@ def compare_systems(
     Args:
         test_set: the sentences and their references.
         outputs: the translations of at least two systems.
+        metrics: names in `METRICS`.
         tokenization: of BLEU; by default that of `choose_tokenization`.
         comet: adds its scores.
         report: receives messages about progress.
@@ -132,18 +211,19 @@ def compare_systems(
     report(f"{test_set.name}: computing scores and significance of {len(outputs)} systems")
     first, *more = test_set.references
     scores = [
-        corpus_scores(one.hypotheses, first, more_references=more, confidence=True, tokenization=tokenization)
+        corpus_scores(one.hypotheses, first, metrics, more_references=more, confidence=True, tokenization=tokenization)
         for one in outputs
     ]
-    differences = [[], *measure_differences(test_set, outputs, tokenization=tokenization)]
+    differences = measure_differences(test_set, outputs, metrics, tokenization=tokenization)
     if comet is not None:
         signature = comet.signature
         baseline, *others = lines = comet.score(test_set, outputs, report)
         for own, values in zip(scores, lines, strict=True):
             own.append(summarize_lines(values, signature, confidence=True))
-        for found, values in zip(differences[1:], others, strict=True):
+        for found, values in zip(differences, others, strict=True):
             found.append(compare_lines(baseline, values))
-    systems = [ComparedSystem(*given) for given in zip(outputs, scores, differences, strict=True)]
+    corrected = [[], *correct_for_several_systems(differences)]
+    systems = [ComparedSystem(*given) for given in zip(outputs, scores, corrected, strict=True)]
     return Comparison(test_set, tokenization, systems)
 
 

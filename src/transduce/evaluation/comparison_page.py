@@ -33,8 +33,8 @@ def _describe(comparison: Comparison, analysis: Analysis, where: str) -> dict[st
     systems = [one.output.system for one in comparison.systems]
     return {
         "name": comparison.test_set.name,
-        "num_lines": f"{len(comparison.test_set.sources):,}",
-        "num_references": len(comparison.test_set.references),
+        "size": comparison.size,
+        "notes": comparison.notes,
         "verdicts": comparison.verdicts,
         "scores": comparison.tabulate(),
         "signatures": [(score.metric, score.signature) for score in comparison.systems[0].scores],

@@ -53,6 +53,12 @@ class Score:
         """The interval as in " (95% 33.12 to 36.01)"; "" if none was computed."""
         return "" if self.low is None else f" (95% {self.low:.2f} to {self.high:.2f})"
 
+    def overlaps(self, other: "Score") -> bool:
+        """Whether the intervals of both scores overlap; False if one of them has none."""
+        if self.low is None or self.high is None or other.low is None or other.high is None:
+            return False
+        return self.low <= other.high and other.low <= self.high
+
 
 def corpus_scores(
     hypotheses: Sequence[str],

@@ -210,6 +210,7 @@ class Laboratory:
             "training.validate_every": updates,
             "training.checkpoint_every": max(100, updates // 4),
             "training.log_every": max(1, updates // LOGGED_UPDATES),
+            "training.scorecard_sentences": 0,
             **settings,
             "training.updates": updates,
             "training.seed": seed,

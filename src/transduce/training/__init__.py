@@ -2,6 +2,7 @@
 
 from transduce.training.automatic_settings import choose_settings_for_run
 from transduce.training.distributed import Ranks, connect_ranks
+from transduce.training.final_measurements import tabulate_differences, tabulate_models
 from transduce.training.loss import TokenLosses, label_smoothed_cross_entropy
 from transduce.training.reporting import MetricsLog, Progress, Reporter, Sample, SilentReporter, Validation
 from transduce.training.reporting.curves import draw_learning_curve
@@ -39,6 +40,8 @@ __all__ = [
     "draw_learning_curve",
     "label_smoothed_cross_entropy",
     "learning_rate",
+    "tabulate_differences",
+    "tabulate_models",
     "train",
     "verify_resume",
     "write_report",

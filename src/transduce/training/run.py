@@ -29,6 +29,7 @@ from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
 from transduce.text import Tokenizer
 from transduce.training.diagnosis.measurements import measure_text
 from transduce.training.distributed import Ranks, can_restart, connect_ranks
+from transduce.training.final_measurements import check_baseline
 from transduce.training.memory import check_model_memory
 from transduce.training.reporting import Reporter, SilentReporter, describe_environment, length_histogram
 from transduce.training.reporting.report import check_tensorboard, describe_rule
@@ -88,6 +89,7 @@ def _train(
     device = ranks.select_device(find_device(config.training.device))
     if config.training.tensorboard:
         check_tensorboard()
+    check_baseline(config)
     folder = RunFolder(Path(config.output))
     config, text, start = _resolve_start(config, folder, config.cache_folder, reporter.report, restart=restart)
     config = _set_precision(config, device)

@@ -45,6 +45,8 @@ MAY_DIFFER = {
     "training.checkpoint_every",
     "training.keep_checkpoints",
     "training.tensorboard",
+    "training.baseline",
+    "training.scorecard_sentences",
     "search.batch_tokens",
 }
 """Settings that may change when a run is resumed: none of them affects the updates made so far.

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -25,6 +26,7 @@ from transduce.training.distributed.batches import (
     load_epoch_store,
     split_into_sequential_micro_batches,
 )
+from transduce.training.final_measurements import compare_with_baseline, find_baseline, measure_behaviour
 from transduce.training.guided_alignment import train_alignment_model
 from transduce.training.initial_embeddings import initialize_embeddings
 from transduce.training.memory import SAFE_SHARE, probe_memory
@@ -58,6 +60,9 @@ class TrainingResult:
     """Seconds of training, over all sessions; without validation."""
     best: float
     """The best figure of validation, in terms of `training.best_by` (for "loss", its negative)."""
+    comparison: Mapping[str, Any] | None = None
+    """The line of metrics with the comparison of the best model and the run's baseline, if there is one: see
+    `compare_with_baseline`."""
 
 
 class Trainer:
@@ -284,6 +289,8 @@ class Trainer:
         # The end validates this model and the averages that `ModelSelection` tries, and about two length penalties.
         num_validations = 1 + (training.ema_decay > 0) + (training.keep_checkpoints > 1)
         num_validations += 2 * training.fit_length_penalty
+        # What is measured then takes about as long: two models translate for a comparison, one for the scorecard.
+        num_validations += 2 * (find_baseline(self.config) is not None) + (training.scorecard_sentences > 0)
         left = training.time_limit_seconds - self._elapsed - num_validations * self._throughput.validation_seconds
         per_update = self._throughput.seconds_remaining(1000, training.validate_every) / 1000
         found = plan_decay(training, before, state.update, left, per_update)
@@ -307,7 +314,30 @@ class Trainer:
         if (cause := explain_early_stop(self.config.training, self.folder.metrics.read())) is not None:
             self.reporter.report(cause)
         best = self.state.best if self.state.best is not None else -math.inf
-        return TrainingResult(self.folder.path, self.state.update, self.state.seconds, best)
+        comparison = self._measure_best() if self.ranks.is_first else None
+        return TrainingResult(self.folder.path, self.state.update, self.state.seconds, best, comparison)
+
+    def _measure_best(self) -> Mapping[str, Any] | None:
+        """Compare the best model with the baseline and measure its behaviour, unless that was done before.
+
+        Returns the line of metrics with the comparison, if there is one. The run is finished: if this is stopped, the
+        same command goes on here.
+        """
+        config, report = self.config, self.reporter.report
+        known = self._read_final_lines()
+        if "comparison" not in known:
+            comparison = compare_with_baseline(config, self.prepared, self.folder, self.state.start, report)
+            if comparison is not None:
+                self._log("comparison", comparison)
+        if "scorecard" not in known:
+            behaviour = measure_behaviour(config, self.prepared, self.folder, report)
+            if behaviour is not None:
+                self._log("scorecard", behaviour)
+        return self._read_final_lines().get("comparison")
+
+    def _read_final_lines(self) -> Mapping[str, Mapping[str, Any]]:
+        """The last line of metrics of each kind after the last update."""
+        return {line["kind"]: line for line in self.folder.metrics.read() if line["update"] == self.state.update}
 
     def _update(self, stream: Iterator[tuple[BatchPosition, Batch]]) -> None:
         started = time.perf_counter()

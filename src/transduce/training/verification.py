@@ -191,6 +191,8 @@ def _shorten(config: RunConfig) -> RunConfig:
         "max_validation_pairs": min(training.max_validation_pairs or 8, 8),
         "keep_checkpoints": min(training.keep_checkpoints, 2),
         "patience": 0,
+        "baseline": None,
+        "scorecard_sentences": 0,
     }
     return config.model_copy(
         update={"training": training.model_copy(update=changes), "data": remove_synthetic_text(config.data)}

@@ -166,6 +166,22 @@ def test_an_average_that_is_best_is_named_and_stands_in_the_table(tmp_path: Path
         assert cell in table
 
 
+def test_the_scores_at_the_top_are_those_of_the_fitted_length_penalty(tmp_path: Path) -> None:
+    data, *rest = lines()
+    fitted = {"kind": "length_penalty", "update": 200, "scores": [{**SCORES[0], "value": 13.21}]}
+    page = page_of(tmp_path, {**data, "num_validation_pairs": 2345}, *rest, fitted)
+    top = page[: page.index("<h2>")]
+    assert ">13.21<" in top
+    assert ">12.35<" not in top
+    assert "those of the 2,345 validation sentences by which the model was chosen" in top
+    # A model that became the best one later has its own.
+    later = {**rest[-1], "update": 300, "scores": [{**SCORES[0], "value": 14.56}]}
+    assert ">14.56<" in page_of(tmp_path, data, *rest, fitted, later)
+    few = load_run_config(None, arguments={"training.max_validation_pairs": 300})[0]
+    page = page_of(tmp_path, {**data, "num_validation_pairs": 2345}, *rest, config=few)
+    assert "those of the 300 validation sentences" in page
+
+
 def test_a_moving_average_has_its_own_name(tmp_path: Path) -> None:
     moving = {**lines()[-1], "kind": "average", "averaged_checkpoints": 1, "ema_decay": 0.999}
     write_report(tmp_path / "report.html", CONFIG, [*lines(), moving])

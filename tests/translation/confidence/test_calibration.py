@@ -2,6 +2,7 @@ import gzip
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from transduce.bundle import LogisticFit, RecordedConfidence
 from transduce.errors import ConfigError, CorpusError, UserError
-from transduce.text import Tokenizer
+from transduce.text import Tokenizer, open_parallel_corpus
 from transduce.translation import Confidence, Translator, measure_confidence
 from transduce.translation.confidence.calibration import (
     compute_area_under_curve,
@@ -41,9 +42,14 @@ def text(tmp_path_factory: pytest.TempPathFactory, make_sentences: Callable[...,
     return path, path
 
 
+def measure(translator: Translator, source: Path, target: Path, **options: Any) -> RecordedConfidence:
+    corpus = open_parallel_corpus(Path(), str(source), str(target), None, None)
+    return measure_confidence(translator, corpus, {"source": source, "target": target}, **options)
+
+
 @pytest.fixture(scope="module")
 def measured(translator: Translator, text: tuple[Path, Path]) -> RecordedConfidence:
-    return measure_confidence(translator, *text)
+    return measure(translator, *text)
 
 
 @pytest.mark.exhaustive
@@ -61,7 +67,7 @@ def test_what_is_measured_does_not_depend_on_chance_or_compression(
 ) -> None:
     packed = tmp_path / "lines.gz"
     packed.write_bytes(gzip.compress(text[0].read_bytes()))
-    again = measure_confidence(translator, packed, text[1])
+    again = measure(translator, packed, text[1])
     assert again.data != measured.data
     assert again.model_copy(update={"data": measured.data}) == measured
 
@@ -82,16 +88,16 @@ def test_words_and_sentences_get_their_probabilities(translator: Translator, mea
 
 
 def test_the_beam_can_be_chosen(translator: Translator, text: tuple[Path, Path]) -> None:
-    assert measure_confidence(translator, *text, beam=1).beam == 1
+    assert measure(translator, *text, beam=1).beam == 1
     with pytest.raises(ConfigError, match="beam = 0: must be at least 1"):
-        measure_confidence(translator, *text, beam=0)
+        measure(translator, *text, beam=0)
 
 
 @pytest.mark.parametrize("lines", [[""], ["sun"], ["sun", ""], ["long " * 200] * 4])
 def test_too_little_text_is_refused(translator: Translator, tmp_path: Path, lines: list[str]) -> None:
     path = write(tmp_path / "few", lines)
     with pytest.raises(CorpusError, match="few"):
-        measure_confidence(translator, path, path)
+        measure(translator, path, path)
 
 
 @given(LETTERS, LETTERS)

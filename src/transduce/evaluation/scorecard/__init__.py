@@ -27,6 +27,7 @@ from transduce.evaluation.scorecard.every_translation import EVERY_TRANSLATION
 from transduce.evaluation.scorecard.kept_text import KEPT_TEXT
 from transduce.evaluation.scorecard.options import DOCUMENT, GUARD, TranslationOption
 from transduce.evaluation.scorecard.unusual_input import UNUSUAL_INPUT
+from transduce.pages import Table
 from transduce.translation import Translator
 from transduce.translation.confidence.guard import find_problems
 
@@ -126,6 +127,27 @@ class Scorecard:
             "behaviours": [result.as_json() for result in self.results],
             "skipped": self.skipped,
         }
+
+
+def tabulate_behaviours(behaviours: Sequence[RecordedBehaviour]) -> Table:
+    """A row for each behaviour; cells are empty where they do not apply."""
+
+    def show(value: float | None) -> str:
+        return "" if value is None else f"{value:.1f}"
+
+    heads = ["behaviour", "option that helps", "score", "with it", "cases", "chrF lost"]
+    rows = [
+        [
+            one.name,
+            one.option or "",
+            show(one.score),
+            show(one.score_with_option),
+            f"{one.num_cases:,}",
+            show(one.lost_chrf),
+        ]
+        for one in behaviours
+    ]
+    return Table("", heads, rows, num_texts=2)
 
 
 def measure_scorecard(

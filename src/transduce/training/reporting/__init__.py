@@ -33,7 +33,8 @@ def select_lines(lines: Sequence[Line], *kinds: str) -> list[Line]:
 class MetricsLog:
     """The log of one run: lines with `update` and `kind`.
 
-    Kinds are "data", "training", "skipped", "source_use", "validation", "finding", "average" and "length_penalty".
+    Kinds are "data", "training", "skipped", "source_use", "validation", "finding"; and, when a run ends, "average",
+    "length_penalty", "comparison" and "scorecard".
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,11 +62,11 @@ class MetricsLog:
     def truncate_after(self, update: int, *, average: bool) -> None:
         """Remove the lines after `update`, which a run resumed from there will write again.
 
-        Without `average`, lines of averages and of a length penalty at `update`, the end of a run, are removed too.
+        Without `average`, what was measured at the end of a run, at `update`, is removed too.
         """
         kept = [line for line in self.read() if line["update"] <= update]
         if not average:
-            ends = ("average", "length_penalty")
+            ends = ("average", "length_penalty", "comparison", "scorecard")
             kept = [line for line in kept if line["kind"] not in ends or line["update"] != update]
         with replace_file(self.path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)

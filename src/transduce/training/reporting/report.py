@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +14,10 @@ from typing import Any
 from transduce.bundle import replace_file
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.errors import MissingExtraError
-from transduce.evaluation import mark_shared
+from transduce.evaluation import mark_shared, tabulate_behaviours
 from transduce.pages import bin_name, draw_histogram, make_templates, read_style, shorten_text
 from transduce.training.diagnosis import CHECKS
+from transduce.training.final_measurements import read_behaviours, tabulate_differences, tabulate_models
 from transduce.training.reporting import Line, select_lines
 from transduce.training.reporting.curves import (
     MAX_POINTS,
@@ -50,7 +52,8 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
     """Write the page at `path` from the lines of metrics.jsonl; an earlier one is kept if that fails."""
     seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
     data = select_lines(lines, "data")
-    best = next((line for line in reversed(select_lines(lines, "validation", "average")) if line.get("is_best")), None)
+    best = _find_best(lines)
+    comparison, scorecard = (next(iter(select_lines(lines, kind)[-1:]), None) for kind in ("comparison", "scorecard"))
     page = _TEMPLATES.get_template("report.html.j2").render(
         config=config,
         style=read_style(),
@@ -60,7 +63,11 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
         written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
         stopped_early=explain_early_stop(config.training, lines),
         facts=_facts(best, data),
-        best=best and _describe_best(best),
+        best=best and _describe_best(best, config, data),
+        comparison=comparison,
+        comparison_tables=comparison and [tabulate_differences(comparison), tabulate_models(comparison)],
+        scorecard=scorecard,
+        scorecard_table=scorecard and tabulate_behaviours(read_behaviours(scorecard)),
         findings=_findings(lines),
         checks=", ".join(CHECKS),
         has_means=len(select_lines(lines, "training")) > MAX_POINTS,
@@ -159,9 +166,26 @@ def _facts(best: Line | None, data: Sequence[Line]) -> list[tuple[str, str, str]
     return [fact for fact in facts if fact[1]]
 
 
-def _describe_best(best: Line) -> dict[str, Any]:
+def _find_best(lines: Sequence[Line]) -> Line | None:
+    """The validation of the best model so far, with the scores by its fitted length penalty if it has one."""
+    validations = select_lines(lines, "validation", "average")
+    best = next((line for line in reversed(validations) if line.get("is_best")), None)
+    fitted = select_lines(lines, "length_penalty")[-1:]
+    if best is None or not fitted or fitted[0]["update"] < best["update"]:
+        return best
+    return {**best, "scores": fitted[0]["scores"]}
+
+
+def _describe_best(best: Line, config: RunConfig, data: Sequence[Line]) -> dict[str, Any]:
     signatures = [(score["metric"], score["signature"]) for score in best.get("scores", [])]
-    return {"name": average_name(best) or "one", "after_update": f"{best['update']:,}", "signatures": signatures}
+    counts = [line["num_validation_pairs"] for line in data if "num_validation_pairs" in line]
+    num_scored = min([*counts[-1:], config.training.max_validation_pairs or math.inf])
+    return {
+        "name": average_name(best) or "one",
+        "after_update": f"{best['update']:,}",
+        "signatures": signatures,
+        "num_scored": f"{num_scored:,} " if counts else "",
+    }
 
 
 def _findings(lines: Sequence[Line]) -> list[dict[str, Any]]:
@@ -318,7 +342,7 @@ class EventFile:
 def _scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Every figure of a line by its tag, as in "training/loss" or "validation/bleu_low"."""
     kind = line["kind"]
-    if kind == "data":  # constant values need no curve
+    if kind in {"data", "comparison", "scorecard"}:  # constant values need no curve
         return
     for name, value in line.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and name != "update":

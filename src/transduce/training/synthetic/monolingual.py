@@ -96,6 +96,9 @@ def _find_model(
             "target_language": data.source_language,
         }
         data = data.model_copy(update=exchanged)
-    other = config.model_copy(update={"data": data, "output": f"{config.output}{SUFFIXES[name]}"})
+    # The baseline is one of the run itself.
+    training = config.training.model_copy(update={"baseline": None, "scorecard_sentences": 0})
+    changes = {"data": data, "training": training, "output": f"{config.output}{SUFFIXES[name]}"}
+    other = config.model_copy(update=changes)
     report(f"training the model that translates data.{name}, in {other.output}")
     return train(other)

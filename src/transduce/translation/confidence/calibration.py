@@ -8,7 +8,7 @@ predicted chrF is 10.4 from the real one in the mean, and their correlation 0.70
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
@@ -22,7 +22,7 @@ from transduce.bundle import Bundle, LogisticFit, RecordedConfidence, read_calib
 from transduce.data import compute_file_digest
 from transduce.errors import ConfigError, CorpusError, UserError
 from transduce.search import Hypothesis
-from transduce.text import SILENT_PIECES, open_parallel_corpus
+from transduce.text import SILENT_PIECES, ParallelCorpus
 from transduce.translation.translator import Translator
 
 
@@ -108,21 +108,25 @@ def _read_character(spelled: bytes) -> tuple[str, int]:
 
 
 def measure_confidence(
-    translator: Translator, source: Path, target: Path, *, beam: int | None = None
+    translator: Translator, corpus: ParallelCorpus, files: Mapping[str, Path], *, beam: int | None = None
 ) -> RecordedConfidence:
-    """Translate `source`, compare its words with `target`, and fit probabilities to which were right.
+    """Translate the sources of a corpus, compare words with its targets, and fit probabilities to which were right.
 
     Every other pair is held out of the fit and used for the reported figures. Pairs whose source is blank or longer
     than the model reads at once are left out.
 
+    Args:
+        translator: the model.
+        corpus: text that it was not trained on.
+        files: those of the corpus, by the names under which their digests are kept, as in "source" and "target".
+        beam: hypotheses kept for each sentence; by default the model's own.
+
     Raises:
         ConfigError: the beam is below 1.
-        CorpusError: a file is missing or empty, is not UTF-8, the two differ in number of lines, or the translations
-            have too few words.
+        CorpusError: a file is empty, is not UTF-8, or breaks its format; or the translations have too few words.
     """
     if beam is not None and beam < 1:
         raise ConfigError(f"beam = {beam}: must be at least 1 (1 is greedy search)")
-    corpus = open_parallel_corpus(Path(), str(source), str(target), None, None)
     corpus.check()
     search, tokenizer = translator.search, translator.tokenizer
     if beam is not None:
@@ -137,8 +141,10 @@ def measure_confidence(
     ]
     fitted, held_out = samples[::2], samples[1::2]
     if not any(sample.words for sample in fitted) or not any(sample.words for sample in held_out):
-        raise CorpusError(f"{source}: the translations of its {len(samples)} sentences have too few words: give more")
-    data = {"source": compute_file_digest(source), "target": compute_file_digest(target)}
+        raise CorpusError(
+            f"{corpus.name}: the translations of its {len(samples)} sentences have too few words: give more"
+        )
+    data = {name: compute_file_digest(path) for name, path in files.items()}
     return _make_record(fitted, held_out, data, search.beam)
 
 
