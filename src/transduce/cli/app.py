@@ -78,6 +78,9 @@ COMMANDS = {
     "demo": "Make data, train a small model on it in under three minutes, and test it.\n\n"
     "The data are numbers, years and dates in English and German. It needs two processor cores and no network. The "
     "bundle works with every other command.",
+    "--install-completion": "Let the shell complete commands and options: bash, zsh or fish.\n\n"
+    "A script is written to where the shell looks for it, and for bash and zsh a line is added to ~/.bashrc or "
+    "~/.zshrc. After an update, the same command renews the script.",
 }
 """The description of each command: its first paragraph in `transduce --help`, all of it in the command's own help."""
 
@@ -131,11 +134,14 @@ app = App(
 _MODULES = {
     **dict.fromkeys(("average", "export", "import"), "bundles"),
     **dict.fromkeys(("calibrate", "align"), "score"),
+    "--install-completion": "completion",
     "compare": "evaluate",
     "demo": "train",
     "info": "overview",
 }
-"""Modules of several commands; every other command has a module of its own name."""
+"""Modules of several commands, or of another name; every other command has a module of its own name."""
+_FUNCTIONS = {"import": "import_bundle", "--install-completion": "install_completion"}
+"""Functions of commands whose names are none in Python; every other command has a function of its own name."""
 
 _config = App(name="config", help=COMMANDS["config"])
 _config.command("transduce.cli.overview:show", name="show", help="Print the resolved settings of a recipe as TOML.")
@@ -149,7 +155,7 @@ for _name, _help in COMMANDS.items():
     if _name in _groups:
         app.command(_groups[_name])
         continue
-    _function = "import_bundle" if _name == "import" else _name  # a reserved word of Python
+    _function = _FUNCTIONS.get(_name, _name)
     app.command(f"transduce.cli.{_MODULES.get(_name, _name)}:{_function}", name=_name, help=_help)
 
 
