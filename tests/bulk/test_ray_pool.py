@@ -44,7 +44,14 @@ def test_an_error_of_an_actor_is_raised_once(make_task: Any, write_text: Any) ->
 
 
 def test_a_killed_driver_goes_on_where_it_was(
-    tmp_path: Path, bundle: Path, write_text: Any, make_task: Any, run: Any, start: Any, wait_until: Any, translate_alone: Any
+    tmp_path: Path,
+    bundle: Path,
+    write_text: Any,
+    make_task: Any,
+    run: Any,
+    start: Any,
+    wait_until: Any,
+    translate_alone: Any,
 ) -> None:
     content = write_text("in/text", 3000)
     blocks, task = tmp_path / "out" / WORKING_FOLDER / "000000", make_task(block_lines=20)

@@ -71,6 +71,7 @@ def test_options_do_the_same(  # numbers of lines go on from block to block
     flags: list[str],
     options: dict[str, Any],
     settings: dict[str, Any],
+    *,
     tmp_path: Path,
     write_text: Any,
     make_task: Any,
@@ -89,7 +90,9 @@ def test_options_do_the_same(  # numbers of lines go on from block to block
 def test_equal_names_in_different_folders(
     tmp_path: Path, write_text: Any, make_task: Any, run: Any, translate_alone: Any
 ) -> None:
-    contents = {name: write_text(f"in/{name}", 12, seed) for seed, name in enumerate(("a/x.txt", "b/x.txt", "b/c/x.txt"))}
+    contents = {
+        name: write_text(f"in/{name}", 12, seed) for seed, name in enumerate(("a/x.txt", "b/x.txt", "b/c/x.txt"))
+    }
     run(make_task("in/**/x.txt"))
     assert list_files(tmp_path / "out") == sorted(contents)
     for name, content in contents.items():
@@ -164,7 +167,7 @@ def test_a_killed_driver_goes_on_where_it_was(
     blocks, task = tmp_path / "out" / WORKING_FOLDER / "000000", make_task(block_lines=20)
     command = ["translate", bundle, "--input", *task.inputs, "--output", task.output, "--block-lines", 20]
     with start(*command, "--workers", 2) as running:
-        wait_until(lambda: (blocks / "000000002").exists())
+        wait_until((blocks / "000000002").exists)
         workers = find_children(running.pid)
         running.kill()
     assert running.returncode == -signal.SIGKILL
@@ -179,7 +182,9 @@ def test_a_killed_driver_goes_on_where_it_was(
     assert run(task)[-1].num_lines == 0  # and again there is nothing to do
 
 
-def test_ctrl_c_ends_workers_without_a_word_of_theirs(tmp_path: Path, bundle: Path, start: Any, wait_until: Any, write_text: Any) -> None:
+def test_ctrl_c_ends_workers_without_a_word_of_theirs(
+    tmp_path: Path, bundle: Path, start: Any, wait_until: Any, write_text: Any
+) -> None:
     write_text("in/text", 3000)
     command = ["translate", bundle, "--input", tmp_path / "in/*", "--output", tmp_path / "out", "--block-lines", 20]
     with start(*command, "--workers", 2, start_new_session=True) as running:
@@ -236,7 +241,7 @@ def test_another_command_is_refused(half_done: BulkTask, make_task: Any, run: An
     (tmp_path / "in/c").write_text("sun\n", encoding="utf-8")
     refuse(half_done, "c is new among the input")
     (tmp_path / "in/c").unlink()
-    kept = (tmp_path / "in/a").read_bytes(), os.stat(tmp_path / "in/a").st_mtime_ns
+    kept = (tmp_path / "in/a").read_bytes(), (tmp_path / "in/a").stat().st_mtime_ns
     (tmp_path / "in/a").write_bytes(kept[0] + b"sun\n")
     refuse(half_done, "a has changed")
     (tmp_path / "in/a").write_bytes(kept[0])
@@ -273,7 +278,9 @@ def test_one_process_at_a_time_writes(half_done: BulkTask, run: Any) -> None:
     states.close()
 
 
-def test_mistakes_are_named_before_anything_is_written(make_task: Any, run: Any, write_text: Any, tmp_path: Path) -> None:
+def test_mistakes_are_named_before_anything_is_written(
+    make_task: Any, run: Any, write_text: Any, tmp_path: Path
+) -> None:
     write_text("in/text", 3)
     (tmp_path / "in/a.jsonl").write_text('{"s": "sun"}\n', encoding="utf-8")
     (tmp_path / "file").write_text("", encoding="utf-8")

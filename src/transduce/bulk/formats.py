@@ -77,7 +77,7 @@ class TextFormat:
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
         """See `FileFormat`."""
-        with file.open() as raw:
+        with file.open_binary() as raw:
             for number, lines in enumerate(_cut(_read_lines(raw, file), size)):
                 yield Block(number, 1 + number * size, lines, share=_find_share(raw, file))
 
@@ -101,7 +101,7 @@ class JsonFormat:
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
         """See `FileFormat`."""
-        with file.open() as raw:
+        with file.open_binary() as raw:
             for number, records in enumerate(_cut(_read_lines(raw, file), size)):
                 first = 1 + number * size
                 texts = [self._read(record, f"{file.path}, line {line}") for line, record in enumerate(records, first)]
@@ -156,7 +156,7 @@ class TsvFormat:
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
         """See `FileFormat`."""
-        with file.open() as raw:
+        with file.open_binary() as raw:
             lines = _read_lines(raw, file)
             header = next(lines, None) if self._has_header else None
             position = self._find_position(header, file)

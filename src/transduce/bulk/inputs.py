@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from transduce.errors import CorpusError, MissingExtraError, TransduceError
+from transduce.errors import ConfigError, CorpusError, TransduceError
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class InputFile:
     version: str
 
     @contextmanager
-    def open(self) -> Iterator[BinaryIO]:
+    def open_binary(self) -> Iterator[BinaryIO]:
         """The bytes of the file.
 
         Raises:
@@ -67,7 +67,7 @@ def find_input_files(patterns: Sequence[str], output: Path) -> list[InputFile]:
 
     Raises:
         CorpusError: a pattern matches no file, is a folder, or two files would have the same output.
-        MissingExtraError: the package that reads URLs of this kind is not installed.
+        ConfigError: the package that reads URLs of this kind is not installed.
     """
     found: dict[str, None] = {}
     bases = []
@@ -163,12 +163,12 @@ def _find_store(url: str) -> tuple[Any, str]:
     """The file system of fsspec that a URL belongs to, and the path there."""
     try:
         import fsspec  # noqa: PLC0415 - slow to load, and only URLs need it
-    except ImportError:
-        raise MissingExtraError("fsspec", "scale", f"reading {url}") from None
-    try:
+
         store, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        raise MissingExtraError(url.partition("://")[0], "scale", f"reading {url} ({error})") from None
+        raise ConfigError(
+            f"{url}: needs fsspec with the package for such URLs ({error}): for s3:// pip install s3fs"
+        ) from None
     except ValueError as error:
         raise CorpusError(f"{url}: cannot be read ({error}): give a path, or a URL such as s3://bucket/name") from None
     return store, path

@@ -25,7 +25,7 @@ class ParquetFormat:
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
         """See `FileFormat`."""
-        with file.open() as raw, _report_damage(file.path):
+        with file.open_binary() as raw, _report_damage(file.path):
             from pyarrow import parquet  # noqa: PLC0415 - an optional package
 
             with parquet.ParquetFile(raw, pre_buffer=False) as table:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from transduce.errors import ConfigError, MissingExtraError, TransduceError
 LOCAL = "local"
 """The address that starts a Ray of its own on this machine."""
 
+_CONNECT_SECONDS = 10.0
 _PATIENCE_SECONDS = 30.0
 """Time without any worker after which the user is told that Ray has none to give."""
 
@@ -128,6 +130,7 @@ def _import_ray() -> Any:  # noqa: ANN401 - a module without types
 
 
 def _connect(ray: Any, address: str) -> None:  # noqa: ANN401 - a module without types
+    _check_address(address)
     before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
@@ -142,6 +145,18 @@ def _connect(ray: Any, address: str) -> None:  # noqa: ANN401 - a module without
             f"--ray {address}: Ray does not start ({type(error).__name__}: {_shorten(error)})"
         ) from error
     signal.signal(signal.SIGTERM, before)  # Ray has put its own there
+
+
+def _check_address(address: str) -> None:
+    """Check that somebody listens at an address: Ray itself tries for minutes."""
+    host, separator, port = address.removeprefix("ray://").rpartition(":")
+    if not separator or not port.isdigit():
+        return
+    try:
+        with socket.create_connection((host, int(port)), _CONNECT_SECONDS):
+            pass
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"--ray {address}: there is no Ray ({error}): start it by: ray start --head") from None
 
 
 def _choose_dashboard(address: str) -> bool | None:
