@@ -110,27 +110,38 @@ def compare_speed(given: argparse.Namespace, folder: Path) -> dict[str, object]:
     return result
 
 
+def count_blocks(output: Path) -> int:
+    """The number of translated blocks that are not yet part of a finished file."""
+    return len(list((output / ".transduce-bulk").glob("*/0*")))
+
+
 def kill_at_random(given: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Trials, each with kills of workers and drivers, compared with one undisturbed process."""
     expected = folder / "expected"
     translate_alone(given, given.input, expected).wait()
     chance, killed = random.Random(given.seed), {"worker": 0, "driver": 0}  # noqa: S311 - no secret
     output = folder / "out"
-    code = None
+    code: int | None = None
     while code != 0:
-        started, running = time.monotonic(), begin_bulk(given, output)
+        num_before, running = count_blocks(output), begin_bulk(given, output)
+        first_block: float | None = None
+        delay = chance.uniform(0, given.longest_delay)
         while running.poll() is None:
-            if sum(killed.values()) < given.kills and time.monotonic() - started > chance.uniform(0.5, 4.0):
+            if first_block is None and count_blocks(output) > num_before:
+                first_block = time.monotonic()  # before, there is little to lose
+            if sum(killed.values()) < given.kills and first_block and time.monotonic() - first_block > delay:
                 workers = find_workers(running.pid)
                 victim = "driver" if chance.random() < 0.5 or not workers else "worker"
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(running.pid if victim == "driver" else chance.choice(workers), signal.SIGKILL)
                     killed[victim] += 1
-                started = time.monotonic()
-            time.sleep(0.05)
+                first_block, delay = time.monotonic(), chance.uniform(0, given.longest_delay)
+            time.sleep(0.01)
         code = running.wait()
-        done = len(list((output / ".transduce-bulk").glob("*/0*")))
-        print(f"the driver ended with {code}; {done} blocks are waiting; killed so far: {killed}", flush=True)
+        print(
+            f"the driver ended with {code}; {count_blocks(output)} blocks are waiting; killed so far: {killed}",
+            flush=True,
+        )
         if code not in {0, -signal.SIGKILL}:
             raise SystemExit(f"the driver failed with exit code {code}")
     is_equal = (output / given.input.name).read_bytes() == expected.read_bytes()
@@ -145,6 +156,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of both ways, in turns")
     parser.add_argument("--block-lines", type=int, default=2000)
     parser.add_argument("--kills", type=int, default=0, help="kill so many processes instead of measuring")
+    parser.add_argument("--longest-delay", type=float, default=1.0, help="seconds from a first block to a kill")
     parser.add_argument("--seed", type=int, default=1, help="of the random moments")
     parser.add_argument("--option", action="append", default=[], help="an option of translate, as in --option=--beam=1")
     given = parser.parse_args()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transduce.bulk.block_translator import TranslatedBlock, TranslationSettings
-from transduce.bulk.blocks import Block
+from transduce.bulk.blocks import BLOCK_LINES, Block
 from transduce.bulk.dispatching import WorkerPool, translate_blocks
 from transduce.bulk.formats import FileFormat, TextFormat, choose_format
 from transduce.bulk.inputs import InputFile, find_input_files
@@ -18,9 +18,6 @@ from transduce.errors import ConfigError
 
 if TYPE_CHECKING:
     from transduce.translation.confidence.guard import GuardReport
-
-BLOCK_LINES = 2000
-"""Lines of a block: enough to form batches of similar length, few enough to be done again after a crash."""
 
 
 @dataclass(frozen=True, kw_only=True)

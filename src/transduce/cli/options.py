@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from transduce.bulk import ProcessPool, RayPool, TranslationSettings, WorkerPool
-from transduce.bulk.ray_pool import LOCAL
-from transduce.bulk.run import BLOCK_LINES
+from transduce.bulk.blocks import BLOCK_LINES
 from transduce.cli.console import print_message
 from transduce.errors import ConfigError
 from transduce.interop import NATIVE, load_translator
@@ -90,6 +88,8 @@ def _make_flags() -> type:
 
 
 if TYPE_CHECKING:
+    from transduce.bulk import TranslationSettings, WorkerPool
+
     TranslationFlags = TranslationOptions
 else:
     TranslationFlags = _make_flags()
@@ -187,7 +187,7 @@ class BulkFlags:
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"--workers {self.workers}: must be 1 or more")
 
-    def make_pool(self, settings: TranslationSettings, digest: str) -> WorkerPool:
+    def make_pool(self, settings: "TranslationSettings", digest: str) -> "WorkerPool":
         """The workers that the flags ask for.
 
         Raises:
@@ -195,7 +195,11 @@ class BulkFlags:
             ConfigError: there is no Ray at the address.
         """
         if self.ray is None:
+            from transduce.bulk import ProcessPool  # noqa: PLC0415 - only files need processes
+
             return ProcessPool(settings, digest, self.workers or 1)
+        from transduce.bulk.ray_pool import LOCAL, RayPool  # noqa: PLC0415 - see above
+
         return RayPool(settings, digest, self.workers, self.ray[0] if self.ray else LOCAL, print_message)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from transduce.bulk import BlockTranslator, BulkTask, TranslationSettings, translate_files
+from transduce.bulk import BlockTranslator, TranslationSettings
 from transduce.bulk.block_translator import describe_unusual_line
 from transduce.cli.console import (
     MAX_BLOCK,
@@ -149,6 +149,8 @@ def _translate_document(translator: LineTranslator) -> int:
 
 
 def _translate_files(settings: TranslationSettings, flags: BulkFlags) -> None:
+    from transduce.bulk import BulkTask, translate_files  # noqa: PLC0415 - plain translation is not to wait for it
+
     assert flags.output is not None  # noqa: S101 - `check` has seen to it
     task = BulkTask(
         settings=settings,
