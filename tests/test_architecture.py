@@ -31,6 +31,7 @@ LAYERS = {
     "evaluation": 6,
     "inspection": 6,
     "interop": 6,
+    "bulk": 7,
     "training": 7,
     "demo": 8,
     "serving": 8,

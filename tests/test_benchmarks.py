@@ -23,6 +23,7 @@ def run(script: str, *arguments: str) -> str:
     [
         "argos.py",
         "batches.py",
+        "bulk.py",
         "corpus_scale.py",
         "doctor.py",
         "illnesses.py",

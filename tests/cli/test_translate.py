@@ -418,3 +418,34 @@ def test_what_cannot_be_is_refused_before_anything_is_read(
     assert (answer.exit_code, answer.output) == (2, b"")
     assert "UTF-8" not in answer.messages
     assert "Traceback" not in answer.messages
+
+
+def test_files_are_translated_by_several_processes(process: Any, run_folder: Path, workspace: Path) -> None:
+    text = "".join(f"{line}\n" for line in make_lines()[:60]).encode()
+    (workspace / "in").mkdir()
+    (workspace / "in" / "text").write_bytes(text)
+    command = ["translate", run_folder, "--input", "in/*", "--output", "out", "--workers", "2", "--block-lines", "20"]
+    answer = process(*command)
+    assert (answer.exit_code, answer.output) == (0, b"")
+    assert "out is complete" in answer.messages
+    assert (workspace / "out" / "text").read_bytes() == process("translate", run_folder, standard_input=text).output
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--output", "out"], "--output: is for files: give them by --input"),
+        (["--ray"], "--ray: is for files: give them by --input"),
+        (["--input", "in"], "--input: needs --output"),
+        (["--input", "in", "--output", "out", "--workers", "0"], "--workers 0: must be 1 or more"),
+        (["--input", "in", "--output", "out", "--document"], "--document: reads standard input"),
+        (["--input", "in", "--output", "out"], "in: no file matches"),
+    ],
+)
+def test_flags_of_files_that_do_not_fit(
+    transduce: Any, run_folder: Path, workspace: Path, flags: Any, message: str
+) -> None:
+    answer = transduce("translate", run_folder, *flags)
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert message in answer.messages
+    assert not (workspace / "out").exists()

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.errors import CorpusError, MissingExtraError
-from transduce.text import read_available_blocks, read_lines, read_stream
+from transduce.text import compress, decompress, read_available_blocks, read_lines, read_stream
 
 Lines = Callable[[str, bytes | str], list[str]]
 TEXT = "".join(f"Zeile {number} mit Ä und 😀\n" for number in range(20_000))
@@ -228,3 +228,14 @@ def test_a_long_line_takes_time_in_proportion(tmp_path: Path, time_growth: Calla
             ]
 
     assert time_growth(read, *paths) < 24  # eight times as much; it was the square
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz", ".zst"])
+def test_pieces_compressed_one_by_one_are_read_as_one(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"text{ending}"
+    pieces = [b"a\nb\n", b"", b"c\n"]
+    path.write_bytes(b"".join(compress(piece, path.name) for piece in pieces))
+    assert list(read_lines(path)) == ["a", "b", "c"]
+    with path.open("rb") as file, decompress(file, path.name) as stream:
+        assert stream.read() == b"a\nb\nc\n"
+    assert compress(pieces[0], path.name) == compress(pieces[0], path.name)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from transduce.bulk.blocks import BLOCK_LINES
 from transduce.cli.console import print_message
+from transduce.errors import ConfigError
 from transduce.interop import NATIVE, load_translator
 from transduce.text import USUAL_KINDS, Glossary, Kind
 from transduce.translation import TranslationOptions, Translator
@@ -86,6 +88,8 @@ def _make_flags() -> type:
 
 
 if TYPE_CHECKING:
+    from transduce.bulk import TranslationSettings, WorkerPool
+
     TranslationFlags = TranslationOptions
 else:
     TranslationFlags = _make_flags()
@@ -138,6 +142,65 @@ class InputFlags:
     json_input: bool = False
     document: bool = False
     max_pieces: int | None = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class BulkFlags:
+    """Translation of files instead of standard input.
+
+    Args:
+        input: files to be translated instead of standard input: paths, URLs as s3://bucket/name, or patterns in
+            quotation marks, as 'in/*.zst'. Text, or by the ending of the name JSON lines (.jsonl), TSV or Parquet;
+            compressed or not (.gz, .xz, .zst).
+        output: the folder of their translations: each has the name, format and compression of its file. The same
+            command goes on where it was stopped.
+        workers: number of processes, each with the model in its memory. Default: 1; with --ray, one for each core, or
+            with --device cuda each GPU.
+        ray: let workers be actors of Ray (https://ray.io): at this address, as in auto or 10.0.0.1:6379; without one,
+            of a Ray that is started on this machine.
+        column: for JSON lines, TSV and Parquet, the key or column that is translated; of TSV without names its number.
+        translation_column: the key or column that is added.
+        block_lines: lines that a worker translates at a time, and that are done again if it is lost.
+    """
+
+    input: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = ()
+    output: Path | None = None
+    workers: int | None = None
+    ray: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=(0, 1), negative=())] = None
+    column: str | None = None
+    translation_column: str = "translation"
+    block_lines: int = BLOCK_LINES
+
+    def check(self) -> None:
+        """Check that the flags are given together with those that they need.
+
+        Raises:
+            ConfigError: some are not.
+        """
+        if not self.input:
+            given = [name for name in ("output", "workers", "ray", "column") if getattr(self, name) is not None]
+            if given:
+                raise ConfigError(f"--{given[0]}: is for files: give them by --input, or leave it out")
+        elif self.output is None:
+            raise ConfigError("--input: needs --output, the folder of the translations")
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"--workers {self.workers}: must be 1 or more")
+
+    def make_pool(self, settings: "TranslationSettings", digest: str) -> "WorkerPool":
+        """The workers that the flags ask for.
+
+        Raises:
+            MissingExtraError: Ray is not installed.
+            ConfigError: there is no Ray at the address.
+        """
+        if self.ray is None:
+            from transduce.bulk import ProcessPool  # noqa: PLC0415 - only files need processes
+
+            return ProcessPool(settings, digest, self.workers or 1)
+        from transduce.bulk.ray_pool import LOCAL, RayPool  # noqa: PLC0415 - see above
+
+        return RayPool(settings, digest, self.workers, self.ray[0] if self.ray else LOCAL, print_message)
 
 
 def make_options(flags: TranslationFlags, source_flags: SourceFlags) -> TranslationOptions:

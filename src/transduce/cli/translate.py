@@ -2,36 +2,43 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from transduce.bundle import Bundle, find_bundle, read_calibration
-from transduce.bundle.bundle import CALIBRATION
-from transduce.cli.console import MAX_BLOCK, LineProgress, format_count, print_message, standard_input
-from transduce.cli.options import Computation, InputFlags, SourceFlags, TranslationFlags, make_options
-from transduce.errors import ConfigError, CorpusError
+from transduce.bulk import BlockTranslator, TranslationSettings
+from transduce.bulk.block_translator import describe_unusual_line
+from transduce.cli.console import (
+    MAX_BLOCK,
+    LineProgress,
+    LiveLine,
+    format_count,
+    format_duration,
+    print_message,
+    standard_input,
+)
+from transduce.cli.options import (
+    BulkFlags,
+    Computation,
+    InputFlags,
+    SourceFlags,
+    TranslationFlags,
+    make_options,
+)
+from transduce.errors import ConfigError
 from transduce.interop import NATIVE
 from transduce.kernels.hardware import give_back_freed_memory
 from transduce.text import read_available_blocks, read_document, rebuild_document, split_document
-from transduce.translation import (
-    PROBLEMS,
-    Line,
-    LineTranslator,
-    TextConstraints,
-    TranslatedSentence,
-    TranslationLine,
-    describe_lines,
-)
+from transduce.translation import PROBLEMS, LineTranslator
+
+if TYPE_CHECKING:
+    from transduce.translation.confidence.guard import GuardReport
 
 STANDARD_INPUT = "standard input"
 
 _FLAGS, _SOURCE_FLAGS, _INPUT_FLAGS = TranslationFlags(), SourceFlags(), InputFlags()
-_COMPUTATION = Computation()
+_COMPUTATION, _BULK_FLAGS = Computation(), BulkFlags()
 
 
 def translate(
@@ -44,6 +51,7 @@ def translate(
     json: bool = False,
     input_flags: InputFlags = _INPUT_FLAGS,
     computation: Computation = _COMPUTATION,
+    bulk_flags: BulkFlags = _BULK_FLAGS,
 ) -> None:
     """Translate standard input to standard output, line by line.
 
@@ -56,10 +64,14 @@ def translate(
         json: print one JSON object per line: translation, score, tokens, alternatives, alignment, confidence.
         input_flags: how the input is read.
         computation: engine, precision and device.
+        bulk_flags: files instead of standard input.
     """
     document, max_pieces = input_flags.document, input_flags.max_pieces
     if document and (json or input_flags.json_input or flags.num_best > 1):
         raise ConfigError("--document: reads and writes one text; leave out --json, --json-input and --num-best")
+    bulk_flags.check()
+    if document and bulk_flags.input:
+        raise ConfigError("--document: reads standard input; leave it out, or give the text there instead of --input")
     options = make_options(flags, source_flags)
     _check_engine(computation.engine, {"--json": json, **source_flags.given})
     if max_pieces is not None and computation.engine != NATIVE:
@@ -67,43 +79,25 @@ def translate(
             f"--max-pieces {max_pieces}: needs the native engine, as an exported model has a fixed number of "
             f"positions: leave out --engine {computation.engine}"
         )
-    loaded = computation.load(model, "auto", ensemble)
-    if max_pieces is not None:
-        loaded = loaded.with_search({"max_pieces": max_pieces})
-    bundle = _open_calibrated_bundle(model) if computation.engine == NATIVE else None
-    head = confidence = None
-    if bundle is not None and (json or options.keeps_spans):
-        from transduce.translation import AlignmentHead  # noqa: PLC0415 - loads PyTorch
-
-        head = AlignmentHead.load(bundle)
-    if bundle is not None and json:
-        from transduce.translation import Confidence  # noqa: PLC0415 - loads sacreBLEU
-
-        confidence = Confidence.load(bundle)
-    translator = LineTranslator(loaded, options, head)
+    settings = TranslationSettings(
+        model=model.absolute(),
+        options=options,
+        engine=computation.engine,
+        precision=computation.choose_precision("auto"),
+        device=computation.device,
+        ensemble=tuple(other.absolute() for other in ensemble),
+        max_pieces=max_pieces,
+        json=json,
+        json_input=input_flags.json_input,
+    )
+    if bulk_flags.input:
+        _translate_files(settings, bulk_flags)
+        return
+    translator = BlockTranslator.load(settings, report=print_message)
     started = time.monotonic()
-    if document:
-        num_lines = _translate_document(translator)
-    else:
-        describe = None
-        if json and computation.engine == NATIVE:
-            describe = partial(
-                describe_lines, translator=loaded, confidence=confidence, head=head, has_alignment=head is not None
-            )
-        num_lines = _translate_lines(translator, describe, json_input=input_flags.json_input)
-    _report_guard(translator)
+    num_lines = _translate_document(translator.line_translator) if document else _translate_lines(translator)
     count = format_count(num_lines, "sentence" if document else "line")
     print_message(f"{count} in {time.monotonic() - started:.1f} s")
-
-
-def _open_calibrated_bundle(model: Path) -> Bundle | None:
-    """The bundle of a model, after checking its calibration; None if it is not calibrated."""
-    folder = find_bundle(model)
-    if not (folder / CALIBRATION).exists():
-        return None
-    bundle = Bundle.open(folder)
-    read_calibration(bundle)
-    return bundle
 
 
 def _check_engine(engine: str, flags: dict[str, bool]) -> None:
@@ -115,85 +109,28 @@ def _check_engine(engine: str, flags: dict[str, bool]) -> None:
         )
 
 
-def _translate_lines(
-    translator: LineTranslator,
-    describe: Callable[[Sequence[Line]], list[TranslatedSentence]] | None,
-    *,
-    json_input: bool,
-) -> int:
+def _translate_lines(translator: BlockTranslator) -> int:
     num_lines, stream = 0, standard_input()
+    guard_report: GuardReport | None = None
     with LineProgress(stream) as progress:
-        for block in read_available_blocks(stream, STANDARD_INPUT, progress.block_size):
+        for lines in read_available_blocks(stream, STANDARD_INPUT, progress.block_size):
             started = time.monotonic()
-            given, problem = (
-                _read_json_lines(translator, block, num_lines + 1)
-                if json_input
-                else ([(text, None) for text in block], None)
-            )
-            lines = translator.translate([text for text, _ in given], [constraints for _, constraints in given])
-            found = [None] * len(lines) if describe is None else describe(lines)
-            for number, (line, known) in enumerate(zip(lines, found, strict=True), start=num_lines + 1):
-                _write_line(number, line, translator.options.num_best, known)
+            block = translator.translate(lines, num_lines + 1, STANDARD_INPUT)
+            for line in block.lines:
+                sys.stdout.write(line + "\n")
+            for message in block.messages:
+                print_message(message)
             sys.stdout.flush()  # the writer may wait for this block before sending the next
-            if problem is not None:
-                raise problem
-            num_lines += len(block)
-            progress.add_finished_lines(len(block), time.monotonic() - started)
-            if len(block) == MAX_BLOCK:  # of a long text: blocks of all sizes come and go, and gaps add up
+            if block.error is not None:
+                raise block.error
+            if block.guard_report is not None:
+                guard_report = block.guard_report if guard_report is None else guard_report + block.guard_report
+            num_lines += len(lines)
+            progress.add_finished_lines(len(lines), time.monotonic() - started)
+            if len(lines) == MAX_BLOCK:  # of a long text: blocks of all sizes come and go, and gaps add up
                 give_back_freed_memory()
+    _report_guard(guard_report)
     return num_lines
-
-
-def _read_json_lines(
-    translator: LineTranslator, block: list[str], first: int
-) -> tuple[list[tuple[str, TextConstraints | None]], CorpusError | None]:
-    """The texts of a block with the constraints of each; with an error, those before the faulty line."""
-    found: list[tuple[str, TextConstraints | None]] = []
-    for number, line in enumerate(block, start=first):
-        try:
-            one = TranslationLine.read(line, number, STANDARD_INPUT)
-            if (constraints := one.constraints) is not None:
-                translator.check(constraints)
-        except CorpusError as error:
-            return found, error
-        except ConfigError as error:
-            return found, CorpusError(f"{STANDARD_INPUT}, line {number}: {error}")
-        found.append((one.text, constraints))
-    return found, None
-
-
-def _write_line(number: int, line: Line, num_best: int, known: TranslatedSentence | None) -> None:
-    if known is not None:
-        sys.stdout.write(dumps({"line": number, **known.as_json()}, ensure_ascii=False, allow_nan=False) + "\n")
-    elif num_best == 1:
-        sys.stdout.write(line.translation.text + "\n")
-    else:
-        for alternative in line.translation.alternatives:
-            value = alternative.score if alternative.utility is None else alternative.utility
-            sys.stdout.write(f"{number}\t{value:.4f}\t{alternative.text}\n")
-    _report_line(f"line {number}", line, "its line is left blank")
-
-
-def _report_line(name: str, line: Line, otherwise: str) -> None:
-    """Report on standard error what is unusual about a line or sentence; `otherwise` says what replaces a
-    translation.
-    """
-    if line.has_failed:
-        print_message(
-            f"{name}: no translation meets the constraints, or the text is too long for constraints; {otherwise}"
-        )
-    if line.translation.num_parts > 1:
-        print_message(
-            f"{name} is longer than the model reads at once; translated in {line.translation.num_parts} parts"
-        )
-    if line.is_given_up:
-        print_message(
-            f"{name}: no translation keeps all protected spans; left untranslated, with glossary terms replaced"
-        )
-    elif line.how == "in parts":
-        print_message(
-            f"{name}: no translation of a whole sentence keeps all protected spans; translated in parts around them"
-        )
 
 
 def _translate_document(translator: LineTranslator) -> int:
@@ -205,12 +142,43 @@ def _translate_document(translator: LineTranslator) -> int:
         rebuild_document(document, [line.source if line.has_failed else line.translation.text for line in lines])
     )
     for number, line in enumerate(lines, start=1):
-        _report_line(f"sentence {number}", line, "it is left untranslated")
+        for message in describe_unusual_line(f"sentence {number}", line, "it is left untranslated"):
+            print_message(message)
+    _report_guard(translator.guard_report)
     return len(lines)
 
 
-def _report_guard(translator: LineTranslator) -> None:
-    if (report := translator.guard_report) is not None:
+def _translate_files(settings: TranslationSettings, flags: BulkFlags) -> None:
+    from transduce.bulk import BulkTask, translate_files  # noqa: PLC0415 - plain translation is not to wait for it
+
+    assert flags.output is not None  # noqa: S101 - `check` has seen to it
+    task = BulkTask(
+        settings=settings,
+        inputs=flags.input,
+        output=flags.output,
+        column=flags.column,
+        translation_column=flags.translation_column,
+        block_lines=flags.block_lines,
+    )
+    started, live = time.monotonic(), LiveLine(time.monotonic())
+    num_lines, guard_report = 0, None
+    try:
+        for progress in translate_files(task, flags.make_pool, live.print_above):
+            num_lines, guard_report = progress.num_lines, progress.guard_report
+            line = f"{num_lines:,} lines  {num_lines / max(progress.seconds, 1e-6):,.1f} lines/s  {progress.share:.1%}"
+            if progress.seconds_remaining is not None:
+                line += f"  {format_duration(progress.seconds_remaining)} left"
+            live.update(line)
+    finally:
+        live.stop()
+    _report_guard(guard_report)
+    print_message(
+        f"{format_count(num_lines, 'line')} in {time.monotonic() - started:.1f} s; {flags.output} is complete"
+    )
+
+
+def _report_guard(report: "GuardReport | None") -> None:
+    if report is not None:
         found = ", ".join(f"{name} {report.before[name]} -> {report.after[name]}" for name in PROBLEMS)
         retried = format_count(report.retried, "line")
         print_message(f"guard: {retried} retried, {report.kept:,} replaced; {found}")

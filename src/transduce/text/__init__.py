@@ -10,7 +10,15 @@ if TYPE_CHECKING:
     from transduce.text.formats import open_parallel_corpus
     from transduce.text.glossary import WITHOUT_SPACES, Glossary, Term, count_whole, find_whole
     from transduce.text.languages import LANGUAGE_NAMES
-    from transduce.text.lines import read_available_blocks, read_document, read_lines, read_stream
+    from transduce.text.lines import (
+        COMPRESSIONS,
+        compress,
+        decompress,
+        read_available_blocks,
+        read_document,
+        read_lines,
+        read_stream,
+    )
     from transduce.text.protected_spans import (
         USUAL_KINDS,
         Kind,
@@ -51,7 +59,9 @@ else:
             "transduce.text.formats": "open_parallel_corpus",
             "transduce.text.glossary": "Glossary Term WITHOUT_SPACES count_whole find_whole",
             "transduce.text.languages": "LANGUAGE_NAMES",
-            "transduce.text.lines": "read_available_blocks read_document read_lines read_stream",
+            "transduce.text.lines": (
+                "COMPRESSIONS compress decompress read_available_blocks read_document read_lines read_stream"
+            ),
             "transduce.text.protected_spans": (
                 "Kind ProtectedSpan SpanCheck USUAL_KINDS find_protected_spans find_run_before find_run_behind "
                 "pair_spans pair_tags restore_spacing"
@@ -67,6 +77,7 @@ else:
     )
 
 __all__ = [
+    "COMPRESSIONS",
     "LANGUAGE_NAMES",
     "SILENT_PIECES",
     "SOURCE_MODEL",
@@ -85,7 +96,9 @@ __all__ = [
     "Term",
     "Tokenizer",
     "augment_pairs",
+    "compress",
     "count_whole",
+    "decompress",
     "find_fitting_spans",
     "find_protected_spans",
     "find_run_before",

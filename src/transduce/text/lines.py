@@ -9,6 +9,7 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -102,29 +103,59 @@ def check_file(path: Path) -> None:
         raise CorpusError(f"{path} is not a regular file, but the text is read several times: write it to a file first")
 
 
-def _open(path: Path) -> io.BufferedReader:
+@contextmanager
+def _open(path: Path) -> Iterator[BinaryIO]:
     check_file(path)
     try:
-        return _decompress(path)
+        file = path.open("rb")
     except OSError as error:
         raise CorpusError(f"{path}: cannot be opened ({error.strerror}): check its permissions") from None
+    with file, decompress(file, str(path)) as stream:
+        yield stream
 
 
-def _decompress(path: Path) -> io.BufferedReader:
+def decompress(file: BinaryIO, name: str) -> BinaryIO:
+    """The content of an open file, decompressed as the ending of its name says (.gz, .xz, .zst); otherwise the file
+    itself.
+
+    Raises:
+        MissingExtraError: the name ends in .zst and zstandard is not installed.
+    """
     # A buffer around those of gzip and lzma: one written in C yields lines several times as fast.
-    match path.suffix.lower():
+    match Path(name).suffix.lower():
         case ".gz":
-            return io.BufferedReader(gzip.GzipFile(path), _BLOCK)
+            return io.BufferedReader(gzip.GzipFile(fileobj=file), _BLOCK)
         case ".xz":
-            return io.BufferedReader(lzma.LZMAFile(path), _BLOCK)
+            return io.BufferedReader(lzma.LZMAFile(file), _BLOCK)
         case ".zst":
-            try:
-                import zstandard  # noqa: PLC0415 - an optional package
-            except ImportError:
-                raise MissingExtraError("zstandard", "data", f"reading {path}") from None
-            return io.BufferedReader(_ZstandardFile(path.open("rb"), zstandard), _BLOCK)
+            return io.BufferedReader(_ZstandardFile(file, _import_zstandard(f"reading {name}")), _BLOCK)
         case _:
-            return path.open("rb")
+            return file
+
+
+def compress(content: bytes, name: str) -> bytes:
+    """Content compressed as the ending of a name says; pieces that were compressed one by one can be concatenated.
+
+    Raises:
+        MissingExtraError: the name ends in .zst and zstandard is not installed.
+    """
+    match Path(name).suffix.lower():
+        case ".gz":
+            return gzip.compress(content, mtime=0)
+        case ".xz":
+            return lzma.compress(content)
+        case ".zst":
+            return bytes(_import_zstandard(f"writing {name}").ZstdCompressor().compress(content))
+        case _:
+            return content
+
+
+def _import_zstandard(purpose: str) -> ModuleType:
+    try:
+        import zstandard  # noqa: PLC0415 - an optional package
+    except ImportError:
+        raise MissingExtraError("zstandard", "data", purpose) from None
+    return zstandard
 
 
 class _ZstandardFile(io.RawIOBase):
@@ -150,10 +181,6 @@ class _ZstandardFile(io.RawIOBase):
         buffer[:size] = self._left[:size]
         self._left = self._left[size:]
         return size
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
     def _decompressed(self, block: bytes) -> bytes:
         parts = []

@@ -1,0 +1,104 @@
+"""Blocks to workers and translations back: one block per worker at a time; that of a lost worker is done again."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol, TypeAlias
+
+from transduce.bulk.block_translator import Failure, TranslatedBlock
+from transduce.bulk.blocks import MAX_LOSSES, Block
+from transduce.errors import TransduceError
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker has loaded its model, in the process of this id on its machine."""
+
+    process_id: int
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A worker has ended without an answer; `cause` says how."""
+
+    cause: str
+
+
+Answer: TypeAlias = Ready | Lost | Failure | TranslatedBlock
+
+
+class WorkerPool(Protocol):
+    """Workers, each with the model in its memory, that are told apart by numbers."""
+
+    num_workers: int
+    """Number of workers that may run at a time."""
+
+    def start(self) -> int:
+        """Start a worker, which is `Ready` later."""
+        ...
+
+    def submit(self, worker: int, block: Block) -> None:
+        """Give a block to a worker that has none."""
+        ...
+
+    def wait(self) -> tuple[int, Answer]:
+        """Wait for the next answer of any worker."""
+        ...
+
+    def close(self) -> None:
+        """End all workers."""
+        ...
+
+
+def translate_blocks(
+    pool: WorkerPool, blocks: Iterator[Block], report: Callable[[str], None]
+) -> Iterator[tuple[Block, TranslatedBlock]]:
+    """Blocks with their translations, in the order in which they are finished.
+
+    As many blocks are read as there are workers, and another one whenever a worker needs it, so that memory is bounded
+    however slow the workers are. No worker is started where there are no blocks.
+
+    Raises:
+        TransduceError, MemoryError, RuntimeError: a worker has failed, with its message; or several workers were lost
+            over the same block, or before they had loaded the model.
+    """
+    queue = deque(islice(blocks, pool.num_workers))
+    for _ in queue:
+        pool.start()
+    busy: dict[int, Block] = {}
+    losses = Counter[tuple[int, int] | None]()
+    while queue or busy:
+        worker, answer = pool.wait()
+        block = busy.pop(worker, None)
+        if isinstance(answer, Failure):
+            raise answer.make_error()
+        if isinstance(answer, Lost):
+            key = None if block is None else (block.file, block.number)
+            losses[key] += 1
+            _check_losses(losses[key], block, answer)
+            report(f"a worker was lost ({answer.cause}): another one takes its place")
+            if block is not None:
+                queue.appendleft(block)
+            pool.start()
+            continue
+        if not queue:
+            queue.extend(islice(blocks, 1))
+        if queue:
+            pool.submit(worker, busy.setdefault(worker, queue.popleft()))
+        if isinstance(answer, Ready):
+            losses.pop(None, None)
+        elif block is not None:
+            yield block, answer
+
+
+def _check_losses(num_losses: int, block: Block | None, answer: Lost) -> None:
+    if num_losses < MAX_LOSSES:
+        return
+    what = "they had loaded the model"
+    if block is not None:
+        what = f"{block.path}, from line {block.first} on, was translated"
+    raise TransduceError(
+        f"{num_losses} workers were lost before {what} ({answer.cause}): memory may be full; use fewer workers, or a "
+        "smaller --block-lines in another output folder"
+    )

@@ -1,0 +1,231 @@
+"""Formats of files that are translated in bulk: how they are cut into blocks, and how a translation is written."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Protocol
+
+from transduce.bulk.blocks import Block
+from transduce.bulk.inputs import InputFile
+from transduce.bulk.parquet import ParquetFormat
+from transduce.errors import ConfigError, CorpusError
+from transduce.text import COMPRESSIONS, compress, decompress, read_stream
+
+
+class FileFormat(Protocol):
+    """Reads files of one format in blocks, and writes them with translations; every file has at least one block."""
+
+    def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
+        """The blocks of a file, of `size` lines, rows or records each; the last one may be shorter.
+
+        Raises:
+            CorpusError: the file breaks a rule of the format; names the line or row.
+        """
+        ...
+
+    def write_block(self, block: Block, translations: Sequence[str], file: InputFile) -> bytes:
+        """The content of the file of a block, of which `translations` has an output for each of its lines.
+
+        Raises:
+            CorpusError: a record cannot take the translation.
+        """
+        ...
+
+    def join_blocks(self, blocks: Sequence[Path], place: Path) -> None:
+        """Write the files of all blocks, in order, as one file."""
+        ...
+
+
+def choose_format(name: str, column: str | None, translation_column: str, *, json_input: bool) -> FileFormat:
+    """The format of a file, by the ending of its name; what has no other format is text, a line after the other.
+
+    Args:
+        name: name of the file; its last ending may be that of a compression.
+        column: the column or key of what is translated.
+        translation_column: the column or key of the translation.
+        json_input: whether each line is a JSON object with options, and the output a line of text.
+
+    Raises:
+        ConfigError: the format needs a column, or has none.
+        CorpusError: files of this format are not translated.
+    """
+    endings = [suffix.lower() for suffix in PurePosixPath(name).suffixes]
+    is_compressed = bool(endings) and endings[-1] in COMPRESSIONS
+    ending = endings[-1 - is_compressed] if len(endings) > is_compressed else ""
+    if ending in {".csv", ".tmx", ".zip"}:
+        raise CorpusError(f"{name}: {ending} is not translated in bulk: convert it to .tsv, .jsonl or .parquet")
+    has_columns = ending in {".tsv", ".json", ".jsonl", ".ndjson", ".parquet"} and not json_input
+    if not has_columns:
+        if column is not None:
+            raise ConfigError(f"--column {column}: {name} is text without columns: leave it out, or rename the file")
+        return TextFormat()
+    if column is None:
+        raise ConfigError(f"{name}: say by --column which column, key or number of a column is translated")
+    if ending == ".tsv":
+        return TsvFormat(column, translation_column)
+    if ending == ".parquet":
+        if is_compressed:
+            raise CorpusError(f"{name}: Parquet compresses its columns itself: decompress the file first")
+        return ParquetFormat(column, translation_column)
+    return JsonFormat(column, translation_column)
+
+
+class TextFormat:
+    """Text: line n of the output is the translation of line n."""
+
+    def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
+        """See `FileFormat`."""
+        with file.open_binary() as raw:
+            for number, lines in enumerate(_cut(_read_lines(raw, file), size)):
+                yield Block(number, 1 + number * size, lines, share=_find_share(raw, file))
+
+    def write_block(self, block: Block, translations: Sequence[str], file: InputFile) -> bytes:  # noqa: ARG002 - FileFormat
+        """See `FileFormat`."""
+        return _write_lines(translations, file)
+
+    def join_blocks(self, blocks: Sequence[Path], place: Path) -> None:
+        """See `FileFormat`."""
+        _concatenate(blocks, place)
+
+
+class JsonFormat:
+    """JSON lines: every object gets one more key, and is otherwise left as it is, byte for byte.
+
+    A text of several lines is translated line by line.
+    """
+
+    def __init__(self, column: str, translation_column: str) -> None:
+        self._key, self._translation_key = column, translation_column
+
+    def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
+        """See `FileFormat`."""
+        with file.open_binary() as raw:
+            for number, records in enumerate(_cut(_read_lines(raw, file), size)):
+                first = 1 + number * size
+                texts = [self._read(record, f"{file.path}, line {line}") for line, record in enumerate(records, first)]
+                lines = [line for text in texts for line in text]
+                kept = list(zip(records, map(len, texts), strict=True))
+                yield Block(number, first, lines, kept, _find_share(raw, file))
+
+    def _read(self, record: str, place: str) -> list[str]:
+        try:
+            found = json.loads(record)
+        except (ValueError, RecursionError) as error:
+            raise CorpusError(f"{place}: must be a JSON object, but is {record[:60]!r} ({error}): correct it") from None
+        if not isinstance(found, dict):
+            raise CorpusError(f"{place}: must be a JSON object, but is {record[:60]!r}: correct it")
+        if self._key not in found:
+            raise CorpusError(f"{place}: must have the key {self._key!r}, but has {list(found)}: choose it by --column")
+        if self._translation_key in found:
+            raise CorpusError(
+                f"{place}: has the key {self._translation_key!r} already: choose another by --translation-column"
+            )
+        text = found[self._key]
+        if not isinstance(text, str):
+            raise CorpusError(f"{place}: {self._key!r} must be text, but is {json.dumps(text)[:60]}: correct it")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise CorpusError(f"{place}: {self._key!r} has an unpaired surrogate, which is not a character: correct it")
+        return text.split("\n")
+
+    def write_block(self, block: Block, translations: Sequence[str], file: InputFile) -> bytes:
+        """See `FileFormat`."""
+        rest, written = iter(translations), []
+        for record, num_lines in block.records:
+            before = record.rstrip().removesuffix("}").rstrip()
+            comma = "" if before.endswith("{") else ", "
+            added = json.dumps({self._translation_key: "\n".join(islice(rest, num_lines))}, ensure_ascii=False)
+            written.append(f"{before}{comma}{added[1:]}")
+        return _write_lines(written, file)
+
+    def join_blocks(self, blocks: Sequence[Path], place: Path) -> None:
+        """See `FileFormat`."""
+        _concatenate(blocks, place)
+
+
+class TsvFormat:
+    """Columns with one tab between them, nothing quoted: every line gets one more column, the last.
+
+    A column is given by its number from 1, where every line is translated, or by its name in the first line.
+    """
+
+    def __init__(self, column: str, translation_column: str) -> None:
+        self._column, self._translation_column = column, translation_column
+        self._has_header = not (column.isascii() and column.isdigit() and int(column) > 0)
+
+    def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
+        """See `FileFormat`."""
+        with file.open_binary() as raw:
+            lines = _read_lines(raw, file)
+            header = next(lines, None) if self._has_header else None
+            position = self._find_position(header, file)
+            for number, rows in enumerate(_cut(lines, size)):
+                first = 1 + (header is not None) + number * size
+                texts = [_get_cell(row, position, f"{file.path}, line {line}") for line, row in enumerate(rows, first)]
+                kept = (header if number == 0 else None, rows)
+                yield Block(number, first, texts, kept, _find_share(raw, file))
+
+    def _find_position(self, header: str | None, file: InputFile) -> int:
+        if not self._has_header:
+            return int(self._column) - 1
+        names = [] if header is None else header.split("\t")
+        if names and names.count(self._column) != 1:
+            raise CorpusError(
+                f"{file.path}: one column of its first line must have the name {self._column!r}, but they are {names}: "
+                "choose it by --column, by name or by number"
+            )
+        if self._translation_column in names:
+            raise CorpusError(
+                f"{file.path}: has the column {self._translation_column!r} already: choose another name by "
+                "--translation-column"
+            )
+        return names.index(self._column) if names else 0
+
+    def write_block(self, block: Block, translations: Sequence[str], file: InputFile) -> bytes:
+        """See `FileFormat`."""
+        header, rows = block.records
+        written = [] if header is None else [f"{header}\t{self._translation_column}"]
+        written += [f"{row}\t{translation}" for row, translation in zip(rows, translations, strict=True)]
+        return _write_lines(written, file)
+
+    def join_blocks(self, blocks: Sequence[Path], place: Path) -> None:
+        """See `FileFormat`."""
+        _concatenate(blocks, place)
+
+
+def _get_cell(row: str, position: int, place: str) -> str:
+    cells = row.split("\t")
+    if position >= len(cells):
+        raise CorpusError(
+            f"{place}: has {len(cells)} columns, and column {position + 1} is to be translated: correct it"
+        )
+    return cells[position]
+
+
+def _read_lines(raw: BinaryIO, file: InputFile) -> Iterator[str]:
+    with decompress(raw, file.path) as stream:
+        yield from read_stream(stream, file.path)
+
+
+def _cut(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    """Lists of `size` lines, the last one shorter; one empty list if there are no lines."""
+    block = list(islice(lines, size))
+    yield block
+    while block := list(islice(lines, size)):
+        yield block
+
+
+def _find_share(raw: BinaryIO, file: InputFile) -> float:
+    return 1.0 if raw.closed else raw.tell() / max(1, file.size)
+
+
+def _write_lines(lines: Sequence[str], file: InputFile) -> bytes:
+    return compress("".join(f"{line}\n" for line in lines).encode(), file.path)
+
+
+def _concatenate(blocks: Sequence[Path], place: Path) -> None:
+    with place.open("wb") as whole:
+        for path in blocks:
+            with path.open("rb") as block:
+                shutil.copyfileobj(block, whole)

@@ -1,0 +1,123 @@
+"""Parquet files in bulk translation: every row gets one more column."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transduce.bulk.blocks import Block
+from transduce.bulk.inputs import InputFile
+from transduce.errors import CorpusError, MissingExtraError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ParquetFormat:
+    """A table of Apache Parquet, read some rows at a time; all columns are kept, and the translation is the last.
+
+    A text of several lines is translated line by line; a null stays null. The file of a block is a stream of Arrow.
+    """
+
+    def __init__(self, column: str, translation_column: str) -> None:
+        self._column, self._translation_column = column, translation_column
+
+    def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
+        """See `FileFormat`."""
+        with file.open_binary() as raw, _report_damage(file.path):
+            from pyarrow import parquet  # noqa: PLC0415 - an optional package
+
+            with parquet.ParquetFile(raw, pre_buffer=False) as table:
+                schema, num_rows = table.schema_arrow, table.metadata.num_rows
+                self._check_schema(schema, file)
+                batches = table.iter_batches(size, use_threads=False)
+                first, number = 1, 0
+                for batch in _cut_batches(batches, schema, size):
+                    texts = batch.column(schema.get_field_index(self._column)).to_pylist()
+                    kept = [None if text is None else text.split("\n") for text in texts]
+                    lines = [line for text in kept for line in text or ()]
+                    counts = [None if text is None else len(text) for text in kept]
+                    share = (first - 1 + batch.num_rows) / num_rows if num_rows else 1.0
+                    yield Block(number, first, lines, (batch, counts), share)
+                    first, number = first + batch.num_rows, number + 1
+
+    def _check_schema(self, schema: "pa.Schema", file: InputFile) -> None:
+        from pyarrow import types  # noqa: PLC0415 - an optional package
+
+        if schema.names.count(self._column) != 1:
+            raise CorpusError(
+                f"{file.path}: one column must have the name {self._column!r}, but they are {schema.names}: choose it "
+                "by --column"
+            )
+        kind = schema.field(self._column).type
+        if not (types.is_string(kind) or types.is_large_string(kind)):
+            raise CorpusError(f"{file.path}: the column {self._column!r} must be text, but is {kind}: choose another")
+        if self._translation_column in schema.names:
+            raise CorpusError(
+                f"{file.path}: has the column {self._translation_column!r} already: choose another name by "
+                "--translation-column"
+            )
+
+    def write_block(self, block: Block, translations: Sequence[str], file: InputFile) -> bytes:  # noqa: ARG002 - FileFormat
+        """See `FileFormat`."""
+        import pyarrow as pa  # noqa: PLC0415 - an optional package
+
+        batch, counts = block.records
+        rest = iter(translations)
+        texts = [None if count is None else "\n".join(islice(rest, count)) for count in counts]
+        schema = batch.schema.append(pa.field(self._translation_column, pa.string()))
+        translated = pa.RecordBatch.from_arrays([*batch.columns, pa.array(texts, pa.string())], schema=schema)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as stream:
+            stream.write_batch(translated)
+        return bytes(sink.getvalue())
+
+    def join_blocks(self, blocks: Sequence[Path], place: Path) -> None:
+        """See `FileFormat`."""
+        import pyarrow as pa  # noqa: PLC0415 - an optional package
+        from pyarrow import parquet  # noqa: PLC0415 - an optional package
+
+        with pa.OSFile(str(blocks[0])) as file, pa.ipc.open_stream(file) as first:
+            schema = first.schema
+        with parquet.ParquetWriter(str(place), schema) as writer:
+            for path in blocks:
+                with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as batches:
+                    for batch in batches:
+                        writer.write_batch(batch)
+
+
+def _cut_batches(batches: "Iterator[pa.RecordBatch]", schema: "pa.Schema", size: int) -> "Iterator[pa.RecordBatch]":
+    """Batches of exactly `size` rows, the last one smaller, however the file is divided; at least one batch."""
+    import pyarrow as pa  # noqa: PLC0415 - an optional package
+
+    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    waiting, is_first = pa.Table.from_batches([empty]), True
+    for batch in batches:
+        waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
+        while waiting.num_rows >= size:
+            yield _merge(waiting.slice(0, size), empty)
+            waiting, is_first = waiting.slice(size), False
+    if waiting.num_rows or is_first:
+        yield _merge(waiting, empty)
+
+
+def _merge(table: "pa.Table", empty: "pa.RecordBatch") -> "pa.RecordBatch":
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else empty
+
+
+@contextmanager
+def _report_damage(path: str) -> Iterator[None]:
+    """Turn the errors of pyarrow about a file into ours, and that of its absence."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an optional package
+    except ImportError:
+        raise MissingExtraError("pyarrow", "data", f"reading {path}") from None
+    try:
+        yield
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise CorpusError(
+            f"{path}: damaged, truncated or not Parquet ({reason}): download or create it again"
+        ) from None

@@ -1,0 +1,101 @@
+"""The plan of a bulk translation: what decides its output, recorded so that no other command goes on with it."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transduce.bulk.block_translator import TranslationSettings
+from transduce.bulk.inputs import InputFile
+from transduce.errors import OutputError
+
+_VERSION = 1
+
+
+def make_plan(
+    settings: TranslationSettings,
+    digest: str,
+    files: Sequence[InputFile],
+    *,
+    column: str | None,
+    translation_column: str,
+    block_lines: int,
+) -> dict[str, Any]:
+    """What decides the output, by names that a user knows: a function of the model, the options and the input files.
+
+    Block k of a file has its lines from `block_lines` · k on, so that blocks need not be listed.
+    """
+    from transduce import __version__  # noqa: PLC0415 - slow to find
+
+    return {
+        "format": _VERSION,
+        "version of Transduce": __version__,
+        "model": digest,
+        "engine": settings.engine,
+        "precision": settings.precision,
+        "device": settings.device,
+        "max_pieces": settings.max_pieces,
+        "json": settings.json,
+        "json_input": settings.json_input,
+        "column": column,
+        "translation_column": translation_column,
+        "block_lines": block_lines,
+        "options": settings.options.model_dump(mode="json"),
+        "input": {file.name: [file.path, file.size, file.version] for file in files},
+    }
+
+
+def write_plan(plan: Mapping[str, Any]) -> bytes:
+    """The plan as JSON."""
+    return (json.dumps(plan, ensure_ascii=False, indent=1) + "\n").encode()
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """The plan in a file.
+
+    Raises:
+        OutputError: the file is no plan.
+    """
+    try:
+        found = json.loads(path.read_bytes())
+        if isinstance(found, dict) and "input" in found and isinstance(found["input"], dict):
+            return found
+    except (ValueError, RecursionError):
+        pass
+    raise OutputError(f"{path}: is not the plan of a translation: remove {path.parent}, or give another output folder")
+
+
+def find_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two plans, each in words."""
+    return [*_compare_values(before, now), *_compare_inputs(before["input"], now["input"])]
+
+
+def _compare_values(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    old, new = ({**plan, **_as_mapping(plan.get("options"))} for plan in (before, now))
+    for name in dict.fromkeys([*old, *new]):
+        if name in {"options", "input"} or old.get(name) == new.get(name):
+            continue
+        if name == "model":
+            yield "the model is another"
+        else:
+            yield f"{name} was {_shorten(old.get(name))} and is {_shorten(new.get(name))}"
+
+
+def _compare_inputs(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for verb, names in (
+        ("is no longer among the input", [name for name in before if name not in now]),
+        ("is new among the input", [name for name in now if name not in before]),
+        ("has changed", [name for name in now if name in before and before[name] != now[name]]),
+    ):
+        if names:
+            more = f" (and {len(names) - 1:,} more)" if len(names) > 1 else ""
+            yield f"{names[0]}{more} {verb}"
+
+
+def _as_mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _shorten(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:60]}…"

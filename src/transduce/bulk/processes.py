@@ -1,0 +1,157 @@
+"""Workers that are processes of this machine."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from transduce.bulk.block_translator import BlockTranslator, Failure, TranslatedBlock, TranslationSettings
+from transduce.bulk.blocks import Block
+from transduce.bulk.dispatching import Answer, Lost, Ready
+from transduce.kernels.hardware import count_threads, give_back_freed_memory
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+_THREADS = "OMP_NUM_THREADS"
+_SECONDS_TO_END = 5.0
+
+
+class ProcessPool:
+    """Processes, each of which loads the model and translates one block at a time.
+
+    The cores are divided among them, unless OMP_NUM_THREADS or MKL_NUM_THREADS says how many threads each has. A
+    process ends when this one does, however that ends.
+
+    Args:
+        settings: what the processes need to load.
+        digest: that of the model, see `TranslationSettings.find_model_digest`.
+        num_workers: number of processes.
+    """
+
+    def __init__(self, settings: TranslationSettings, digest: str, num_workers: int) -> None:
+        self.num_workers = num_workers
+        self._settings, self._digest = settings, digest
+        self._context = get_context("spawn")
+        self._processes: dict[int, tuple[Connection, "SpawnProcess"]] = {}
+        self._num_started = 0
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The ids of all processes."""
+        return [process.pid for _, process in self._processes.values() if process.pid is not None]
+
+    def start(self) -> int:
+        """See `WorkerPool`."""
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=run_worker, args=(self._settings, self._digest, theirs), name="transduce worker", daemon=True
+        )
+        with _divide_threads(self.num_workers), _hold_back_interrupts():
+            process.start()
+        theirs.close()
+        worker = self._num_started
+        self._num_started += 1
+        self._processes[worker] = ours, process
+        return worker
+
+    def submit(self, worker: int, block: Block) -> None:
+        """See `WorkerPool`."""
+        with suppress(OSError):  # it was killed, which `wait` finds
+            self._processes[worker][0].send((block.lines, block.first, block.path))
+
+    def wait(self) -> tuple[int, Answer]:
+        """See `WorkerPool`."""
+        workers = {ours: worker for worker, (ours, _) in self._processes.items()}
+        ours = connection.wait(list(workers))[0]
+        assert isinstance(ours, Connection)  # noqa: S101 - it is one of those given
+        worker = workers[ours]
+        try:
+            answer: Answer = ours.recv()
+        except (EOFError, OSError):  # the latter in the middle of an answer
+            _, process = self._processes.pop(worker)
+            process.join()
+            ours.close()
+            return worker, Lost(_describe_exit(process.exitcode))
+        return worker, answer
+
+    def close(self) -> None:
+        """See `WorkerPool`."""
+        for ours, process in self._processes.values():
+            process.terminate()
+            ours.close()
+        for _, process in self._processes.values():
+            process.join(_SECONDS_TO_END)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._processes.clear()
+
+
+def _describe_exit(code: int | None) -> str:
+    if code is not None and code < 0:
+        with suppress(ValueError):
+            return f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+@contextmanager
+def _divide_threads(num_workers: int) -> Iterator[None]:
+    """Let processes that are started in this block have their share of the cores, unless the environment says more."""
+    if any(name in os.environ for name in (_THREADS, "MKL_NUM_THREADS")):
+        yield
+        return
+    os.environ[_THREADS] = str(max(1, count_threads() // num_workers))
+    try:
+        yield
+    finally:
+        del os.environ[_THREADS]
+
+
+@contextmanager
+def _hold_back_interrupts() -> Iterator[None]:
+    """Let processes started in this block never see Ctrl-C, which a terminal sends to all; the pool ends them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def run_worker(settings: TranslationSettings, digest: str, driver: Connection) -> None:
+    """Load the model, and translate blocks until the other end of the connection is closed."""
+    translator = load_or_describe(settings, digest)
+    with suppress(EOFError, OSError):  # the driver has ended
+        if isinstance(translator, Failure):
+            driver.send(translator)
+            return
+        driver.send(Ready(os.getpid()))
+        while True:
+            lines, first, path = driver.recv()
+            driver.send(translate_or_describe(translator, lines, first, path))
+            give_back_freed_memory()
+
+
+def load_or_describe(settings: TranslationSettings, digest: str) -> BlockTranslator | Failure:
+    """The translator, or what went wrong."""
+    try:
+        return BlockTranslator.load(settings, digest)
+    except Exception as error:  # noqa: BLE001 - the driver raises it
+        return Failure.describe(error)
+
+
+def translate_or_describe(
+    translator: BlockTranslator, lines: list[str], first: int, path: str
+) -> TranslatedBlock | Failure:
+    """The translation of a block, or what went wrong."""
+    try:
+        found = translator.translate(lines, first, path)
+    except Exception as error:  # noqa: BLE001 - the driver raises it
+        return Failure.describe(error)
+    return found if found.error is None else Failure.describe(found.error)

@@ -1,0 +1,138 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet, string, table
+
+from transduce.bulk.formats import FileFormat, JsonFormat, TextFormat, TsvFormat, choose_format
+from transduce.bulk.inputs import find_input_files
+from transduce.bulk.parquet import ParquetFormat
+from transduce.errors import ConfigError, CorpusError
+
+Translate = Callable[..., bytes]
+
+
+@pytest.fixture
+def translate(tmp_path: Path) -> Translate:
+    """What a format makes of a file with blocks of two records, if each text is translated into capitals."""
+
+    def write(one: FileFormat, name: str, content: bytes | None = None) -> bytes:
+        path = tmp_path / name
+        if content is not None:
+            path.write_bytes(content)
+        (file,) = find_input_files([str(path)], tmp_path / "out")
+        paths = []
+        for block in one.read_blocks(file, 2):
+            paths.append(tmp_path / f"block-{block.number}")
+            paths[-1].write_bytes(one.write_block(block, [line.upper() for line in block.lines], file))
+        assert block.share == 1.0
+        one.join_blocks(paths, tmp_path / "joined")
+        return (tmp_path / "joined").read_bytes()
+
+    return write
+
+
+def test_text(translate: Translate) -> None:
+    assert translate(TextFormat(), "text", "\ufeffa\r\n\nb\nc d\n\ne".encode()) == b"A\n\nB\nC D\n\nE\n"
+    assert translate(TextFormat(), "text", b"") == b""
+
+
+def test_a_json_object_keeps_every_byte(translate: Translate) -> None:
+    lines = [
+        '{"id":1.50, "s":"a","s2" : [1e5]}',
+        ' {"s": "b\\u00e4\\n\\nc"  } ',
+        '{"s": ""}\r',
+        '{"n": {"s": 1}, "s": "\\"}"}',
+    ]
+    written = translate(JsonFormat("s", "t"), "a.jsonl", "\n".join(lines).encode())
+    assert written.decode().splitlines() == [
+        '{"id":1.50, "s":"a","s2" : [1e5], "t": "A"}',
+        ' {"s": "b\\u00e4\\n\\nc", "t": "BÄ\\n\\nC"}',
+        '{"s": "", "t": ""}',
+        '{"n": {"s": 1}, "s": "\\"}", "t": "\\"}"}',
+    ]
+    assert all(json.loads(line) for line in written.splitlines())
+    assert translate(JsonFormat("s", "t"), "a.jsonl", b"") == b""
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "must be a JSON object, but is ''"),
+        ("[1]", r"must be a JSON object, but is '\[1\]'"),
+        ('{"x": "a"}', r"must have the key 's', but has \['x'\]: choose it by --column"),
+        ('{"s": null}', "'s' must be text, but is null"),
+        ('{"s": "a", "t": "b"}', "has the key 't' already: choose another by --translation-column"),
+        ('{"s": "\\ud800"}', "unpaired surrogate"),
+    ],
+)
+def test_what_is_wrong_in_json_is_named(line: str, message: str, translate: Translate) -> None:
+    with pytest.raises(CorpusError, match=rf"a\.jsonl, line 3: .*{message}"):
+        translate(JsonFormat("s", "t"), "a.jsonl", f'{{"s": "a"}}\n{{"s": "b"}}\n{line}\n'.encode())
+
+
+def test_a_table_gets_a_column(translate: Translate) -> None:
+    rows = b"id\ts\n1\ta\n2\t\n3\tb c\r\n"
+    assert translate(TsvFormat("s", "t"), "a.tsv", rows) == b"id\ts\tt\n1\ta\tA\n2\t\t\n3\tb c\tB C\n"
+    assert translate(TsvFormat("1", "t"), "a.tsv", b"a\tx\nb\ty\n\nc") == b"a\tx\tA\nb\ty\tB\n\t\nc\tC\n"
+    assert translate(TsvFormat("s", "t"), "a.tsv", b"id\ts") == b"id\ts\tt\n"
+    assert translate(TsvFormat("s", "t"), "a.tsv", b"") == b""
+
+
+@pytest.mark.parametrize(
+    ("column", "rows", "message"),
+    [
+        ("2", b"a\tb\nc\n", "line 2: has 1 columns, and column 2 is to be translated"),
+        ("x", b"a\tb\n", r"must have the name 'x', but they are \['a', 'b'\]"),
+        ("a", b"a\tt\n", "has the column 't' already"),
+        ("a", b"a\n\xff\n", "line 2, byte 1 of the line: the byte 0xff is not UTF-8"),
+    ],
+)
+def test_what_is_wrong_in_a_table_is_named(column: str, rows: bytes, message: str, translate: Translate) -> None:
+    with pytest.raises(CorpusError, match=message):
+        translate(TsvFormat(column, "t"), "a.tsv", rows)
+
+
+def test_parquet_keeps_columns_types_and_nulls(translate: Translate, tmp_path: Path) -> None:
+    given = table({"id": [1, 2, 3, 4, 5], "s": ["a", None, "b\nc", "", "d"]})
+    for group_size in (1, 2, 3, 5):  # blocks do not depend on how the file is divided
+        parquet.write_table(given, tmp_path / "a.parquet", row_group_size=group_size)
+        translate(ParquetFormat("s", "t"), "a.parquet")
+        found = parquet.read_table(tmp_path / "joined")
+        assert found.schema.names == ["id", "s", "t"]
+        assert found.schema.types == [*given.schema.types, string()]
+        assert found.drop(["t"]).equals(given)
+        assert found["t"].to_pylist() == ["A", None, "B\nC", "", "D"]
+    parquet.write_table(given.slice(0, 0), tmp_path / "a.parquet")
+    translate(ParquetFormat("s", "t"), "a.parquet")
+    assert parquet.read_table(tmp_path / "joined").num_rows == 0
+
+
+def test_what_is_wrong_in_parquet_is_named(translate: Translate, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"a\.parquet: damaged, truncated or not Parquet"):
+        translate(ParquetFormat("s", "t"), "a.parquet", b"PAR1 or not")
+    parquet.write_table(table({"s": [1], "t": ["a"]}), tmp_path / "b.parquet")
+    for column, other, message in (
+        ("x", "y", "must have the name 'x'"),
+        ("s", "y", "must be text, but is int64"),
+        ("t", "t", "has the column 't' already"),
+    ):
+        with pytest.raises(CorpusError, match=message):
+            translate(ParquetFormat(column, other), "b.parquet")
+
+
+def test_the_name_says_the_format() -> None:
+    def choose(name: str, column: str | None = "s", **options: bool) -> type:
+        return type(choose_format(name, column, "t", **{"json_input": False, **options}))
+
+    assert choose("a.jsonl") == choose("a.b.JSON.gz") == choose("a.ndjson.zst") == JsonFormat
+    assert choose("a.tsv.xz") == TsvFormat
+    assert choose("a.parquet") == ParquetFormat
+    assert choose("a.txt.gz", None) == choose("tsv", None) == choose(".gz", None) == TextFormat
+    assert choose("a.jsonl", None, json_input=True) == TextFormat
+    for name in ("a.csv", "a.tmx.gz", "a.parquet.gz"):
+        with pytest.raises(CorpusError, match=name):
+            choose(name)
+    with pytest.raises(ConfigError, match=r"a\.tsv: say by --column"):
+        choose("a.tsv", None)
