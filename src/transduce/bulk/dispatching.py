@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from transduce.bulk.block_translator import Failure, TranslatedBlock
 from transduce.bulk.blocks import MAX_LOSSES, Block
@@ -28,6 +28,7 @@ class Lost:
 Answer: TypeAlias = Ready | Lost | Failure | TranslatedBlock
 
 
+@runtime_checkable
 class WorkerPool(Protocol):
     """Workers, each with the model in its memory, that are told apart by numbers."""
 

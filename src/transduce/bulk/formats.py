@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from transduce.bulk.blocks import Block
 from transduce.bulk.inputs import InputFile
@@ -14,6 +14,7 @@ from transduce.errors import ConfigError, CorpusError
 from transduce.text import COMPRESSIONS, compress, decompress, read_stream
 
 
+@runtime_checkable
 class FileFormat(Protocol):
     """Reads files of one format in blocks, and writes them with translations; every file has at least one block."""
 

@@ -114,7 +114,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
         yield stream
 
 
-def decompress(file: BinaryIO, name: str) -> BinaryIO:
+def decompress(file: BinaryIO, name: str) -> io.BufferedReader | BinaryIO:
     """The content of an open file, decompressed as the ending of its name says (.gz, .xz, .zst); otherwise the file
     itself.
 
