@@ -37,6 +37,9 @@ COMMANDS = {
     "translate": "Translate standard input to standard output, line by line.\n\n"
     "Line n in gives line n out; a blank line stays blank. A line longer than the model reads at once is translated in "
     "parts, sentence by sentence; standard error reports it.",
+    "translate-file": "Translate a document, and keep its formatting.\n\n"
+    "Word documents (DOCX), HTML, subtitles (SubRip and WebVTT) and plain text, by the ending of the name. Words in "
+    "bold and the like stay so with the native engine; a paragraph is translated as a whole.",
     "evaluate": "Score translations of test sets: BLEU, chrF, TER, with signatures.\n\n"
     "Several systems are compared with the first one, and the significance of each difference is printed.",
     "compare": "Compare systems: scores, significance, and where they differ.\n\n"
@@ -134,6 +137,7 @@ _MODULES = {
     "compare": "evaluate",
     "demo": "train",
     "info": "overview",
+    "translate-file": "translate",
 }
 """Modules of several commands; every other command has a module of its own name."""
 
@@ -149,7 +153,7 @@ for _name, _help in COMMANDS.items():
     if _name in _groups:
         app.command(_groups[_name])
         continue
-    _function = "import_bundle" if _name == "import" else _name  # a reserved word of Python
+    _function = "import_bundle" if _name == "import" else _name.replace("-", "_")  # a reserved word of Python
     app.command(f"transduce.cli.{_MODULES.get(_name, _name)}:{_function}", name=_name, help=_help)
 
 

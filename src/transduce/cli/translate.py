@@ -1,4 +1,4 @@
-"""`transduce translate`."""
+"""`transduce translate` and `transduce translate-file`."""
 
 import sys
 import time
@@ -10,11 +10,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.bundle import Bundle, find_bundle, read_calibration
+from transduce.bundle import Bundle, check_output_file, find_bundle, read_calibration, write_output_file
 from transduce.bundle.bundle import CALIBRATION
 from transduce.cli.console import MAX_BLOCK, LineProgress, format_count, print_message, standard_input
 from transduce.cli.options import Computation, InputFlags, SourceFlags, TranslationFlags, make_options
-from transduce.errors import ConfigError, CorpusError
+from transduce.documents import find_format, read_formatted_document
+from transduce.errors import ConfigError, CorpusError, OutputError
 from transduce.interop import NATIVE
 from transduce.kernels.hardware import give_back_freed_memory
 from transduce.text import read_available_blocks, read_document, rebuild_document, split_document
@@ -94,6 +95,60 @@ def translate(
     _report_guard(translator)
     count = format_count(num_lines, "sentence" if document else "line")
     print_message(f"{count} in {time.monotonic() - started:.1f} s")
+
+
+def translate_file(
+    model: Path,
+    document: Path,
+    output: Path,
+    /,
+    *,
+    flags: TranslationFlags = _FLAGS,
+    source_flags: SourceFlags = _SOURCE_FLAGS,
+    computation: Computation = _COMPUTATION,
+    force: bool = False,
+) -> None:
+    """Translate a document, and keep its formatting.
+
+    Args:
+        model: a bundle, the folder of a run, or, with --engine, a folder written by `transduce export`.
+        document: the document to translate, as in report.docx.
+        output: the translation, with the same ending.
+        flags: options of the search.
+        source_flags: protected spans and glossary.
+        computation: engine, precision and device.
+        force: replace any existing file.
+    """
+    from transduce.translation import AlignmentHead, DocumentTranslator  # noqa: PLC0415 - the former loads PyTorch
+
+    if flags.num_best > 1:
+        raise ConfigError("--num-best: a document has one translation; leave it out")
+    ending = find_format(document.name)
+    if find_format(output.name) != ending:
+        raise OutputError(f"{output}: must end in {ending}, as a document keeps its format")
+    check_output_file(output, _is_never_replaced, _EMPTY, force=force)
+    options = make_options(flags, source_flags)
+    _check_engine(computation.engine, source_flags.given)
+    read = read_formatted_document(document.read_bytes(), ending)
+    started = time.monotonic()
+    is_native = computation.engine == NATIVE
+    bundle = _open_calibrated_bundle(model) if is_native else None
+    translator = DocumentTranslator(
+        computation.load(model, "auto"),
+        options,
+        None if bundle is None else AlignmentHead.load(bundle),
+        can_align=is_native,
+    )
+    write_output_file(output, translator.translate(read), _is_never_replaced, _EMPTY, force=force)
+    print_message(f"{output} written in {time.monotonic() - started:.1f} s")
+
+
+_EMPTY = "empty file"
+
+
+def _is_never_replaced(_path: Path) -> bool:
+    """Nothing tells a translated document from any other."""
+    return False
 
 
 def _open_calibrated_bundle(model: Path) -> Bundle | None:
