@@ -20,6 +20,7 @@ LAYERS = {
     "config": 1,
     "kernels": 1,
     "pages": 1,
+    "documents": 2,
     "text": 2,
     "model": 2,
     "search": 2,

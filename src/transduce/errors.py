@@ -6,12 +6,13 @@ A message names the value that was found, the rule it breaks and what to do abou
     ├── UserError                exit code 2: usage error; the message says what to fix
     │   ├── ConfigError          a setting: unknown key, wrong type, forbidden combination
     │   ├── CorpusError          an input text: encoding, number of lines, missing column
+    │   ├── DocumentError        a document to be translated: damaged, or of an unknown format
     │   ├── BundleError          a model folder that is damaged, truncated or of another format
     │   ├── OutputError          an output path that holds other files, or cannot be written
     │   ├── RunError             a run folder that cannot be used in the requested way
     │   ├── BusyError            a folder that another process is writing to
     │   ├── TooLongError, UnknownPairError, UnsatisfiableError, NotAuthorizedError, ParameterError,
-    │   │   WrongMediaTypeError, BodyTooLargeError,
+    │   │   WrongMediaTypeError, BodyTooLargeError, UnknownFileError,
     │   │   BodyTooSlowError     an invalid request to the server
     │   └── MissingExtraError    an optional package that is not installed
     ├── ParityError              another program does not compute the same as a model
@@ -21,7 +22,8 @@ A message names the value that was found, the rule it breaks and what to do abou
     ├── NotANumberError          a probability of a model that is NaN
     ├── OtherRankEndedError      another rank of the run has ended and reports the cause
     ├── TemporaryRefusalError    the server refuses a valid request for now
-    │   └── QueueFullError, RateExceededError, BodiesFullError, DrainingError, DeadlineExceededError
+    │   └── QueueFullError, RateExceededError, BodiesFullError, FilesFullError, DrainingError, DeadlineExceededError,
+    │       FileNotReadyError
     └── TrainingInterruptedError exit code 130: Ctrl-C or SIGTERM, after the state was saved
 """
 
@@ -44,6 +46,10 @@ class ConfigError(UserError):
 
 class CorpusError(UserError):
     """A text file breaks a rule; the message names the file and, where there is one, the line."""
+
+
+class DocumentError(UserError):
+    """A document cannot be translated: it is damaged, too large when unpacked, or of an unknown format."""
 
 
 class BundleError(UserError):
@@ -140,12 +146,28 @@ class BodiesFullError(TemporaryRefusalError):
     retry_after = 1
 
 
+class FilesFullError(TemporaryRefusalError):
+    """The documents that are translated or wait to be downloaded together exceed the memory limit."""
+
+    retry_after = 60
+
+
+class FileNotReadyError(TemporaryRefusalError):
+    """A document is still being translated."""
+
+    retry_after = 1
+
+
 class TooLongError(UserError):
     """A request has more characters, texts or terms than allowed."""
 
 
 class UnknownPairError(UserError):
     """No loaded model translates between the two languages."""
+
+
+class UnknownFileError(UserError):
+    """No document is stored under the name or with the key; it may have been removed."""
 
 
 class UnsatisfiableError(UserError):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import docx
 import pytest
 import torch
 
@@ -449,3 +450,48 @@ def test_flags_of_files_that_do_not_fit(
     assert (answer.exit_code, answer.output) == (2, b"")
     assert message in answer.messages
     assert not (workspace / "out").exists()
+
+
+def test_a_document_keeps_its_formatting(transduce: Any, run_folder: Path, workspace: Path) -> None:
+    given = docx.Document()
+    given.add_paragraph("ba do.").runs[0].bold = True
+    paragraph = given.add_paragraph("fi ")
+    paragraph.add_run("ku").italic = True
+    given.save("given.docx")
+    answer = transduce("translate-file", run_folder, "given.docx", "found.docx", "--device=cpu")
+    assert answer.exit_code == 0
+    first, second = docx.Document("found.docx").paragraphs
+    translator = Translator.load(run_folder)
+    assert (first.text, first.runs[0].bold) == (translator.find_translations(["ba do."])[0].text, True)
+    assert [run.italic for run in second.runs] == [None, True]
+    before = Path("found.docx").read_bytes()
+    again = transduce("translate-file", run_folder, "given.docx", "found.docx")
+    assert (again.exit_code, Path("found.docx").read_bytes()) == (2, before)
+    assert "--force" in again.messages
+
+
+def test_a_text_as_a_file(transduce: Any, run_folder: Path, workspace: Path) -> None:
+    Path("given.txt").write_bytes(b"ba do.\r\n\r\nfi ku.\r\n")
+    assert transduce("translate-file", run_folder, "given.txt", "found.txt").exit_code == 0
+    piped = transduce("translate", run_folder, "--document", standard_input=b"ba do.\n\nfi ku.\n")
+    assert Path("found.txt").read_bytes() == piped.output.replace(b"\n", b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["given.pdf", "found.pdf"], "must end in one of"),
+        (["given.txt", "found.docx"], "must end in .txt"),
+        (["given.docx", "found.docx"], "damaged"),
+        (["missing.txt", "found.txt"], "missing.txt"),
+        (["given.txt", "found.txt", "--num-best=2"], "--num-best"),
+    ],
+)
+def test_what_is_no_document(
+    transduce: Any, run_folder: Path, workspace: Path, arguments: list[str], message: str
+) -> None:
+    for name in ("given.txt", "given.docx", "given.pdf"):
+        Path(name).write_bytes(b"ba do.")
+    answer = transduce("translate-file", run_folder, *arguments)
+    assert (answer.exit_code, message in answer.messages) == (2, True)
+    assert not list(Path().glob("found*"))

@@ -1,5 +1,6 @@
 """The clients that people have, unmodified: every call of theirs that a translation server answers."""
 
+import io
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import deepl
+import docx
 import httpx
 import pytest
 from argostranslate.apis import LibreTranslateAPI as ArgosTranslateAPI
@@ -202,3 +204,28 @@ class deepl_client:  # noqa: N801 - used as a function
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
+
+
+def test_deepl_translates_documents(both_ways: Any, expected: Any, tmp_path: Path) -> None:
+    document = docx.Document()
+    document.add_paragraph("Sun and moon.").runs[0].italic = True
+    document.save(str(tmp_path / "sun.docx"))
+    with deepl_client(both_ways.url) as client:
+        status = client.translate_document_from_filepath(
+            tmp_path / "sun.docx", tmp_path / "sonne.docx", source_lang="EN", target_lang="DE"
+        )
+        assert status.done
+        assert status.billed_characters
+        (changed,) = docx.Document(str(tmp_path / "sonne.docx")).paragraphs
+        assert (changed.text, changed.runs[0].italic) == (expected("en", "Sun and moon."), True)
+        with io.BytesIO() as output:
+            client.translate_document(GERMAN.encode(), output, target_lang="EN-US", filename="x.txt")
+            assert output.getvalue().decode() == expected("de", GERMAN)
+
+
+def test_deepl_is_told_what_is_wrong_with_a_document(both_ways: Any) -> None:
+    with deepl_client(both_ways.url) as client:
+        with pytest.raises(deepl.DeepLException, match="must end in one of"):
+            client.translate_document(b"x", io.BytesIO(), target_lang="DE", filename="x.pdf")
+        with pytest.raises(deepl.DocumentTranslationException, match="damaged, or no Word document"):
+            client.translate_document(b"x", io.BytesIO(), target_lang="DE", filename="x.docx")

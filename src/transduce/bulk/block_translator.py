@@ -267,7 +267,7 @@ def _make_describe(
 
 def _load_measurements(settings: TranslationSettings) -> "tuple[AlignmentHead | None, Confidence | None]":
     """The alignment head and the confidence of a calibrated bundle, as far as the settings need them."""
-    bundle = _open_calibrated_bundle(settings.model) if settings.engine == NATIVE else None
+    bundle = open_calibrated_bundle(settings.model) if settings.engine == NATIVE else None
     if bundle is None or not (settings.json or settings.options.keeps_spans):
         return None, None
     from transduce.translation import AlignmentHead  # noqa: PLC0415 - loads PyTorch
@@ -280,7 +280,7 @@ def _load_measurements(settings: TranslationSettings) -> "tuple[AlignmentHead | 
     return head, Confidence.load(bundle)
 
 
-def _open_calibrated_bundle(model: Path) -> Bundle | None:
+def open_calibrated_bundle(model: Path) -> Bundle | None:
     """The bundle of a model, after checking its calibration; None if it is not calibrated."""
     folder = find_bundle(model)
     if not (folder / CALIBRATION).exists():

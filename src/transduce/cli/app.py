@@ -37,6 +37,9 @@ COMMANDS = {
     "translate": "Translate standard input to standard output, line by line.\n\n"
     "Line n in gives line n out; a blank line stays blank. A line longer than the model reads at once is translated in "
     "parts, sentence by sentence; standard error reports it.",
+    "translate-file": "Translate a document, and keep its formatting.\n\n"
+    "Word documents (DOCX), HTML, subtitles (SubRip and WebVTT) and plain text, by the ending of the name. Words in "
+    "bold and the like stay so with the native engine; a paragraph is translated as a whole.",
     "evaluate": "Score translations of test sets: BLEU, chrF, TER, with signatures.\n\n"
     "Several systems are compared with the first one, and the significance of each difference is printed.",
     "compare": "Compare systems: scores, significance, and where they differ.\n\n"
@@ -138,9 +141,14 @@ _MODULES = {
     "compare": "evaluate",
     "demo": "train",
     "info": "overview",
+    "translate-file": "translate_file",
 }
 """Modules of several commands, or of another name; every other command has a module of its own name."""
-_FUNCTIONS = {"import": "import_bundle", "--install-completion": "install_completion"}
+_FUNCTIONS = {
+    "import": "import_bundle",
+    "translate-file": "translate_file",
+    "--install-completion": "install_completion",
+}
 """Functions of commands whose names are none in Python; every other command has a function of its own name."""
 
 _config = App(name="config", help=COMMANDS["config"])

@@ -24,6 +24,7 @@ _PACKAGES = {
     "fastapi": "fastapi",
     "uvicorn": "uvicorn",
     "httptools": "httptools",
+    "lxml": "lxml",
     "prometheus_client": "prometheus-client",
     "python_multipart": "python-multipart",
     "py3langid": "py3langid",

@@ -73,7 +73,7 @@ def translate(
     if document and bulk_flags.input:
         raise ConfigError("--document: reads standard input; leave it out, or give the text there instead of --input")
     options = make_options(flags, source_flags)
-    _check_engine(computation.engine, {"--json": json, **source_flags.given})
+    check_engine(computation.engine, {"--json": json, **source_flags.given})
     if max_pieces is not None and computation.engine != NATIVE:
         raise ConfigError(
             f"--max-pieces {max_pieces}: needs the native engine, as an exported model has a fixed number of "
@@ -100,7 +100,7 @@ def translate(
     print_message(f"{count} in {time.monotonic() - started:.1f} s")
 
 
-def _check_engine(engine: str, flags: dict[str, bool]) -> None:
+def check_engine(engine: str, flags: dict[str, bool]) -> None:
     """Check that flags that need the attention weights of the native engine are not given to another engine."""
     names = ", ".join(name for name, is_given in flags.items() if is_given)
     if names and engine != NATIVE:

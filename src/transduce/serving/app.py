@@ -16,6 +16,7 @@ from transduce import __version__
 from transduce.errors import TemporaryRefusalError, UserError
 from transduce.serving.dialects import deepl, libretranslate, native
 from transduce.serving.error_responses import make_error_response
+from transduce.serving.files import FileStore
 from transduce.serving.middleware import (
     LIVENESS_PROBES,
     READINESS_PROBES,
@@ -55,6 +56,7 @@ def make_app(service: Service, authorization: Authorization, rate: RequestRate, 
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.service, app.state.authorization = service, authorization
+    app.state.files = FileStore(service.limits.max_files_bytes, service.limits.file_seconds)
     for router in (operations, libretranslate.router, deepl.router, native.router, pages):
         app.include_router(router)
     for kind in (HTTPException, RequestValidationError, UserError, TemporaryRefusalError):
@@ -212,7 +214,7 @@ _SECURITY: dict[str, _Security] = {
 """Ways to send an API key in each dialect; an empty entry stands for a key in the body, which OpenAPI cannot
 express."""
 
-_WITHOUT_KEY = frozenset({"/languages", "/frontend/settings"})
+_WITHOUT_KEY = frozenset({"/languages", "/frontend/settings", "/download_file/{name}"})
 
 
 def _build_document(app: FastAPI, pairs: tuple[LanguagePair, ...]) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from transduce.errors import (
     BodyTooSlowError,
     DeadlineExceededError,
     DrainingError,
+    FilesFullError,
     NotAuthorizedError,
     QueueFullError,
     RateExceededError,
     TemporaryRefusalError,
     TooLongError,
+    UnknownFileError,
     UnknownPairError,
     UserError,
     WrongMediaTypeError,
@@ -31,6 +33,7 @@ _STATUSES: dict[type[Exception], tuple[int, int, int]] = {
     WrongMediaTypeError: (415, 415, 415),
     TooLongError: (400, 413, 413),
     UnknownPairError: (400, 400, 404),
+    UnknownFileError: (404, 404, 404),
     RateExceededError: (429, 429, 429),
     DeadlineExceededError: (504, 504, 504),
     TemporaryRefusalError: (503, 503, 503),
@@ -45,11 +48,15 @@ _METRIC_REASONS: dict[type[Exception], str] = {
     BodyTooSlowError: "body too slow",
     DeadlineExceededError: "deadline",
     DrainingError: "draining",
+    FilesFullError: "files full",
     NotAuthorizedError: "not authorized",
     QueueFullError: "queue full",
     RateExceededError: "rate exceeded",
     TooLongError: "too long",
 }
+
+INTERNAL_ERROR = "internal error; the log of the service shows where it occurred"
+"""Message for all errors that are not raised on purpose."""
 
 _RETRY_SECONDS = 5
 """`Retry-After` in seconds while a service starts or stops."""
@@ -125,6 +132,6 @@ def _make_message(error: Exception, status: int) -> str:
             first = error.errors()[0]
             return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, TemporaryRefusalError):
-        return "internal error; the log of the service shows where it occurred"
+        return INTERNAL_ERROR
     # Lone surrogates cannot be encoded.
     return str(error).encode("utf-8", "backslashreplace").decode("utf-8")

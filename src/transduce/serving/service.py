@@ -14,10 +14,11 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
+from transduce.documents import read_formatted_document
+from transduce.documents.markup import MarkupRules, Passage, split_markup
 from transduce.errors import ConfigError, DeadlineExceededError, DrainingError, TooLongError, UnknownPairError
 from transduce.inspection import InspectionRequest
 from transduce.interop import NATIVE
-from transduce.serving.markup import MarkupRules, Passage, split_markup
 from transduce.serving.models import (
     DetectedLanguage,
     LanguagePair,
@@ -85,6 +86,21 @@ class TranslationResponse(DescribedFields):
 
     translations: list[TranslatedText]
     """A translation for each text, in order."""
+
+
+@dataclass(frozen=True)
+class TranslatedDocument:
+    """A translated document.
+
+    Args:
+        content: the file.
+        source: language code, given or detected.
+        num_characters: characters of its text, with the tags that stand for its formatting.
+    """
+
+    content: bytes
+    source: str
+    num_characters: int
 
 
 @dataclass(frozen=True)
@@ -233,6 +249,32 @@ class Service:
             await _gather_or_cancel([translate_from(source) for source in indices])
         self.num_characters += sum(map(len, request.texts))
         return TranslationResponse(request.target, [translations[index] for index in range(len(inputs))])
+
+    async def translate_document(
+        self,
+        content: bytes,
+        ending: str,
+        source: str | None,
+        target: str,
+        report_pair: Callable[[str], None] = lambda _: None,
+    ) -> TranslatedDocument:
+        """Translate a document as one text with markup, within the limits of any request.
+
+        Args:
+            content: the file.
+            ending: its format, one of `transduce.documents.FORMATS`.
+            source: language code of a model; None: detected.
+            target: language code of a model.
+            report_pair: as for `translate`.
+
+        Raises:
+            DocumentError: the document is damaged, too large when unpacked, or of another format.
+        """
+        document = await self._prepare(read_formatted_document, content, ending)
+        request = TranslationRequest([document.text], source, target, markup=document.rules)
+        (found,) = (await self.translate(request, report_pair)).translations
+        written = await self._prepare(document.write, found.text)
+        return TranslatedDocument(written, found.source, len(document.text))
 
     async def score(
         self, pair: LanguagePair, pairs: Sequence[tuple[str, str]], *, deadline_seconds: float | None = None

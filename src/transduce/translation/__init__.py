@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         score_stream,
     )
     from transduce.translation.constraints import TextConstraints
+    from transduce.translation.documents import DocumentTranslator
     from transduce.translation.engines.engine import Engine, batch_by_length
     from transduce.translation.engines.networks import Network
     from transduce.translation.engines.pytorch_engine import NetworkEngine, PyTorchEngine, find_pytorch_engine
@@ -57,6 +58,7 @@ else:
                 "score_pairs score_stream"
             ),
             "transduce.translation.constraints": "TextConstraints",
+            "transduce.translation.documents": "DocumentTranslator",
             "transduce.translation.engines.engine": "Engine batch_by_length",
             "transduce.translation.engines.networks": "Network",
             "transduce.translation.engines.pytorch_engine": "PyTorchEngine NetworkEngine find_pytorch_engine",
@@ -74,6 +76,7 @@ __all__ = [
     "AlignmentHead",
     "Confidence",
     "DescribedFields",
+    "DocumentTranslator",
     "EncodedPair",
     "EncodedText",
     "Engine",

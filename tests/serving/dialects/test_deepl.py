@@ -97,5 +97,5 @@ def test_what_makes_no_difference(client: httpx.Client) -> None:
 
 
 def test_what_is_not_there_is_a_message(client: httpx.Client) -> None:
-    answer = client.get("/v2/document/1")
+    answer = client.get("/v2/documents/1")
     assert (answer.status_code, answer.json()) == (404, {"message": "Not Found"})

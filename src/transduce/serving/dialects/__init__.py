@@ -9,13 +9,17 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, ClassVar, Never, TypeVar
-from urllib.parse import parse_qsl
+from typing import Annotated, Any, ClassVar, NamedTuple, Never, TypeVar
+from urllib.parse import parse_qsl, quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from starlette.datastructures import UploadFile
 from starlette.requests import Request
+from starlette.responses import Response
 
+from transduce.documents import FORMATS
 from transduce.errors import ParameterError, WrongMediaTypeError
+from transduce.serving.files import StoredFile
 from transduce.serving.middleware import admit_request
 from transduce.serving.service import Service
 
@@ -98,14 +102,54 @@ def parse_parameters(model: type[_ModelT], parameters: Mapping[str, Any], **cont
 async def admit_with_parameters(request: Request, key_name: str) -> AsyncIterator[tuple[Service, dict[str, Any]]]:
     """Read the parameters of a request and admit it; `key_name` is the parameter that may hold its API key."""
     parameters = await read_parameters(request)
-    key = parameters.get(key_name)
-    with admit_request(request, None if key is None or key == "" else check_text(key_name, key)) as service:
+    with admit_request(request, _get_key(parameters, key_name)) as service:
         yield service, parameters
 
 
-async def read_parameters(request: Request) -> dict[str, Any]:
+def _get_key(parameters: Mapping[str, Any], key_name: str) -> str | None:
+    key = parameters.get(key_name)
+    return None if key is None or key == "" else check_text(key_name, key)
+
+
+class UploadedFile(NamedTuple):
+    """A file in a form, with the name that the client gave it."""
+
+    name: str
+    content: bytes
+
+
+@asynccontextmanager
+async def admit_with_file(
+    request: Request, key_name: str
+) -> AsyncIterator[tuple[Service, dict[str, Any], UploadedFile | None]]:
+    """Read the parameters of a request and the file of its form, if there is one, and admit it."""
+    files: list[UploadedFile] = []
+    parameters = await read_parameters(request, files)
+    with admit_request(request, _get_key(parameters, key_name)) as service:
+        yield service, parameters, files[0] if files else None
+
+
+async def read_authorized_parameters(request: Request, key_name: str) -> dict[str, Any]:
+    """Read the parameters of a request and check its key, without admitting it: it needs no model."""
+    parameters = await read_parameters(request)
+    request.app.state.authorization.check(request, _get_key(parameters, key_name))
+    return parameters
+
+
+def make_file_response(file: StoredFile) -> Response:
+    """Make the response with a translated document, which a browser saves and never shows.
+
+    Raises:
+        TransduceError: what the translation raised.
+    """
+    disposition = f"attachment; filename*=UTF-8''{quote(file.name, safe='')}"
+    headers = {"Content-Disposition": disposition, "Content-Type": "application/octet-stream"}
+    return Response(file.task.result().content, headers=headers)
+
+
+async def read_parameters(request: Request, files: list[UploadedFile] | None = None) -> dict[str, Any]:
     """Read parameters from JSON, a form and the query, with JSON taking precedence; line ends are normalised as in
-    JSON.
+    JSON. The file of a form, one at most, is appended to `files`; without it, a form may have none.
 
     Raises:
         ParameterError: the body does not match its media type.
@@ -119,8 +163,12 @@ async def read_parameters(request: Request) -> dict[str, Any]:
     if media_type == "application/x-www-form-urlencoded":
         return values | _group_fields(_parse_url_encoded(body))
     if media_type == "multipart/form-data":
-        async with request.form(max_files=0, max_fields=_MAX_FIELDS, max_part_size=len(body)) as form:
+        max_files = 0 if files is None else 1
+        async with request.form(max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=len(body)) as form:
             fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+            for name, value in form.multi_items():
+                if name == "file" and isinstance(value, UploadFile) and files is not None:
+                    files.append(UploadedFile(value.filename or "", await value.read()))
             return values | _group_fields(fields)
     if not media_type or media_type == "application/json" or media_type.endswith("+json"):
         return values | _parse_json(body)
@@ -136,6 +184,16 @@ def describe_error(field: str, example: str) -> dict[str, Any]:
     """Describe the body of an error for OpenAPI: an object with one field, the message."""
     schema = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
     return {"application/json": {"schema": {**schema, "examples": [{field: example}]}}}
+
+
+def describe_upload(model: type[Parameters]) -> dict[str, Any]:
+    """Describe a request body for OpenAPI: a form with a file."""
+    schema = model.model_json_schema()
+    properties = {name: _simplify_schema(one) for name, one in schema["properties"].items()}
+    fields = {name: _describe_form_field(one, name in schema["required"]) for name, one in properties.items()}
+    file = {"type": "string", "format": "binary", "description": f"The document: {', '.join(FORMATS)}."}
+    described = {"type": "object", "properties": {"file": file, **fields}, "required": ["file", *schema["required"]]}
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": described}}}}
 
 
 def describe_body(model: type[Parameters], example: dict[str, Any], *form_types: str) -> dict[str, Any]:

@@ -1,35 +1,46 @@
 """DeepL's dialect, version 2, as used by its clients: https://developers.deepl.com."""
 
+import asyncio
 import json
 import re
 from collections.abc import Sequence
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from transduce.errors import ParameterError
+from transduce.documents import find_format
+from transduce.documents.markup import MarkupRules
+from transduce.errors import FileNotReadyError, ParameterError, TransduceError
 from transduce.serving.dialects import (
     Parameters,
     Text,
     Texts,
+    admit_with_file,
     admit_with_parameters,
     describe_body,
     describe_error,
     describe_success,
+    describe_upload,
+    make_file_response,
     parse_parameters,
+    read_authorized_parameters,
 )
-from transduce.serving.error_responses import describe_errors
-from transduce.serving.markup import MarkupRules
+from transduce.serving.error_responses import INTERNAL_ERROR, describe_errors
+from transduce.serving.files import StoredFile
 from transduce.serving.middleware import set_logged_pair
 from transduce.serving.models import SupportedLanguages, find_language, get_language_name
-from transduce.serving.service import TranslationRequest
+from transduce.serving.service import Service, TranslatedDocument, TranslationRequest
 from transduce.translation import TranslationOptions
 
 UNLIMITED = 1_000_000_000_000
 """The limit that DeepL reports to customers without a limit."""
+
+STATUS_SECONDS = 2.0
+"""Time for which the status of a document waits for its translation, as clients ask again after five seconds only."""
 
 _VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
 """DeepL's clients reject these targets without a region, so they are listed with regions, whichever variety a model
@@ -70,10 +81,24 @@ _TagNames = Annotated[Texts, WithJsonSchema({"anyOf": [_LIST, {"type": "string"}
 _Unused = Annotated[Any, Field(description="Has no effect.")]
 
 
-class DeepLRequest(Parameters):
+class _DeepLParameters(Parameters):
+    missing_message: ClassVar[str] = "Parameter '{}' not specified"
+
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_unsupported(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Refuse parameters that would change a translation and are not supported."""
+        for name in _UNSUPPORTED:
+            if values.get(name, "") not in ("", None):
+                raise ParameterError(
+                    f"{name} is not supported by this service: leave it out; /v1/translate takes a glossary"
+                )
+        return values
+
+
+class DeepLRequest(_DeepLParameters):
     """Texts to be translated."""
 
-    missing_message: ClassVar[str] = "Parameter '{}' not specified"
     keeps_empty: ClassVar[frozenset[str]] = frozenset({"text"})
 
     text: Annotated[
@@ -124,17 +149,6 @@ class DeepLRequest(Parameters):
     auth_key: Text | None = None
     """API key, if this service requires one; a header is preferred."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def refuse_unsupported(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Refuse parameters that would change a translation and are not supported."""
-        for name in _UNSUPPORTED:
-            if values.get(name, "") not in ("", None):
-                raise ParameterError(
-                    f"{name} is not supported by this service: leave it out; /v1/translate takes a glossary"
-                )
-        return values
-
     @property
     def markup(self) -> MarkupRules | None:
         """Rules for the markup of the texts; None for plain text."""
@@ -148,6 +162,54 @@ class DeepLRequest(Parameters):
 
         splitting, non_splitting = split_names(self.splitting_tags), split_names(self.non_splitting_tags)
         return MarkupRules(is_xml, splitting, non_splitting, split_names(self.ignore_tags), self.outline_detection)
+
+
+class DocumentRequest(_DeepLParameters):
+    """A document to be translated, without its file."""
+
+    target_lang: Annotated[Text, Field(json_schema_extra={"x-languages": "deepl-targets"})]
+    """Language code."""
+
+    source_lang: Annotated[Text | None, Field(json_schema_extra={"x-languages": "deepl-sources"})] = None
+    """Language code; detected unless given."""
+
+    filename: Text | None = None
+    """Name of the document; that of the file unless given."""
+
+    output_format: Text | None = None
+    """The format of the document: no other can be written."""
+
+    formality: Literal["default", "prefer_more", "prefer_less"] = "default"
+    """Has no effect."""
+
+    auth_key: Text | None = None
+    """API key, if this service requires one; a document of some size needs it in a header."""
+
+
+class DocumentKey(_DeepLParameters):
+    """What is needed besides the id of a document."""
+
+    document_key: Text
+    """From the upload."""
+
+    auth_key: Text | None = None
+    """API key, if this service requires one; a header is preferred."""
+
+
+class DocumentHandle(BaseModel):
+    """Id and key of a document."""
+
+    document_id: str
+    document_key: str
+
+
+class DocumentStatus(BaseModel):
+    """How far the translation of a document is."""
+
+    document_id: str
+    status: Literal["translating", "done", "error"]
+    billed_characters: Annotated[int | SkipJsonSchema[None], Field(description="Once it is done.")] = None
+    error_message: Annotated[str | SkipJsonSchema[None], Field(description="What was wrong.")] = None
 
 
 class LanguagesRequest(Parameters):
@@ -216,6 +278,114 @@ async def translate(request: Request) -> DeepLResponse:
             for text, one in zip(body.text, found.translations, strict=True)
         ]
     )
+
+
+_KEY_BODY = describe_body(
+    DocumentKey, {"document_key": "PSbmFRz0m1jkOGfdmLO6chnuTwR2Ykpj3uUXN1tvAK4"}, "application/x-www-form-urlencoded"
+)
+_UNKNOWN: dict[int | str, dict[str, Any]] = {
+    404: {
+        "description": "The document was removed, or never existed.",
+        "content": describe_error("message", "there is no such document"),
+    }
+}
+_DocumentId = Annotated[str, Path(description="From the upload.")]
+
+
+@router.post(
+    "/document",
+    summary="Translate a document",
+    openapi_extra=describe_upload(DocumentRequest),
+    responses=describe_success(
+        "The translation has begun.",
+        {
+            "document_id": "0qg2cPUS2v4hnDm7XnxtCq0F5yzBqWtjmYc7LbGqkSA.docx",
+            "document_key": "PSbmFRz0m1jkOGfdmLO6chnuTwR2Ykpj3uUXN1tvAK4",
+        },
+    ),
+)
+async def translate_document(request: Request) -> DocumentHandle:
+    """A document, whose formatting is kept. Its translation begins at once; ask for its status."""
+    async with admit_with_file(request, "auth_key") as (service, parameters, upload):
+        if upload is None:
+            raise ParameterError("Parameter 'file' not specified")
+        body = parse_parameters(DocumentRequest, parameters)
+        source, target = _find_pair(service.languages, body)
+        name = body.filename or upload.name
+        ending = find_format(name)
+        if body.output_format and "." + body.output_format.lower() != ending:
+            raise ParameterError(f"output_format = {body.output_format[:50]!r}: a document keeps its format, {ending}")
+        set_logged_pair(request, f"{source or '*'}-{target}")
+        translating = _translate_admitted(service, upload.content, ending, source, target)
+        name = f"{PurePosixPath(name).stem} {body.target_lang}{ending}"
+        file: StoredFile = request.app.state.files.add(translating, name, ending, len(upload.content))
+        await asyncio.sleep(0)  # it is admitted before this request ends, so that a service that stops waits for it
+    return DocumentHandle(document_id=file.identifier, document_key=file.key)
+
+
+async def _translate_admitted(
+    service: Service, content: bytes, ending: str, source: str | None, target: str
+) -> TranslatedDocument:
+    with service.admit():
+        return await service.translate_document(content, ending, source, target)
+
+
+@router.post(
+    "/document/{document_id}",
+    summary="Status of a document",
+    openapi_extra=_KEY_BODY,
+    response_model_exclude_none=True,
+    responses={
+        **describe_success(
+            "How far it is.",
+            {
+                "document_id": "0qg2cPUS2v4hnDm7XnxtCq0F5yzBqWtjmYc7LbGqkSA.docx",
+                "status": "done",
+                "billed_characters": 5120,
+            },
+        ),
+        **_UNKNOWN,
+    },
+)
+async def document_status(request: Request, document_id: _DocumentId) -> DocumentStatus:
+    """Whether a document is translated; the answer waits for up to two seconds until it is."""
+    file = await _find_file(request, document_id)
+    await asyncio.wait([file.task], timeout=STATUS_SECONDS)
+    if not file.task.done():
+        return DocumentStatus(document_id=document_id, status="translating")
+    error = file.task.exception()
+    if error is None:
+        return DocumentStatus(
+            document_id=document_id, status="done", billed_characters=file.task.result().num_characters
+        )
+    message = str(error) if isinstance(error, TransduceError) else INTERNAL_ERROR
+    return DocumentStatus(document_id=document_id, status="error", error_message=message)
+
+
+@router.post(
+    "/document/{document_id}/result",
+    summary="Download a document",
+    openapi_extra=_KEY_BODY,
+    response_class=Response,
+    responses={
+        200: {"description": "The document.", "content": {"application/octet-stream": {}}},
+        **_UNKNOWN,
+    },
+)
+async def download_document(request: Request, document_id: _DocumentId) -> Response:
+    """A translated document, once: it is then removed."""
+    file = await _find_file(request, document_id)
+    if not file.task.done():
+        raise FileNotReadyError("the document is still being translated: ask for its status")
+    response = make_file_response(file)
+    request.app.state.files.remove(file)
+    return response
+
+
+async def _find_file(request: Request, document_id: str) -> StoredFile:
+    parameters = await read_authorized_parameters(request, "auth_key")
+    file: StoredFile = request.app.state.files.get(document_id, parse_parameters(DocumentKey, parameters).document_key)
+    return file
 
 
 @router.get(
@@ -287,7 +457,7 @@ def list_language_codes(codes: Sequence[str], side: Literal["sources", "targets"
     return plain if side == "sources" else [*plain, *(variant for code in codes for variant in _format_targets(code))]
 
 
-def _find_pair(languages: SupportedLanguages, body: DeepLRequest) -> tuple[str | None, str]:
+def _find_pair(languages: SupportedLanguages, body: DeepLRequest | DocumentRequest) -> tuple[str | None, str]:
     """Find the language codes of the models; None for a source that is to be detected."""
     source = None if body.source_lang is None else find_language(body.source_lang, languages.sources)
     if body.source_lang is not None and source is None:

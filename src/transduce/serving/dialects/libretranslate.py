@@ -2,26 +2,31 @@
 
 import re
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
-from transduce.errors import ParameterError
+from transduce.documents import FORMATS, find_format
+from transduce.documents.markup import MarkupRules
+from transduce.errors import ParameterError, UnknownFileError
 from transduce.serving.dialects import (
     Parameters,
     Text,
     Texts,
+    admit_with_file,
     admit_with_parameters,
     describe_body,
     describe_error,
     describe_success,
+    describe_upload,
+    make_file_response,
     parse_parameters,
 )
 from transduce.serving.error_responses import describe_errors
-from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import get_service, set_logged_pair
 from transduce.serving.models import SupportedLanguages, find_language, get_language_name, rank_languages
 from transduce.serving.service import TranslationRequest
@@ -82,6 +87,19 @@ class LibreTranslateRequest(Parameters):
     """API key, if this service requires one."""
 
 
+class FileRequest(Parameters):
+    """A document to be translated, without its file."""
+
+    source: Annotated[Text, Field(json_schema_extra={"x-languages": "sources-or-auto"})]
+    """Language code, or auto to detect it."""
+
+    target: Annotated[Text, Field(json_schema_extra={"x-languages": "targets"})]
+    """Language code."""
+
+    api_key: Text | None = None
+    """API key, if this service requires one; a document of some size needs it in a header."""
+
+
 class DetectRequest(Parameters):
     """A text whose language is to be detected."""
 
@@ -116,6 +134,13 @@ class LibreTranslateResponse(_Response):
     """Alternative translations, best first, if requested."""
 
 
+class TranslatedFile(_Response):
+    """A translated document."""
+
+    translated_file_url: str
+    """Where to download it."""
+
+
 class LanguageTargets(_Response):
     """A source language and its target languages."""
 
@@ -129,14 +154,14 @@ class FrontendSettings(_Response):
 
     api_keys: bool
     char_limit: int
-    files_translation: bool = False
+    files_translation: bool = True
     frontend_timeout: Annotated[int, Field(description="Milliseconds between the last keystroke and the request.")] = (
         500
     )
     key_required: bool
     language: dict[str, dict[str, str]]
     suggestions: bool = False
-    supported_files_format: list[str] = []
+    supported_files_format: list[str] = list(FORMATS)
 
 
 router = APIRouter(tags=["LibreTranslate"], responses=_ERRORS)
@@ -182,6 +207,59 @@ async def translate(request: Request) -> LibreTranslateResponse:
 
 
 @router.post(
+    "/translate_file",
+    summary="Translate a document",
+    openapi_extra=describe_upload(FileRequest),
+    responses=describe_success(
+        "Where to download the translation.",
+        {"translatedFileUrl": "http://127.0.0.1:5000/download_file/0qg2cPUS2v4hnDm7XnxtCq0F5yzBqWtjmYc7LbGqkSA.docx"},
+    ),
+)
+async def translate_file(request: Request) -> TranslatedFile:
+    """A document, whose formatting is kept. The translation can be downloaded for a limited time."""
+    async with admit_with_file(request, "api_key") as (service, parameters, upload):
+        if upload is None:
+            raise ParameterError("Invalid request: missing file parameter")
+        body = parse_parameters(FileRequest, parameters)
+        source, target = _find_pair(service.languages, body)
+        ending = find_format(upload.name)
+        translating = service.translate_document(
+            upload.content, ending, source, target, partial(set_logged_pair, request)
+        )
+        name = f"{PurePosixPath(upload.name).stem}_{target}{ending}"
+        store = request.app.state.files
+        file = store.add(translating, name, ending, len(upload.content))
+        try:
+            await file.task
+        except BaseException:  # also if the client has left
+            store.remove(file)
+            raise
+    return TranslatedFile(translated_file_url=str(request.url_for("download_file", name=file.identifier)))
+
+
+@router.get(
+    "/download_file/{name}",
+    summary="Download a translation",
+    response_class=Response,
+    responses={
+        200: {"description": "The document.", "content": {"application/octet-stream": {}}},
+        404: {
+            "description": "The document was removed, or never existed.",
+            "content": describe_error("error", "there is no such document"),
+        },
+    },
+)
+async def download_file(
+    request: Request, name: Annotated[str, Path(description="From the URL of the translation.")]
+) -> Response:
+    """A translated document. It needs no API key, as its name cannot be guessed."""
+    file = request.app.state.files.get(name)
+    if not file.task.done():
+        raise UnknownFileError("the document is still being translated")
+    return make_file_response(file)
+
+
+@router.post(
     "/detect",
     summary="Detect the language",
     openapi_extra=describe_body(DetectRequest, {"q": "Ein Mann fährt Fahrrad."}, *_FORMS),
@@ -222,17 +300,17 @@ async def languages(request: Request) -> list[LanguageTargets]:
         {
             "apiKeys": False,
             "charLimit": 500_000,
-            "filesTranslation": False,
+            "filesTranslation": True,
             "frontendTimeout": 500,
             "keyRequired": False,
             "language": {"source": {"code": "en", "name": "English"}, "target": {"code": "de", "name": "German"}},
             "suggestions": False,
-            "supportedFilesFormat": [],
+            "supportedFilesFormat": list(FORMATS),
         },
     ),
 )
 async def settings(request: Request) -> FrontendSettings:
-    """Limits and supported functions; suggestions and files are not supported."""
+    """Limits and supported functions; suggestions are not supported."""
     service = get_service(request)
     found = service.languages
     first = {"source": (*found.sources, "")[0], "target": (*found.targets, "")[0]}
@@ -245,7 +323,7 @@ async def settings(request: Request) -> FrontendSettings:
     )
 
 
-def _find_pair(languages: SupportedLanguages, body: LibreTranslateRequest) -> tuple[str | None, str]:
+def _find_pair(languages: SupportedLanguages, body: LibreTranslateRequest | FileRequest) -> tuple[str | None, str]:
     source = None if body.source == AUTO else find_language(body.source, languages.all)
     if source is None and body.source != AUTO:
         raise ParameterError(f"{body.source[:50]} is not supported")

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from transduce.config import Settings
+from transduce.documents.markup import MarkupRules
 from transduce.errors import ConfigError, ParameterError, UnknownPairError
 from transduce.inspection import InspectionDocument, InspectionRequest
 from transduce.serving.error_responses import describe_errors
-from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import admit_request, set_logged_pair
 from transduce.serving.models import LanguagePair, ModelInfo, SupportedLanguages, find_language
 from transduce.serving.service import Service, TranslationRequest, TranslationResponse

@@ -136,13 +136,16 @@ def render_reference_page(document: dict[str, Any]) -> str:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             parameters = operation.get("parameters", ())
+            body = _describe_body(document, operation)
             described = {
                 "description": "",
                 **operation,
                 "path": path,
                 "method": method,
                 "query": {one["name"]: one["schema"] | {"description": one["description"]} for one in parameters},
-                "body": _describe_body(document, operation),
+                "body": body,
+                # The page sends JSON to paths without parameters.
+                "can_be_sent": "{" not in path and (body is None or body["example"] is not None),
             }
             operations.setdefault(operation["tags"][0], []).append(described)
     info = document["info"]
@@ -159,16 +162,17 @@ def _describe_body(document: dict[str, Any], operation: dict[str, Any]) -> dict[
     contents = operation.get("requestBody", {}).get("content", {})
     if not contents:
         return None
-    schema = _resolve(document, contents["application/json"]["schema"])
+    content = contents.get("application/json") or next(iter(contents.values()))
+    schema = _resolve(document, content["schema"])
     schemas = {name: _resolve(document, one) for name, one in schema["properties"].items()}
-    example = contents["application/json"].get("example") or {
+    example = content.get("example") or {
         name: one["examples"][0] for name, one in schema["properties"].items() if one.get("examples")
     }
     return {
         "media_types": ", ".join(contents),
         "schemas": schemas,
         "required": schema.get("required", ()),
-        "example": json.dumps(example, ensure_ascii=False, indent=2),
+        "example": json.dumps(example, ensure_ascii=False, indent=2) if "application/json" in contents else None,
     }
 
 

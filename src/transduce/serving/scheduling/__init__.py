@@ -29,6 +29,8 @@ class Limits:
             well.
         max_beam: maximum number of hypotheses or samples per sentence; time and memory grow with it.
         drain_seconds: grace period for accepted requests after SIGTERM, in seconds.
+        max_files_bytes: maximum total size in bytes of documents that are being translated or wait to be downloaded.
+        file_seconds: time for which a translated document can be downloaded, in seconds.
         reload_seconds: interval between checks for changed model files, in seconds.
 
     Raises:
@@ -47,6 +49,8 @@ class Limits:
     max_alternatives: int = 7
     max_beam: int = 16
     drain_seconds: float = 30.0
+    max_files_bytes: int = 100_000_000
+    file_seconds: float = 1_800.0
     reload_seconds: float = 1.0
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 // Sends what stands in an operation's text area, and shows the answer below it.
 for (const operation of document.querySelectorAll("details[data-path]")) {
   const { method, path } = operation.dataset;
-  operation.querySelector("button").addEventListener("click", () => send(operation, method.toUpperCase(), path));
+  operation.querySelector("button")?.addEventListener("click", () => send(operation, method.toUpperCase(), path));
 }
 
 async function send(operation, method, path) {

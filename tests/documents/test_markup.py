@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.serving.markup import MarkupRules, Part, Passage, parse_markup, split_markup
+from transduce.documents.markup import MarkupRules, Part, Passage, parse_markup, split_markup
 
 FRAGMENTS = [
     "<",

@@ -1,0 +1,67 @@
+"""`transduce translate-file`."""
+
+import time
+from pathlib import Path
+
+from transduce.bulk.block_translator import open_calibrated_bundle
+from transduce.bundle import check_output_file, write_output_file
+from transduce.cli.console import print_message
+from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
+from transduce.cli.translate import check_engine
+from transduce.documents import find_format, read_formatted_document
+from transduce.errors import ConfigError, OutputError
+from transduce.interop import NATIVE
+
+_FLAGS, _SOURCE_FLAGS, _COMPUTATION = TranslationFlags(), SourceFlags(), Computation()
+_REPLACED = "empty file"
+"""What is replaced without --force: nothing tells a translated document from any other."""
+
+
+def translate_file(
+    model: Path,
+    document: Path,
+    output: Path,
+    /,
+    *,
+    flags: TranslationFlags = _FLAGS,
+    source_flags: SourceFlags = _SOURCE_FLAGS,
+    computation: Computation = _COMPUTATION,
+    force: bool = False,
+) -> None:
+    """Translate a document, and keep its formatting.
+
+    Args:
+        model: a bundle, the folder of a run, or, with --engine, a folder written by `transduce export`.
+        document: the document to translate, as in report.docx.
+        output: the translation, with the same ending.
+        flags: options of the search.
+        source_flags: protected spans and glossary.
+        computation: engine, precision and device.
+        force: replace any existing file.
+    """
+    from transduce.translation import AlignmentHead, DocumentTranslator  # noqa: PLC0415 - the former loads PyTorch
+
+    if flags.num_best > 1:
+        raise ConfigError("--num-best: a document has one translation; leave it out")
+    ending = find_format(document.name)
+    if find_format(output.name) != ending:
+        raise OutputError(f"{output}: must end in {ending}, as a document keeps its format")
+    check_output_file(output, _is_never_replaced, _REPLACED, force=force)
+    options = make_options(flags, source_flags)
+    check_engine(computation.engine, source_flags.given)
+    read = read_formatted_document(document.read_bytes(), ending)
+    started = time.monotonic()
+    is_native = computation.engine == NATIVE
+    bundle = open_calibrated_bundle(model) if is_native else None
+    translator = DocumentTranslator(
+        computation.load(model, "auto"),
+        options,
+        None if bundle is None else AlignmentHead.load(bundle),
+        can_align=is_native,
+    )
+    write_output_file(output, translator.translate(read), _is_never_replaced, _REPLACED, force=force)
+    print_message(f"{output} written in {time.monotonic() - started:.1f} s")
+
+
+def _is_never_replaced(_path: Path) -> bool:
+    return False

@@ -1,0 +1,145 @@
+"""Formats of documents, by the ending of the file name, and those that are plain text or HTML."""
+
+import codecs
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from transduce.documents.markup import MarkupRules
+from transduce.errors import DocumentError
+
+
+@dataclass(frozen=True)
+class FormattedDocument:
+    """The text of a document, and how the document is written again.
+
+    Args:
+        text: all text that is to be translated, as plain text or markup.
+        rules: rules for the markup; None for plain text.
+        write: makes the file from the translation of `text`, whose tags are in their order.
+    """
+
+    text: str
+    rules: MarkupRules | None
+    write: Callable[[str], bytes]
+
+
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+_DECLARED = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([A-Za-z0-9_-]+)""", re.IGNORECASE)
+_DECLARATION_BYTES = 1_024  # where browsers look for it
+
+
+@dataclass(frozen=True)
+class DecodedText:
+    """The text of a file, with line feeds as line ends, and how it was written.
+
+    Args:
+        text: the text, without a byte order mark.
+        mark: the byte order mark, or nothing.
+        encoding: name of the encoding.
+        line_end: the line end of the file.
+    """
+
+    text: str
+    mark: bytes
+    encoding: str
+    line_end: str
+
+    def encode(self, text: str, errors: str = "strict") -> bytes:
+        """Encode another text in the same way."""
+        return self.mark + text.replace("\n", self.line_end).encode(self.encoding, errors)
+
+
+def decode_text(content: bytes, declared: str | None = None) -> DecodedText:
+    """Decode a text file: by its byte order mark, as UTF-8, or else in the encoding that it declares.
+
+    Raises:
+        DocumentError: it is not text in any of these.
+    """
+    mark = next((one for one in _BYTE_ORDER_MARKS if content.startswith(one)), b"")
+    choices = [_BYTE_ORDER_MARKS[mark]] if mark else ["utf-8", *([declared] if declared else [])]
+    for encoding in choices:
+        try:
+            text = content[len(mark) :].decode(encoding)
+        except (UnicodeDecodeError, LookupError):
+            continue
+        if "\0" in text:
+            break
+        line_end = "\r\n" if "\r\n" in text else "\n"
+        return DecodedText(re.sub(r"\r\n?", "\n", text), mark, encoding, line_end)
+    raise DocumentError("the document is not text in UTF-8: save it as UTF-8")
+
+
+def read_plain_text(content: bytes) -> FormattedDocument:
+    """Read plain text.
+
+    Raises:
+        DocumentError: it is not UTF-8, nor UTF-16 with a byte order mark.
+    """
+    decoded = decode_text(content)
+    return FormattedDocument(decoded.text, None, decoded.encode)
+
+
+def read_html(content: bytes) -> FormattedDocument:
+    """Read HTML; characters that its encoding does not have are written as references.
+
+    Raises:
+        DocumentError: it is neither UTF-8 nor in the encoding that it declares.
+    """
+    found = _DECLARED.search(content[:_DECLARATION_BYTES])
+    declared = found[1].decode("ascii") if found else None
+    if declared is not None and not _is_text_encoding(declared):
+        declared = None
+    decoded = decode_text(content, declared)
+
+    def write(translation: str) -> bytes:
+        return decoded.encode(translation, "xmlcharrefreplace")
+
+    return FormattedDocument(decoded.text, MarkupRules(), write)
+
+
+def _is_text_encoding(name: str) -> bool:
+    try:
+        return isinstance("".encode(name), bytes)
+    except (LookupError, ValueError):  # unknown, or one of Python's that is no encoding of text
+        return False
+
+
+FORMATS = {
+    ".txt": ("transduce.documents.formats", "read_plain_text"),
+    ".html": ("transduce.documents.formats", "read_html"),
+    ".htm": ("transduce.documents.formats", "read_html"),
+    ".srt": ("transduce.documents.subtitles", "read_subrip"),
+    ".vtt": ("transduce.documents.subtitles", "read_webvtt"),
+    ".docx": ("transduce.documents.word", "read_word"),
+}
+"""For each ending: module and name of the reader, which is imported when needed."""
+
+
+def find_format(name: str) -> str:
+    """Find the format of a file: the ending of its name, in lower case, as in ".docx".
+
+    Raises:
+        DocumentError: documents with this ending are not translated.
+    """
+    ending = "." + name.rpartition(".")[2].lower()
+    if "." not in name or ending not in FORMATS:
+        raise DocumentError(f"{name[-50:]!r}: the name of a document must end in one of {', '.join(FORMATS)}")
+    return ending
+
+
+def read_formatted_document(content: bytes, ending: str) -> FormattedDocument:
+    """Read a document; `ending` is its format, one of `FORMATS`.
+
+    Raises:
+        DocumentError: the document is damaged, or of another format.
+        MissingExtraError: the package that reads the format is not installed.
+    """
+    module, name = FORMATS[ending]
+    read: Callable[[bytes], FormattedDocument] = getattr(import_module(module), name)
+    return read(content)

@@ -1,0 +1,304 @@
+"""Word documents (DOCX; ECMA-376, part 1): the paragraphs of the text, headers, footers and notes.
+
+A paragraph consists of runs of one format each. The format of most of its letters is plain; runs of other formats, and
+links, become an element `r` of the markup, and what is no text, such as a picture, becomes `o`. Everything else of the
+file is kept as it is. A file may come from anywhere: its size when unpacked is limited, it is never unpacked to a disk,
+and XML with a document type, and thus with entities, is refused.
+"""
+
+import re
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from html import unescape
+from importlib import import_module
+from io import BytesIO
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+
+from transduce.documents.formats import FormattedDocument
+from transduce.documents.markup import MarkupRules, escape_text, parse_markup
+from transduce.errors import DocumentError, MissingExtraError
+
+MAX_ENTRIES = 5_000
+"""Maximum number of files in the archive."""
+
+MAX_UNPACKED_BYTES = 64_000_000
+"""Maximum size of all files of the archive together, when unpacked."""
+
+MAX_XML_BYTES = 16_000_000
+"""Maximum size of the XML that is read; in memory it takes some ten times as much."""
+
+_CONTENT_TYPES = "[Content_Types].xml"
+_PREFIX = "application/vnd.openxmlformats-officedocument.wordprocessingml."
+_MAIN = f"{_PREFIX}document.main+xml"
+_TRANSLATED = {_MAIN, *(f"{_PREFIX}{kind}+xml" for kind in ("header", "footer", "footnotes", "endnotes"))}
+_NAMESPACES = {
+    "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+    "http://purl.oclc.org/ooxml/wordprocessingml/main",
+}
+_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+# Names of elements; lists of words are easier to read than lists of strings.
+_CONTAINERS = frozenset("bdo customXml dir hyperlink ins moveTo sdt sdtContent smartTag".split())  # noqa: SIM905
+_SPLITTING = frozenset("br cr ptab tab".split())  # noqa: SIM905
+_INVISIBLE = frozenset(
+    "bookmarkEnd bookmarkStart commentRangeEnd commentRangeStart del lastRenderedPageBreak moveFrom moveFromRangeEnd "  # noqa: SIM905
+    "moveFromRangeStart moveToRangeEnd moveToRangeStart pPr permEnd permStart proofErr rPr sdtEndPr sdtPr".split()
+)
+_INVISIBLE_FORMAT = frozenset({"lang", "noProof"})
+_TRANSLATED_FIELDS = ("HYPERLINK", "TOC")
+
+_RULES = MarkupRules(is_xml=True, splitting=frozenset({"p"}), detects_outline=False)
+
+
+class _Group:
+    """Text of one format, in one or more elements `w:t` of adjacent runs."""
+
+    def __init__(self, key: tuple[Any, ...]) -> None:
+        self.key = key
+        self.elements: list[Any] = []
+        self.translation: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(element.text or "" for element in self.elements)
+
+    def write(self) -> None:
+        first, *others = self.elements
+        first.text = _NO_XML.sub("", "".join(self.translation))
+        first.set(_SPACE, "preserve")
+        for element in others:
+            element.text = ""
+
+
+_Item = _Group | str  # a string is "split", as a tab, or "object", as a picture
+
+
+def read_word(content: bytes) -> FormattedDocument:
+    """Read a Word document.
+
+    Raises:
+        DocumentError: it is damaged, too large when unpacked, or no Word document.
+        MissingExtraError: lxml is not installed.
+    """
+    try:
+        etree = import_module("lxml.etree")
+    except ImportError:
+        raise MissingExtraError("lxml", "documents", "reading Word documents") from None
+    try:
+        with ZipFile(BytesIO(content)) as archive:
+            _check_archive(archive)
+            names = _find_translated_parts(archive, etree)
+            trees = {name: _parse_xml(archive.read(name), etree) for name in names}
+    except DocumentError:  # which is a ValueError
+        raise
+    except (BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError, ValueError, zlib.error, struct.error):
+        raise DocumentError("the document is damaged, or no Word document (.docx): save it again in Word") from None
+    markup = _Markup()
+    for tree in trees.values():
+        namespace = etree.QName(tree).namespace
+        if namespace not in _NAMESPACES:
+            raise DocumentError(f"a part of the document has the namespace {str(namespace)[:100]!r}: save it as .docx")
+        for paragraph in tree.iter(f"{{{namespace}}}p"):
+            for segment in _split_segments(_merge_runs(_find_items(paragraph, []))):
+                markup.add(segment)
+    return FormattedDocument("".join(markup.pieces), _RULES, partial(_write, content, trees, markup, etree))
+
+
+def _check_archive(archive: ZipFile) -> None:
+    entries = archive.infolist()
+    size = sum(entry.file_size for entry in entries)
+    if len(entries) > MAX_ENTRIES or size > MAX_UNPACKED_BYTES:
+        raise DocumentError(
+            f"the document has {len(entries):,} parts with {size:,} bytes when unpacked: at most {MAX_ENTRIES:,} parts "
+            f"with {MAX_UNPACKED_BYTES:,} bytes are read; make its pictures smaller"
+        )
+    if len({entry.filename for entry in entries}) < len(entries):
+        raise BadZipFile("two parts of one name")
+    for entry in entries:
+        if entry.compress_type not in {ZIP_STORED, ZIP_DEFLATED} or entry.flag_bits & 1:  # the latter: encrypted
+            raise BadZipFile("not a compression of Office Open XML")
+
+
+def _find_translated_parts(archive: ZipFile, etree: Any) -> list[str]:  # noqa: ANN401 - a library without types
+    """Find the names of the parts with text: the document itself comes first."""
+    entries = {entry.filename.lower(): entry for entry in archive.infolist()}
+    listed = entries.get(_CONTENT_TYPES.lower())
+    if listed is None or listed.file_size > MAX_XML_BYTES:
+        raise BadZipFile("no list of parts")
+    kinds: dict[str, str] = {}
+    for element in _parse_xml(archive.read(listed), etree):
+        name, kind = str(element.get("PartName", "")).lstrip("/").lower(), str(element.get("ContentType", ""))
+        if kind in _TRANSLATED and name in entries:
+            kinds[name] = kind
+    if _MAIN not in kinds.values():
+        raise DocumentError("the archive is no Word document (.docx): save it as .docx in Word")
+    size = sum(entries[name].file_size for name in kinds)
+    if size > MAX_XML_BYTES:
+        raise DocumentError(f"the text takes {size:,} bytes of XML, at most {MAX_XML_BYTES:,} are read: divide it")
+    return [entries[name].filename for name in sorted(kinds, key=lambda name: kinds[name] != _MAIN)]
+
+
+def _parse_xml(content: bytes, etree: Any) -> Any:  # noqa: ANN401 - a library without types
+    refusal = DocumentError("the XML of the document has a document type or entities, which are refused")
+    if b"<!DOCTYPE" in content:
+        raise refusal
+    parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False)
+    try:
+        root = etree.fromstring(content, parser)
+    except etree.XMLSyntaxError:
+        raise BadZipFile("not XML") from None
+    if root.getroottree().docinfo.internalDTD is not None:  # in another encoding
+        raise refusal
+    return root
+
+
+def _find_items(parent: Any, fields: list[str]) -> Iterator[tuple[Any, str]]:  # noqa: ANN401 - a library without types
+    """Yield each element of a paragraph that is seen, and what it is: "text", "split" or "object".
+
+    `fields` has the instruction of each open field, the innermost last; the results of most, as of a page number, are
+    no text.
+    """
+    for element in parent.iterchildren("{*}*"):
+        name = element.tag.rpartition("}")[2]
+        if name in _INVISIBLE:
+            continue
+        if name == "r" or name in _CONTAINERS:
+            yield from _find_items(element, fields)
+            continue
+        if name == "fldChar":
+            _read_field_character(element, fields)
+        elif name == "instrText" and fields:
+            fields[-1] += element.text or ""
+        if name == "t" and all(field.strip().startswith(_TRANSLATED_FIELDS) for field in fields):
+            yield element, "text"
+        else:
+            yield element, "split" if name in _SPLITTING else "object"
+
+
+def _read_field_character(element: Any, fields: list[str]) -> None:  # noqa: ANN401 - a library without types
+    kind = next((value for name, value in element.attrib.items() if name.endswith("}fldCharType")), "")
+    if kind == "begin":
+        fields.append("")
+    elif kind == "end" and fields:
+        fields.pop()
+
+
+def _merge_runs(items: Iterator[tuple[Any, str]]) -> list[_Item]:
+    """Merge adjacent texts of one format, and adjacent objects; spaces take on the format of the text before them."""
+    merged: list[_Item] = []
+    for element, kind in items:
+        before = merged[-1] if merged else None
+        if kind != "text":
+            if kind == "split" or before != kind:
+                merged.append(kind)
+            continue
+        key = _get_format(element.getparent())
+        is_space = not (element.text or "").strip()
+        if isinstance(before, _Group) and (is_space or before.key == key):
+            before.elements.append(element)
+        else:
+            merged.append(group := _Group(key))
+            group.elements.append(element)
+    return merged
+
+
+def _get_format(run: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a library without types
+    """Return what runs of one format have in common: the container, such as a link, and the properties."""
+    properties = run.find("{*}rPr")
+    found = (
+        []
+        if properties is None
+        else [
+            (element.tag, tuple(sorted(element.attrib.items())))
+            for element in properties.iter("{*}*")
+            if element is not properties and element.tag.rpartition("}")[2] not in _INVISIBLE_FORMAT
+        ]
+    )
+    return run.getparent(), *found
+
+
+def _split_segments(items: list[_Item]) -> Iterator[list[_Item]]:
+    """Yield the items between tabs and line breaks, without objects at either end, if they have any letters."""
+    segment: list[_Item] = []
+    for item in [*items, "split"]:
+        if item != "split":
+            segment.append(item)
+            continue
+        places = [place for place, one in enumerate(segment) if isinstance(one, _Group)]
+        if any(letter.isalnum() for place in places for letter in getattr(segment[place], "text", "")):
+            yield segment[places[0] : places[-1] + 1]
+        segment = []
+
+
+class _Markup:
+    """The markup of all paragraphs, and for each of its tags the group to which text after the tag belongs."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.owners: list[_Group] = []
+
+    def add(self, segment: list[_Item]) -> None:
+        """Add a segment, which begins and ends with text."""
+        groups = [item for item in segment if isinstance(item, _Group)]
+        sizes: Counter[tuple[Any, ...]] = Counter()
+        for group in groups:
+            sizes[group.key] += len(group.text)
+        plain = sizes.most_common(1)[0][0]
+        self._open("<p>", groups[0])
+        following = iter(groups)
+        last = groups[0]
+        for place, item in enumerate(segment):
+            if not isinstance(item, _Group):
+                self._open("<o/>", next(one for one in segment[place:] if isinstance(one, _Group)))
+                continue
+            last = next(following)
+            if last.key == plain:
+                self.owners[-1] = last
+                self.pieces.append(escape_text(last.text))
+            else:
+                self._open("<r>", last)
+                self.pieces.append(escape_text(last.text))
+                self._open("</r>", last)
+        self._open("</p>", last)
+
+    def _open(self, tag: str, owner: _Group) -> None:
+        self.pieces.append(tag)
+        self.owners.append(owner)
+
+    def set_translation(self, translation: str) -> None:
+        """Set the texts of the groups from the translated markup."""
+        for group in self.owners:
+            group.translation.clear()
+        place = -1
+        for part in parse_markup(translation, is_xml=True):
+            if part.shape == "text":
+                self.owners[place].translation.append(unescape(part.raw))
+            else:
+                place += 1
+        for group in dict.fromkeys(self.owners):
+            group.write()
+
+
+def _write(content: bytes, trees: dict[str, Any], markup: _Markup, etree: Any, translation: str) -> bytes:  # noqa: ANN401
+    markup.set_translation(translation)
+    file = BytesIO()
+    try:
+        with ZipFile(BytesIO(content)) as archive, ZipFile(file, "w", ZIP_DEFLATED) as written:
+            for entry in archive.infolist():
+                is_changed = entry.filename in trees
+                found = (
+                    etree.tostring(trees[entry.filename], encoding="UTF-8", xml_declaration=True, standalone=True)
+                    if is_changed
+                    else archive.read(entry)
+                )
+                copy = ZipInfo(entry.filename, entry.date_time)
+                copy.compress_type, copy.external_attr = entry.compress_type, entry.external_attr
+                written.writestr(copy, found)
+    except (BadZipFile, EOFError, OSError, RuntimeError, ValueError, zlib.error, struct.error):
+        raise DocumentError("a part of the document is damaged: save it again in Word") from None
+    return file.getvalue()

@@ -1,0 +1,110 @@
+"""Documents in memory: being translated, or waiting for a limited time to be downloaded."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from secrets import token_urlsafe
+from typing import Any
+
+from transduce.errors import FilesFullError, TransduceError, UnknownFileError
+from transduce.serving.monitoring import describe_failure, log
+from transduce.serving.service import TranslatedDocument
+
+
+@dataclass(eq=False)
+class StoredFile:
+    """A document whose translation has been started.
+
+    Args:
+        identifier: a name that cannot be guessed.
+        key: a secret besides the name.
+        name: file name of the translation, for the client.
+        task: translates it.
+        num_bytes: its size, at first before and then after the translation.
+        removal: removes it when its time is over; once it is translated.
+    """
+
+    identifier: str
+    key: str
+    name: str
+    task: asyncio.Task[TranslatedDocument]
+    num_bytes: int
+    removal: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+
+class FileStore:
+    """Documents in memory; all methods are called in one event loop.
+
+    Args:
+        max_bytes: maximum total size, which translations may exceed by what they are longer than their documents.
+        seconds: time after its translation for which a document is kept.
+    """
+
+    def __init__(self, max_bytes: int, seconds: float) -> None:
+        self._max_bytes, self._seconds = max_bytes, seconds
+        self._files: dict[str, StoredFile] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        """Total size of all documents."""
+        return sum(file.num_bytes for file in self._files.values())
+
+    def add(
+        self, translating: Coroutine[Any, Any, TranslatedDocument], name: str, ending: str, num_bytes: int
+    ) -> StoredFile:
+        """Start a translation and store its result.
+
+        Args:
+            translating: the translation.
+            name: file name of the result, for the client.
+            ending: its ending, as in ".docx", which the identifier has, too.
+            num_bytes: size of the document.
+
+        Raises:
+            FilesFullError: there is no room; the coroutine is closed.
+        """
+        if self.num_bytes + num_bytes > self._max_bytes:
+            translating.close()
+            raise FilesFullError("too many documents are translated or wait to be downloaded: retry in a minute")
+        file = StoredFile(
+            token_urlsafe(32) + ending, token_urlsafe(32), name, asyncio.create_task(translating), num_bytes
+        )
+        self._files[file.identifier] = file
+        file.task.add_done_callback(lambda _: self._finish(file))
+        return file
+
+    def get(self, identifier: str, key: str | None = None) -> StoredFile:
+        """Return a document, whose key is compared if it is given.
+
+        Raises:
+            UnknownFileError: there is none, or the key differs.
+        """
+        file = self._files.get(identifier)
+        if file is None or not (key is None or compare_digest(file.key.encode(), key.encode("utf-8", "replace"))):
+            raise UnknownFileError("there is no such document: it was removed, or never existed; translate it again")
+        return file
+
+    def remove(self, file: StoredFile) -> None:
+        """Remove a document, and cancel its translation if it is not finished."""
+        self._files.pop(file.identifier, None)
+        file.task.cancel()
+        if file.removal is not None:
+            file.removal.cancel()
+
+    def _finish(self, file: StoredFile) -> None:
+        if file.task.cancelled():
+            self.remove(file)
+            return
+        if file.identifier not in self._files:
+            return
+        error = file.task.exception()
+        if error is None:
+            file.num_bytes = len(file.task.result().content)
+        else:
+            file.num_bytes = 0
+            if not isinstance(error, TransduceError):
+                log("document failed", logging.ERROR, **describe_failure(error))
+            error.__traceback__ = None  # its frames hold the document
+        file.removal = asyncio.get_running_loop().call_later(self._seconds, self.remove, file)

@@ -1,0 +1,80 @@
+"""Translation of documents with formatting, by a single process."""
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from transduce.documents import FormattedDocument
+from transduce.documents.markup import Passage, split_markup
+from transduce.text import rebuild_document, split_document
+from transduce.translation.lines import LineTranslator
+from transduce.translation.options import TranslationOptions
+from transduce.translation.translator import Translator
+
+if TYPE_CHECKING:
+    from transduce.translation.confidence.alignment import AlignmentHead
+
+
+class DocumentTranslator:
+    """Translates documents; a sentence whose constraints cannot be met is left untranslated.
+
+    Args:
+        translator: the model and its tokenizer.
+        options: options of all sentences.
+        head: whose attention says where tags belong; the mean of the last layer's unless given.
+        can_align: whether tags follow the words that they mark, which needs the native engine; otherwise the text
+            between tags is translated piece by piece.
+
+    Raises:
+        ConfigError: see `LineTranslator`.
+    """
+
+    def __init__(
+        self,
+        translator: Translator,
+        options: TranslationOptions,
+        head: "AlignmentHead | None" = None,
+        *,
+        can_align: bool = True,
+    ) -> None:
+        self._plain = LineTranslator(translator, options, head)
+        self._with_tags = None
+        if can_align:
+            keeping_tags = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
+            self._with_tags = LineTranslator(translator, keeping_tags, head)
+
+    def translate(self, document: FormattedDocument) -> bytes:
+        """Translate a document, and return the file."""
+        if document.rules is None:
+            return document.write(_translate_texts(self._plain, [document.text])[0])
+        parts = split_markup(document.text, document.rules)
+        markups = self._translate_passages([part for part in parts if isinstance(part, Passage)])
+        return document.write("".join(part if isinstance(part, str) else markups[part] for part in parts))
+
+    def _translate_passages(self, passages: Sequence[Passage]) -> dict[Passage, str]:
+        markups: dict[Passage, str] = {}
+        if self._with_tags is not None:
+            marked = [passage for passage in passages if passage.get_marks()]
+            translations = _translate_texts(self._with_tags, [passage.to_marked_text() for passage in marked])
+            restored = {one: one.restore_tags(text) for one, text in zip(marked, translations, strict=True)}
+            markups = {passage: markup for passage, markup in restored.items() if markup is not None}
+        in_parts = [passage for passage in passages if passage not in markups]
+        texts = [text for passage in in_parts for text in passage.get_texts()]
+        pieces = iter(_translate_texts(self._plain, texts))
+        return markups | {passage: passage.replace_texts(pieces) for passage in in_parts}
+
+
+def _translate_texts(translator: LineTranslator, texts: Sequence[str]) -> list[str]:
+    """Translate the sentences of all texts together."""
+    documents = [split_document(text, translator.translator.source_language) for text in texts]
+    lines = iter(translator.translate([sentence for document in documents for sentence in document.sentences]))
+    return [
+        rebuild_document(
+            document,
+            [
+                line.source if line.has_failed else line.translation.text
+                for line in islice(lines, len(document.sentences))
+            ],
+        )
+        for document in documents
+    ]

@@ -1,0 +1,52 @@
+"""Plain text and HTML as files: encodings and line ends, and names of formats."""
+
+import pytest
+
+from transduce.documents import FORMATS, find_format, read_formatted_document
+from transduce.errors import DocumentError
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"Sun.\n\nMoon.\n",
+        "Sun.\r\nMöön.\r\n".encode(),
+        "\ufeffSun.\r\n".encode(),
+        b"\xff\xfe" + "Sön.\r\n".encode("utf-16-le"),
+        b"\xfe\xff" + "Sön.\n".encode("utf-16-be"),
+        b"",
+    ],
+)
+def test_plain_text_is_written_as_it_was(content: bytes) -> None:
+    document = read_formatted_document(content, ".txt")
+    assert document.rules is None
+    assert not {"\r", "\ufeff"} & set(document.text)
+    assert document.write(document.text) == content
+
+
+@pytest.mark.parametrize("content", [b"S\xf6n.", b"\xff\xfes", b"PK\3\4\0\0", "Sun.".encode("utf-16-le")])
+def test_what_is_no_text_is_refused(content: bytes) -> None:
+    with pytest.raises(DocumentError, match="save it as UTF-8"):
+        read_formatted_document(content, ".txt")
+
+
+def test_html_keeps_its_encoding() -> None:
+    content = '<html><head><meta charset="iso-8859-1"></head><p>S\xf6n</p></html>'.encode("iso-8859-1")
+    document = read_formatted_document(content, ".html")
+    assert "Sön" in document.text
+    assert document.write(document.text) == content
+    assert document.write("<p>ö и</p>") == "<p>ö &#1080;</p>".encode("iso-8859-1")
+
+
+@pytest.mark.parametrize("name", ["hex", "rot13", "nothing", "idna"])
+def test_html_declares_encodings_of_text_only(name: str) -> None:
+    with pytest.raises(DocumentError):
+        read_formatted_document(f'<meta charset="{name}">'.encode() + b"\xff", ".html")
+
+
+def test_names_of_formats() -> None:
+    assert find_format("a.b.DOCX") == ".docx"
+    assert {find_format(f"x{ending}") for ending in FORMATS} == set(FORMATS)
+    for name in ("docx", "", "x.doc", "x.docx/", "x."):
+        with pytest.raises(DocumentError, match=r"must end in one of \.txt"):
+            find_format(name)

@@ -1,0 +1,97 @@
+"""Subtitles: what is not text is kept, character for character."""
+
+import re
+
+import pytest
+
+from transduce.documents import read_formatted_document
+from transduce.documents.markup import Passage, split_markup
+from transduce.errors import DocumentError
+
+SUBRIP = """1
+00:00:01,000 --> 00:00:02,500 X1:10
+<i>Sun</i> & moon.
+
+2
+00:00:03,000 --> 00:00:05,000
+{\\an8}- River?
+- <font color="red">Stone</font> < tree.
+
+3
+00:01:03,000 --> 00:01:04,000
+
+4
+00:01:05,000 --> 01:00:06,000
+A road that is
+long, and a lamp.
+"""
+WEBVTT = """WEBVTT - a film
+
+STYLE
+::cue { color: red }
+
+NOTE nothing to translate
+
+first
+00:01.000 --> 00:02.000 align:start
+<v Mary>Sun <00:01.500>&amp; <c.loud>moon</c>.
+
+01:00:03.000 --> 01:00:04.000
+<b>Wind &lt; salt</b>
+"""
+
+
+@pytest.mark.parametrize(("text", "ending"), [(SUBRIP, ".srt"), (WEBVTT, ".vtt")])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_file_is_rebuilt_from_its_own_text(text: str, ending: str, line_end: str) -> None:
+    content = text.replace("\n", line_end).encode()
+    document = read_formatted_document(content, ending)
+    assert document.write(document.text) == content
+
+
+def test_text_is_translated_and_all_else_is_kept() -> None:
+    document = read_formatted_document(SUBRIP.encode(), ".srt")
+    translation = re.sub(r"(?<![<{\\/?&])\b(Sun|moon|River|Stone|tree|road|lamp)\b", "Wort", document.text)
+    changed = document.write(translation).decode()
+    assert "<i>Wort</i> & Wort.\n" in changed
+    assert '{\\an8}- Wort?\n- <font color="red">Wort</font> < Wort.\n' in changed
+    assert [line for line in changed.split("\n") if "-->" in line or line.isdigit()] == [
+        line for line in SUBRIP.split("\n") if "-->" in line or line.isdigit()
+    ]
+
+
+def test_each_speaker_is_a_passage_and_lines_of_one_are_joined() -> None:
+    document = read_formatted_document(SUBRIP.encode(), ".srt")
+    assert document.rules
+    passages = [one for one in split_markup(document.text, document.rules) if isinstance(one, Passage)]
+    assert ["".join(one.get_texts()) for one in passages] == [
+        "Sun & moon.",
+        "- River?",
+        "- Stone < tree.",
+        "A road that is long, and a lamp.",
+    ]
+
+
+def test_a_translation_has_as_many_lines() -> None:
+    document = read_formatted_document(SUBRIP.encode(), ".srt")
+    longer = document.text.replace("A road that is long, and a lamp.", "<i>one two three four five six</i>")
+    assert "\n<i>one two three\nfour five six</i>\n" in document.write(longer).decode()
+    bound = document.text.replace("A road that is long, and a lamp.", "un mot\xa0! et deux")
+    assert "\nun mot\xa0!\net deux\n" in document.write(bound).decode()
+    shorter = document.text.replace("A road that is long, and a lamp.", "one")
+    assert document.write(shorter).decode().endswith("01:00:06,000\none\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "ending", "message"),
+    [
+        (b"", ".srt", "no line with times"),
+        (b"Sun.\nMoon.", ".srt", "no line with times"),
+        (b"\xff", ".srt", "save it as UTF-8"),
+        (b"1\n00:00:01,000 --> 00:00:02,000\nSun.", ".vtt", "first line must be"),
+        (b"WEBVTT\n\nSun.", ".vtt", "no line with times"),
+    ],
+)
+def test_what_are_no_subtitles_is_refused(content: bytes, ending: str, message: str) -> None:
+    with pytest.raises(DocumentError, match=message):
+        read_formatted_document(content, ending)

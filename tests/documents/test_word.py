@@ -1,0 +1,229 @@
+"""Word documents as python-docx makes and reads them."""
+
+import io
+import re
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import docx
+import pytest
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
+
+from transduce.documents import word
+from transduce.documents.formats import FormattedDocument, read_formatted_document
+from transduce.errors import DocumentError
+
+TYPES = "[Content_Types].xml"
+MAIN = "word/document.xml"
+
+
+def save(document: Any) -> bytes:
+    file = io.BytesIO()
+    document.save(file)
+    return file.getvalue()
+
+
+def read(content: bytes) -> FormattedDocument:
+    return read_formatted_document(content, ".docx")
+
+
+def write(document: FormattedDocument, change: Callable[[str], str]) -> Any:
+    """The document with every text between tags changed, as python-docx reads it."""
+    translation = re.sub(r"[^<>]+(?=<)", lambda found: change(found[0]), document.text)
+    return docx.Document(io.BytesIO(document.write(translation)))
+
+
+def replace_parts(content: bytes, **changes: Any) -> bytes:
+    """The archive with some of its files changed by functions, or with more files."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as written:
+        for entry in archive.infolist():
+            found = archive.read(entry)
+            written.writestr(entry, changes.pop(entry.filename)(found) if entry.filename in changes else found)
+        for name, added in changes.items():
+            written.writestr(name, added)
+    return file.getvalue()
+
+
+@pytest.fixture
+def plain() -> bytes:
+    document = docx.Document()
+    document.add_paragraph("The sun.")
+    return save(document)
+
+
+def test_runs_keep_their_format() -> None:
+    document = docx.Document()
+    paragraph = document.add_paragraph("The sun ")
+    paragraph.add_run("and ").italic = False  # another format than none
+    paragraph.add_run("moon").bold = True
+    paragraph.add_run(" & the < ri")
+    paragraph.add_run("ver.")  # Word divides words for reasons of its own
+    found = read(save(document))
+    assert found.text == "<p>The sun <r>and </r><r>moon</r> &amp; the &lt; river.</p>"
+    (changed,) = write(found, str.upper).paragraphs
+    assert changed.text == "THE SUN AND MOON & THE < RIVER."
+    assert [(run.text, run.bold, run.italic) for run in changed.runs] == [
+        ("THE SUN ", None, None),
+        ("AND ", None, False),
+        ("MOON", True, None),
+        (" & THE < RIVER.", None, None),
+        ("", None, None),
+    ]
+
+
+def test_text_where_there_was_none_goes_to_its_neighbour() -> None:
+    document = docx.Document()
+    paragraph = document.add_paragraph("")
+    paragraph.add_run("Sun").bold = True
+    paragraph.add_run("moon and river")
+    paragraph.add_run("stone").italic = True
+    found = read(save(document))
+    assert found.text == "<p><r>Sun</r>moon and river<r>stone</r></p>"
+    content = found.write("<p>Die <r>Sonne</r> Mond <r>Stein</r>.</p>")
+    (changed,) = docx.Document(io.BytesIO(content)).paragraphs
+    assert [(run.text, run.bold, run.italic) for run in changed.runs] == [
+        ("Die Sonne", True, None),
+        (" Mond ", None, None),
+        ("Stein.", None, True),
+    ]
+
+
+def test_tables_headers_and_footers() -> None:
+    document = docx.Document()
+    document.add_heading("Sun", 1)
+    document.add_paragraph("moon", style="List Bullet")
+    table = document.add_table(2, 2, style="Table Grid")
+    table.cell(0, 0).text, table.cell(1, 1).text = "river", "stone"
+    table.cell(1, 1).add_table(1, 1).cell(0, 0).text = "bird"
+    section = document.sections[0]
+    section.header.paragraphs[0].text, section.footer.paragraphs[0].text = "tree", "wind"
+    changed = write(read(save(document)), str.upper)
+    heading, item, *_ = changed.paragraphs
+    assert (heading.text, heading.style.name, item.text, item.style.name) == ("SUN", "Heading 1", "MOON", "List Bullet")
+    (table,) = changed.tables
+    assert (table.cell(0, 0).text, table.cell(0, 1).text, table.cell(1, 1).paragraphs[0].text) == ("RIVER", "", "STONE")
+    assert table.cell(1, 1).tables[0].cell(0, 0).text == "BIRD"
+    section = changed.sections[0]
+    assert (section.header.paragraphs[0].text, section.footer.paragraphs[0].text) == ("TREE", "WIND")
+
+
+def test_links_fields_tabs_and_pictures() -> None:
+    document = docx.Document()
+    paragraph = document.add_paragraph("Name:\tsun and ")
+    link = parse_xml(f'<w:hyperlink {nsdecls("w")} w:anchor="x"><w:r><w:t>moon</w:t></w:r></w:hyperlink>')
+    paragraph._p.append(link)
+    paragraph.add_run(" on page ")
+    for kind in ("begin", "", "separate", "7", "end"):
+        inner = {"": "<w:instrText> PAGE </w:instrText>", "7": "<w:t>7</w:t>"}.get(
+            kind, f'<w:fldChar w:fldCharType="{kind}"/>'
+        )
+        paragraph._p.append(parse_xml(f"<w:r {nsdecls('w')}>{inner}</w:r>"))
+    paragraph.add_run(" at the river.")
+    found = read(save(document))
+    assert found.text == "<p>Name:</p><p>sun and <r>moon</r> on page <o/> at the river.</p>"
+    (changed,) = write(found, str.upper).paragraphs
+    assert changed.text == "NAME:\tSUN AND MOON ON PAGE 7 AT THE RIVER."
+    assert changed.hyperlinks[0].text == "MOON"
+
+
+def test_footnotes(plain: bytes) -> None:
+    note = (
+        f'<w:footnotes {nsdecls("w")}><w:footnote w:id="2"><w:p><w:r><w:footnoteRef/></w:r>'
+        "<w:r><w:t>A note.</w:t></w:r></w:p></w:footnote></w:footnotes>"
+    )
+    kind = f"{word._PREFIX}footnotes+xml"
+    override = f'<Override PartName="/word/notes.xml" ContentType="{kind}"/></Types>'.encode()
+    parts = {TYPES: lambda found: found.replace(b"</Types>", override), "word/notes.xml": note}
+    found = read(replace_parts(plain, **parts))
+    assert found.text == "<p>The sun.</p><p>A note.</p>"
+    with zipfile.ZipFile(io.BytesIO(found.write(found.text.upper().replace("P>", "p>")))) as archive:
+        assert b'<w:footnoteRef/></w:r><w:r><w:t xml:space="preserve">A NOTE.' in archive.read("word/notes.xml")
+
+
+def test_all_other_parts_are_the_same(plain: bytes) -> None:
+    found = read(plain)
+    with zipfile.ZipFile(io.BytesIO(plain)) as before, zipfile.ZipFile(io.BytesIO(found.write(found.text))) as after:
+        assert before.namelist() == after.namelist()
+        changed = [name for name in before.namelist() if before.read(name) != after.read(name)]
+        assert changed == [MAIN]
+        assert b"The sun." in after.read(MAIN)
+
+
+def test_characters_that_xml_has_not_are_left_out(plain: bytes) -> None:
+    content = read(plain).write("<p>a\x00b\x1b\ufffe</p>")
+    assert docx.Document(io.BytesIO(content)).paragraphs[0].text == "ab"
+
+
+def test_no_document_is_refused(plain: bytes) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as written:
+        written.writestr("x.txt", "The sun.")
+    for content in (b"", b"PK\3\4", b"The sun.", plain[:-40], plain[: len(plain) // 2], archive.getvalue()):
+        with pytest.raises(DocumentError, match="damaged, or no Word document"):
+            read(content)
+    workbook = replace_parts(plain, **{TYPES: lambda found: found.replace(b"wordprocessingml.document", b"sheet")})
+    with pytest.raises(DocumentError, match="no Word document"):
+        read(workbook)
+
+
+def test_damage_is_noticed(plain: bytes) -> None:
+    with zipfile.ZipFile(io.BytesIO(plain)) as archive:
+        begin = archive.getinfo(MAIN).header_offset + 60
+    damaged = plain[:begin] + bytes(byte ^ 255 for byte in plain[begin : begin + 40]) + plain[begin + 40 :]
+    with pytest.raises(DocumentError, match="damaged"):
+        read(damaged)
+    with pytest.raises(DocumentError, match="damaged"):
+        read(replace_parts(plain, **{MAIN: lambda found: found.replace(b"</w:p>", b"", 1)}))
+
+
+def test_entities_are_refused(plain: bytes) -> None:
+    laughs = "".join(f'<!ENTITY l{place} "{f"&l{place - 1};" * 10}">' for place in range(1, 10))
+    for declared in (f'<!ENTITY l0 "ha">{laughs}', '<!ENTITY l9 SYSTEM "file:///etc/hostname">', ""):
+
+        def insert(found: bytes, declared: str = declared) -> bytes:
+            root = found.index(b"<w:document")
+            text = found[root:].replace(b"The sun.", b"&l9;" if declared else b"The sun.")
+            return found[:root] + f"<!DOCTYPE d [{declared}]>".encode() + text
+
+        with pytest.raises(DocumentError, match="entities, which are refused"):
+            read(replace_parts(plain, **{MAIN: insert}))
+
+
+def test_an_archive_that_grows_is_refused(plain: bytes) -> None:
+    bomb = replace_parts(plain, **{"word/media/picture.png": bytes(word.MAX_UNPACKED_BYTES)})
+    assert len(bomb) < 200_000
+    with pytest.raises(DocumentError, match="bytes when unpacked"):
+        read(bomb)
+    long = replace_parts(plain, **{MAIN: lambda found: found + b" " * word.MAX_XML_BYTES})
+    with pytest.raises(DocumentError, match="bytes of XML"):
+        read(long)
+    many = replace_parts(plain, **{f"x/{number}": b"" for number in range(word.MAX_ENTRIES)})
+    with pytest.raises(DocumentError, match="parts"):
+        read(many)
+
+
+def test_a_size_that_is_a_lie_is_noticed(plain: bytes) -> None:
+    """The directory says ten bytes where there are many more."""
+    bomb = bytearray(replace_parts(plain, **{MAIN: lambda found: found + b" " * 1_000_000}))
+    place = bomb.index(MAIN.encode(), bomb.index(b"PK\1\2")) - 46
+    bomb[place + 24 : place + 28] = (10).to_bytes(4, "little")
+    with pytest.raises(DocumentError, match="damaged"):
+        read(bytes(bomb))
+
+
+def test_two_parts_of_one_name_are_refused(plain: bytes) -> None:
+    file = io.BytesIO(plain)
+    with zipfile.ZipFile(file, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr(MAIN, "<x/>")
+    with pytest.raises(DocumentError, match="damaged"):
+        read(file.getvalue())
+
+
+def test_names_are_no_paths(plain: bytes, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = read(replace_parts(plain, **{"../../outside": b"x", "/etc/outside": b"x"}))
+    found.write(found.text)
+    assert list(tmp_path.iterdir()) == []
