@@ -10,6 +10,8 @@ import docx
 import pytest
 from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls
+from hypothesis import given
+from hypothesis import strategies as st
 
 from transduce.documents import word
 from transduce.documents.formats import FormattedDocument, read_formatted_document
@@ -89,6 +91,33 @@ def test_text_where_there_was_none_goes_to_its_neighbour() -> None:
         (" Mond ", None, None),
         ("Stein.", None, True),
     ]
+
+
+RUNS = st.lists(st.tuples(st.text("ab <&;\t\n", max_size=4), st.sampled_from([None, "bold", "italic"])), max_size=8)
+
+
+@given(st.lists(RUNS, max_size=3))
+def test_a_document_is_rebuilt_from_its_own_text(paragraphs: list[list[tuple[str, str | None]]]) -> None:
+    document = docx.Document()
+    for runs in paragraphs:
+        paragraph = document.add_paragraph()
+        for text, style in runs:
+            run = paragraph.add_run(text)
+            if style is not None:
+                setattr(run, style, True)
+
+    def read_letters(document: Any) -> list[list[tuple[str, bool | None, bool | None]]]:
+        """Each letter with its format; spaces may have taken on the format before them."""
+        return [
+            [
+                (letter, *((None, None) if letter.isspace() else (run.bold, run.italic)))
+                for run in paragraph.runs
+                for letter in run.text
+            ]
+            for paragraph in document.paragraphs
+        ]
+
+    assert read_letters(write(read(save(document)), str)) == read_letters(document)
 
 
 def test_tables_headers_and_footers() -> None:
@@ -200,6 +229,10 @@ def test_an_archive_that_grows_is_refused(plain: bytes) -> None:
     long = replace_parts(plain, **{MAIN: lambda found: found + b" " * word.MAX_XML_BYTES})
     with pytest.raises(DocumentError, match="bytes of XML"):
         read(long)
+    empty = b"<w:p/>" * word.MAX_TAGS
+    tags = replace_parts(plain, **{MAIN: lambda found: found.replace(b"</w:body>", empty + b"</w:body>")})
+    with pytest.raises(DocumentError, match="tags of XML"):
+        read(tags)
     many = replace_parts(plain, **{f"x/{number}": b"" for number in range(word.MAX_ENTRIES)})
     with pytest.raises(DocumentError, match="parts"):
         read(many)

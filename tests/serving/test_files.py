@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from transduce.errors import DocumentError, FilesFullError, UnknownFileError
-from transduce.serving.files import FileStore
+from transduce.serving.files import ENTRY_BYTES, FileStore
 from transduce.serving.service import TranslatedDocument
 
 
@@ -18,7 +18,7 @@ async def translate(content: bytes = b"Sonne.", error: Exception | None = None) 
 
 def test_a_document_can_be_found_by_its_name_and_key() -> None:
     async def check() -> None:
-        store = FileStore(100, 60.0)
+        store = FileStore(2 * ENTRY_BYTES + 100, 60.0)
         file, other = (store.add(translate(), "sun_de.txt", ".txt", 4) for _ in range(2))
         assert (await file.task).content == b"Sonne."
         assert file.identifier.endswith(".txt")
@@ -37,12 +37,12 @@ def test_a_document_can_be_found_by_its_name_and_key() -> None:
 
 def test_room_is_limited_and_is_free_again() -> None:
     async def check() -> None:
-        store = FileStore(10, 60.0)
+        store = FileStore(ENTRY_BYTES + 10, 60.0)
         first = store.add(translate(b"Die Sonne."), "x", ".txt", 4)
-        assert store.num_bytes == 4
+        assert store.num_bytes == ENTRY_BYTES + 4
         await first.task
         await asyncio.sleep(0)
-        assert store.num_bytes == len(b"Die Sonne.")
+        assert store.num_bytes == ENTRY_BYTES + len(b"Die Sonne.")
         with pytest.raises(FilesFullError):
             store.add(translate(), "x", ".txt", 1)
         store.remove(first)
@@ -51,14 +51,14 @@ def test_room_is_limited_and_is_free_again() -> None:
         with pytest.raises(DocumentError):
             await failed.task
         assert store.get(failed.identifier) is failed
-        assert store.num_bytes == 0
+        assert store.num_bytes == ENTRY_BYTES
 
     asyncio.run(check())
 
 
 def test_time_is_limited() -> None:
     async def check() -> None:
-        store = FileStore(100, 0.01)
+        store = FileStore(2 * ENTRY_BYTES + 100, 0.01)
         file = store.add(translate(), "x", ".txt", 4)
         await file.task
         assert store.get(file.identifier) is file
@@ -71,7 +71,7 @@ def test_time_is_limited() -> None:
 
 def test_what_is_removed_is_cancelled() -> None:
     async def check() -> None:
-        store = FileStore(100, 60.0)
+        store = FileStore(2 * ENTRY_BYTES + 100, 60.0)
         file = store.add(translate(), "x", ".txt", 4)
         store.remove(file)
         with pytest.raises(asyncio.CancelledError):

@@ -31,6 +31,9 @@ MAX_UNPACKED_BYTES = 64_000_000
 MAX_XML_BYTES = 16_000_000
 """Maximum size of the XML that is read; in memory it takes some ten times as much."""
 
+MAX_TAGS = 1_000_000
+"""Maximum number of tags of the XML that is read; a tag takes some microseconds."""
+
 _CONTENT_TYPES = "[Content_Types].xml"
 _PREFIX = "application/vnd.openxmlformats-officedocument.wordprocessingml."
 _MAIN = f"{_PREFIX}document.main+xml"
@@ -85,6 +88,13 @@ def read_word(content: bytes) -> FormattedDocument:
         DocumentError: it is damaged, too large when unpacked, or no Word document.
         MissingExtraError: lxml is not installed.
     """
+    _, markup, _ = _read_parts(content)
+    # The trees, which take much more memory than the file, do not wait for the translation.
+    return FormattedDocument("".join(markup.pieces), _RULES, partial(_write, content))
+
+
+def _read_parts(content: bytes) -> tuple[dict[str, Any], "_Markup", Any]:
+    """Read the trees of all parts with text by name, and their markup; also returns the module lxml.etree."""
     try:
         etree = import_module("lxml.etree")
     except ImportError:
@@ -93,7 +103,11 @@ def read_word(content: bytes) -> FormattedDocument:
         with ZipFile(BytesIO(content)) as archive:
             _check_archive(archive)
             names = _find_translated_parts(archive, etree)
-            trees = {name: _parse_xml(archive.read(name), etree) for name in names}
+            contents = {name: archive.read(name) for name in names}
+        num_tags = sum(part.count(b"<") for part in contents.values())
+        if num_tags > MAX_TAGS:
+            raise DocumentError(f"the text has {num_tags:,} tags of XML, at most {MAX_TAGS:,} are read: divide it")  # noqa: TRY301
+        trees = {name: _parse_xml(part, etree) for name, part in contents.items()}
     except DocumentError:  # which is a ValueError
         raise
     except (BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError, ValueError, zlib.error, struct.error):
@@ -106,7 +120,7 @@ def read_word(content: bytes) -> FormattedDocument:
         for paragraph in tree.iter(f"{{{namespace}}}p"):
             for segment in _split_segments(_merge_runs(_find_items(paragraph, []))):
                 markup.add(segment)
-    return FormattedDocument("".join(markup.pieces), _RULES, partial(_write, content, trees, markup, etree))
+    return trees, markup, etree
 
 
 def _check_archive(archive: ZipFile) -> None:
@@ -272,8 +286,6 @@ class _Markup:
 
     def set_translation(self, translation: str) -> None:
         """Set the texts of the groups from the translated markup."""
-        for group in self.owners:
-            group.translation.clear()
         place = -1
         for part in parse_markup(translation, is_xml=True):
             if part.shape == "text":
@@ -284,7 +296,8 @@ class _Markup:
             group.write()
 
 
-def _write(content: bytes, trees: dict[str, Any], markup: _Markup, etree: Any, translation: str) -> bytes:  # noqa: ANN401
+def _write(content: bytes, translation: str) -> bytes:
+    trees, markup, etree = _read_parts(content)
     markup.set_translation(translation)
     file = BytesIO()
     try:

@@ -12,6 +12,9 @@ from transduce.errors import FilesFullError, TransduceError, UnknownFileError
 from transduce.serving.monitoring import describe_failure, log
 from transduce.serving.service import TranslatedDocument
 
+ENTRY_BYTES = 4_096
+"""Size that a document counts besides its content, so that small and failed ones are limited, too."""
+
 
 @dataclass(eq=False)
 class StoredFile:
@@ -22,7 +25,7 @@ class StoredFile:
         key: a secret besides the name.
         name: file name of the translation, for the client.
         task: translates it.
-        num_bytes: its size, at first before and then after the translation.
+        num_bytes: size of its content, at first before and then after the translation.
         removal: removes it when its time is over; once it is translated.
     """
 
@@ -48,8 +51,8 @@ class FileStore:
 
     @property
     def num_bytes(self) -> int:
-        """Total size of all documents."""
-        return sum(file.num_bytes for file in self._files.values())
+        """Total size of all documents, each with `ENTRY_BYTES`."""
+        return sum(ENTRY_BYTES + file.num_bytes for file in self._files.values())
 
     def add(
         self, translating: Coroutine[Any, Any, TranslatedDocument], name: str, ending: str, num_bytes: int
@@ -65,7 +68,7 @@ class FileStore:
         Raises:
             FilesFullError: there is no room; the coroutine is closed.
         """
-        if self.num_bytes + num_bytes > self._max_bytes:
+        if self.num_bytes + ENTRY_BYTES + num_bytes > self._max_bytes:
             translating.close()
             raise FilesFullError("too many documents are translated or wait to be downloaded: retry in a minute")
         file = StoredFile(

@@ -149,6 +149,8 @@ class Service:
         # A separate worker, as one inspection takes as long as hundreds of sentences, which would wait for it.
         self._inspector = Batcher(self.limits, self.metrics)
         self._preparing = ThreadPoolExecutor(PREPARING_THREADS, "preparing")
+        # One at a time, beside the preparation of texts, as a document of megabytes takes memory and seconds.
+        self._documents = ThreadPoolExecutor(1, "documents")
         self._num_waiting_characters = self._num_requests = 0
         self._is_idle = asyncio.Event()
         self._is_open = False  # for admission
@@ -199,7 +201,8 @@ class Service:
         self._is_running = False
         await self._batcher.stop()
         await self._inspector.stop()
-        self._preparing.shutdown(wait=False, cancel_futures=True)
+        for executor in (self._preparing, self._documents):
+            executor.shutdown(wait=False, cancel_futures=True)
 
     @contextmanager
     def admit(self) -> Iterator[None]:
@@ -270,10 +273,12 @@ class Service:
         Raises:
             DocumentError: the document is damaged, too large when unpacked, or of another format.
         """
-        document = await self._prepare(read_formatted_document, content, ending)
-        request = TranslationRequest([document.text], source, target, markup=document.rules)
-        (found,) = (await self.translate(request, report_pair)).translations
-        written = await self._prepare(document.write, found.text)
+        run = asyncio.get_running_loop().run_in_executor
+        async with self._limit_time(None):
+            document = await run(self._documents, read_formatted_document, content, ending)
+            request = TranslationRequest([document.text], source, target, markup=document.rules)
+            (found,) = (await self.translate(request, report_pair)).translations
+            written = await run(self._documents, document.write, found.text)
         return TranslatedDocument(written, found.source, len(document.text))
 
     async def score(

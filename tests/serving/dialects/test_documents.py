@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from transduce.documents import FORMATS
+from transduce.serving.files import ENTRY_BYTES
 from transduce.serving.scheduling import Limits
 from transduce.translation import Translator
 
@@ -134,7 +135,7 @@ def test_deepl_refuses_another_format(client: httpx.Client) -> None:
 
 
 def test_limits_hold_for_documents(make_running: Callable[..., Any], bundle: Path) -> None:
-    limits = Limits(max_queue_tokens=100, max_files_bytes=1_000, max_body_bytes=3_000)
+    limits = Limits(max_queue_tokens=100, max_files_bytes=2 * ENTRY_BYTES + 1_000, max_body_bytes=3_000)
     server = make_running(bundle, limits=limits, keys=(KEY,))
     header = {"Authorization": f"Bearer {KEY}"}
     with httpx.Client(base_url=server.url) as client:
