@@ -18,7 +18,12 @@ from packaging.version import Version
 
 PROJECT = Path(__file__).parents[1]
 ABOUT = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-USED = [*ABOUT["dependencies"], *ABOUT["optional-dependencies"]["serve"]]
+EXTRAS = ABOUT["optional-dependencies"]
+USED = [
+    one
+    for one in [*ABOUT["dependencies"], *EXTRAS["serve"], *EXTRAS["documents"]]
+    if Requirement(one).name != "transduce"
+]
 
 
 @pytest.fixture(scope="module")
