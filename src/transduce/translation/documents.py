@@ -22,8 +22,8 @@ class DocumentTranslator:
         translator: the model and its tokenizer.
         options: options of all sentences.
         head: whose attention says where tags belong; the mean of the last layer's unless given.
-        can_align: whether tags follow the words that they mark, which needs the native engine; otherwise the text
-            between tags is translated piece by piece.
+        can_align: whether tags follow the words that they mark, which needs the native engine; otherwise, and with
+            constraints or samples, which exclude that, the text between tags is translated piece by piece.
 
     Raises:
         ConfigError: see `LineTranslator`.
@@ -39,7 +39,7 @@ class DocumentTranslator:
     ) -> None:
         self._plain = LineTranslator(translator, options, head)
         self._with_tags = None
-        if can_align:
+        if can_align and options.constraints is None and not options.num_samples:
             keeping_tags = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
             self._with_tags = LineTranslator(translator, keeping_tags, head)
 

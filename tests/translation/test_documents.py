@@ -1,0 +1,41 @@
+"""Documents are translated passage by passage, and their markup stays in order, with tags that follow words or not."""
+
+import re
+
+import pytest
+
+from transduce.documents import read_formatted_document
+from transduce.translation import DocumentTranslator, TranslationOptions, Translator
+
+PAGE = b"<html><body><h1>sun moon</h1><p>river <b>stone bird</b> tree</p><p></p><p>wind <br>salt</p></body></html>"
+
+
+@pytest.mark.parametrize("can_align", [True, False], ids=["tags follow words", "between tags"])
+def test_all_tags_stay_in_order(translator: Translator, *, can_align: bool) -> None:
+    document = read_formatted_document(PAGE, ".html")
+    found = DocumentTranslator(translator, TranslationOptions(), can_align=can_align).translate(document)
+    assert re.findall(rb"<[^>]+>", found) == re.findall(rb"<[^>]+>", PAGE)
+    [heading] = re.findall(rb"<h1>(.*)</h1>", found)
+    assert heading.decode() == translator.find_translations(["sun moon"])[0].text
+
+
+def test_plain_text_is_translated_sentence_by_sentence(translator: Translator) -> None:
+    document = read_formatted_document(b"sun moon\r\n\r\nriver\r\n", ".txt")
+    first, second = (one.text for one in translator.find_translations(["sun moon", "river"]))
+    found = DocumentTranslator(translator, TranslationOptions()).translate(document)
+    assert found == f"{first}\r\n\r\n{second}\r\n".encode()
+
+
+def test_a_sentence_whose_constraints_cannot_be_met_is_left(translator: Translator) -> None:
+    text = " ".join(["sun moon river stone"] * 30)  # more pieces than the model reads at once: no constraint holds
+    options = TranslationOptions(require=["lamp"])
+    found = DocumentTranslator(translator, options).translate(read_formatted_document(text.encode(), ".txt"))
+    assert found.decode() == text
+
+
+def test_with_constraints_text_between_tags_is_translated(translator: Translator) -> None:
+    options = TranslationOptions(forbid=["stone"])
+    found = DocumentTranslator(translator, options).translate(read_formatted_document(PAGE, ".html"))
+    assert re.findall(rb"<[^>]+>", found) == re.findall(rb"<[^>]+>", PAGE)
+    assert b"stone" not in found
+    assert b"river" in found
