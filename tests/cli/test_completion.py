@@ -71,7 +71,7 @@ def install_for(shell: str, home: Path, transduce: Any) -> Path:
 @pytest.mark.parametrize("shell", START)
 def test_tab_completes_commands_and_values(shell: str, home: Path, transduce: Any) -> None:
     folder = install_for(shell, home, transduce)
-    assert "transduce translate" in press_tab(shell, "transduce transl", "transduce translate", folder)
+    assert "transduce evaluate" in press_tab(shell, "transduce evalu", "transduce evaluate", folder)
     line = "transduce translate model --precision bf"
     wanted = line.removesuffix("bf") + "bfloat16"
     assert wanted in press_tab(shell, line, wanted, folder)
@@ -79,7 +79,7 @@ def test_tab_completes_commands_and_values(shell: str, home: Path, transduce: An
 
 def test_fish_completes_commands_and_values(home: Path, transduce: Any) -> None:
     folder = install_for("fish", home, transduce)
-    for line, wanted in (("transduce transl", "translate"), ("transduce translate model --precision bf", "bfloat16")):
+    for line, wanted in (("transduce evalu", "evaluate"), ("transduce translate model --precision bf", "bfloat16")):
         command = ["fish", "--command", f"complete --do-complete '{line}'"]
         shown = subprocess.run(command, cwd=folder, capture_output=True, check=True, encoding="utf-8", timeout=60)
         assert [offered.split("\t")[0] for offered in shown.stdout.splitlines()] == [wanted]
