@@ -157,6 +157,8 @@ def killed() -> type[Killed]:
 
 def metrics(run: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    # The comparison with a baseline has the speed and the folder of each model.
+    lines = [line for line in lines if line["kind"] != "comparison"]
     return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
 
 

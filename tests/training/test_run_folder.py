@@ -114,6 +114,8 @@ def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: P
         "training__checkpoint_every": 2,
         "training__keep_checkpoints": 2,
         "training__tensorboard": True,
+        "training__baseline": str(used / "last"),
+        "training__scorecard_sentences": 1,
         "search__batch_tokens": 100,
     }
     assert train(make_config(**changes)).updates == 3
