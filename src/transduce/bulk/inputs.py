@@ -91,14 +91,15 @@ def find_input_files(patterns: Sequence[str], output: Path) -> list[InputFile]:
 def _match_files(pattern: str, output: Path) -> tuple[str, list[str]]:
     """The folder in which a pattern begins, and the absolute paths that it matches."""
     whole = os.path.abspath(pattern)  # noqa: PTH100 - Path.resolve follows links, whose own names count
-    if os.path.isdir(whole):  # noqa: PTH112 - see above
-        raise CorpusError(f"{pattern}: is a folder: give its files, as in {os.path.join(pattern, '*')}")  # noqa: PTH118
-    is_pattern = not os.path.isfile(whole)  # noqa: PTH113 - see above
-    base = _cut_before_wildcard(whole) if is_pattern else os.path.dirname(whole)  # noqa: PTH120 - see above
-    matches = glob.glob(whole, recursive=True) if is_pattern else [whole]  # noqa: PTH207 - see above
+    path = Path(whole)
+    if path.is_dir():
+        raise CorpusError(f"{pattern}: is a folder: give its files, as in {Path(pattern, '*')}")
+    is_pattern = not path.is_file()
+    base = _cut_before_wildcard(whole) if is_pattern else str(path.parent)
+    matches = glob.glob(whole, recursive=True) if is_pattern else [whole]  # noqa: PTH207 - Path.glob: relative ones only
     ours = os.path.abspath(output) + os.sep  # noqa: PTH100 - see above
     is_ours_within = ours.startswith(base + os.sep) and ours != base + os.sep
-    return base, [path for path in matches if Path(path).is_file() and not (is_ours_within and path.startswith(ours))]
+    return base, [one for one in matches if Path(one).is_file() and not (is_ours_within and one.startswith(ours))]
 
 
 def _cut_before_wildcard(pattern: str) -> str:
@@ -160,7 +161,7 @@ def _identify_url(url: str) -> tuple[int, str]:
 
 
 def _find_store(url: str) -> tuple[Any, str]:
-    """The file system of fsspec that a URL belongs to, and the path there."""
+    """The fsspec file system that reads a URL, and the path of the file within it."""
     try:
         import fsspec  # noqa: PLC0415 - slow to load, and only URLs need it
 

@@ -64,11 +64,16 @@ class OutputFolder:
         return False
 
     def find_place(self, number: int) -> Path:
-        """The path of the translation of a file."""
+        """The path in the output folder that the translation of an input file gets when it is complete."""
         return self._folder / self._files[number].name
 
     def has_block(self, number: int, block: int) -> bool:
-        """Whether the translation of a block is there."""
+        """Whether the translation of a block of an input file was written before.
+
+        Args:
+            number: number of the input file, from 0, as in the other methods.
+            block: number of the block in that file.
+        """
         return self._find_block(number, block).is_file()
 
     def write_block(self, number: int, block: int, content: bytes) -> None:
@@ -82,7 +87,7 @@ class OutputFolder:
             _write_whole(self._find_block(number, block), lambda place: _write_bytes(place, content))
 
     def finish(self, number: int, num_blocks: int, join: Callable[[Sequence[Path], Path], None]) -> None:
-        """Join all blocks of a file, and put the joined file into its place.
+        """Join the translated blocks of an input file to one file, and move it to `find_place(number)`.
 
         Raises:
             OutputError: another file is there by now.

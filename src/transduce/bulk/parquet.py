@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ParquetFormat:
-    """A table of Apache Parquet, read some rows at a time; all columns are kept, and the translation is the last.
+    """Reads Parquet files in blocks of rows, and writes them with one more column, the translation, as the last.
 
     A text of several lines is translated line by line; a null stays null. The file of a block is a stream of Arrow.
     """

@@ -148,7 +148,11 @@ def _connect(ray: Any, address: str) -> None:  # noqa: ANN401 - a module without
 
 
 def _check_address(address: str) -> None:
-    """Check that somebody listens at an address: Ray itself tries for minutes."""
+    """Check that a server accepts connections at the address of a Ray cluster, as `ray.init` would try for minutes.
+
+    Raises:
+        ConfigError: none does.
+    """
     host, separator, port = address.removeprefix("ray://").rpartition(":")
     if not separator or not port.isdigit():
         return

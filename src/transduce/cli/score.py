@@ -147,7 +147,8 @@ class HeadChoice:
     choose_on_target: Path | None = None
     """Its translations, line for line."""
     choose_on_pairs: Path | None = None
-    """Instead of both: a file with both sides, with the same --columns as that of --pairs."""
+    """One file with this text and its translations, instead of --choose-on-source and --choose-on-target; its columns
+    are those of --columns."""
     gold: Path | None = None
     """Choose by human alignments of that text, as in 0-0 1-2, or 1?2 for a possible link."""
 

@@ -1,4 +1,6 @@
-"""Word documents (DOCX; ECMA-376, part 1): the paragraphs of the text, headers, footers and notes.
+"""Reading the text of Word documents (DOCX; ECMA-376, part 1) and writing them with its translation.
+
+The text is that of all paragraphs in the body, headers, footers and notes.
 
 A paragraph consists of runs of one format each. The format of most of its letters is plain; runs of other formats, and
 links, become an element `r` of the markup, and what is no text, such as a picture, becomes `o`. Everything else of the
