@@ -44,6 +44,8 @@ class AccessOptions:
         requests_per_minute: maximum requests per minute from one address; 0: no limit.
         cors: an origin, as in https://example.org, whose pages may use the service from a browser; may be given several
             times; "*" for all.
+        traces: address of an OpenTelemetry collector, as in http://localhost:4318, to which the time of each request
+            and of its parts is sent (OTLP over HTTP), without texts, keys or addresses.
     """
 
     host: str = "127.0.0.1"
@@ -51,6 +53,7 @@ class AccessOptions:
     api_key_file: Path | None = None
     requests_per_minute: int = 0
     cors: Annotated[tuple[str, ...], Parameter(negative=())] = ()
+    traces: str | None = None
 
     def check(self) -> None:
         """Check the values."""
@@ -63,6 +66,8 @@ class AccessOptions:
         for origin in self.cors:
             if origin != "*" and not re.fullmatch(r"https?://[^/\s*]+", origin):
                 raise ConfigError(f"--cors {origin}: must be an origin, as in https://example.org, or * for all")
+        if self.traces is not None and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", self.traces):
+            raise ConfigError(f"--traces {self.traces}: must be an address, as in http://localhost:4318")
 
 
 _ACCESS, _LIMITS, _COMPUTATION = AccessOptions(), Limits(), Computation()
@@ -102,15 +107,19 @@ def serve(
     from transduce.serving.monitoring import log, start_logging  # noqa: PLC0415
     from transduce.serving.server import is_local, listen, run  # noqa: PLC0415
     from transduce.serving.service import Service  # noqa: PLC0415
+    from transduce.serving.tracing import start_tracing  # noqa: PLC0415
 
     authorization = Authorization() if access.api_key_file is None else Authorization.read(access.api_key_file)
     start_logging(log_format)
+    send_last_spans = None if access.traces is None else start_tracing(access.traces)
     with listen(access.host, access.port) as listening, _temporary_folder(computation.engine) as temporary:
         settings = ModelSettings(
             computation.engine, computation.device, computation.choose_precision(), source_language, target_language
         )
         service = Service((model, *more), settings, limits=limits, report=log)
-        app = make_app(service, authorization, RequestRate(access.requests_per_minute), cors=access.cors)
+        rate = RequestRate(access.requests_per_minute)
+        has_traces = access.traces is not None
+        app = make_app(service, authorization, rate, cors=access.cors, has_traces=has_traces)
         if not (is_local(listening) or authorization.is_required):
             log(f"anyone who can reach {access.host} can use this service; require keys with --api-key-file")
 
@@ -119,6 +128,8 @@ def serve(
                 shutil.rmtree(temporary, ignore_errors=True)
             if exit_code:
                 print_message("transduce: interrupted")
+            elif send_last_spans is not None:
+                send_last_spans()
             os._exit(exit_code)
 
         asyncio.run(run(app, service, listening, log, exit_process))

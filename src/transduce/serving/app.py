@@ -32,12 +32,20 @@ from transduce.serving.middleware import (
 from transduce.serving.models import LanguagePair, SupportedLanguages
 from transduce.serving.page import REFERENCE_POLICY, get_page_file, make_page_policy, render_page, render_reference_page
 from transduce.serving.service import Service
+from transduce.serving.tracing import RequestTrace
 
 DESCRIPTION = """Translation by the Transformer of "Attention Is All You Need", for clients of LibreTranslate and DeepL,
 and with all functions of the engine under `/v1`."""
 
 
-def make_app(service: Service, authorization: Authorization, rate: RequestRate, *, cors: Sequence[str] = ()) -> FastAPI:
+def make_app(
+    service: Service,
+    authorization: Authorization,
+    rate: RequestRate,
+    *,
+    cors: Sequence[str] = (),
+    has_traces: bool = False,
+) -> FastAPI:
     """Make the application of a service, which is started and drained by the caller.
 
     Args:
@@ -45,6 +53,7 @@ def make_app(service: Service, authorization: Authorization, rate: RequestRate, 
         authorization: API keys.
         rate: the rate limit.
         cors: origins whose pages may use the service from a browser, as in "https://example.org", or "*" for all.
+        has_traces: whether spans of requests are recorded; see `start_tracing`.
     """
     app = FastAPI(
         title="Transduce",
@@ -52,7 +61,7 @@ def make_app(service: Service, authorization: Authorization, rate: RequestRate, 
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        # Traces would contain addresses, and these may contain texts and API keys.
+        # FastAPI's traces contain addresses, and these may contain texts and API keys.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.service, app.state.authorization = service, authorization
@@ -69,6 +78,8 @@ def make_app(service: Service, authorization: Authorization, rate: RequestRate, 
     app.add_middleware(BodyLimit, max_bytes=service.limits.max_body_bytes, authorization=authorization, metrics=metrics)
     app.add_middleware(RateLimit, rate=rate, metrics=metrics)
     app.add_middleware(RequestLog, metrics=metrics)
+    if has_traces:
+        app.add_middleware(RequestTrace)
     if cors:
         app.add_middleware(
             CORSMiddleware,

@@ -1,7 +1,8 @@
 """Middleware that every request passes before a dialect reads it: log, rate limit, body limit, API keys.
 
 They receive HTTP requests only: the server uses neither WebSockets nor ASGI's lifespan. From the outside in:
-`SecurityHeaders`, CORS, `RequestLog`, `RateLimit`, `BodyLimit`, `CancelOnDisconnect`.
+`SecurityHeaders`, CORS, `RequestTrace` if traces are recorded, `RequestLog`, `RateLimit`, `BodyLimit`,
+`CancelOnDisconnect`.
 """
 
 import asyncio
@@ -34,6 +35,7 @@ from transduce.errors import (
 from transduce.serving.error_responses import is_native, make_error_response
 from transduce.serving.monitoring import Metrics, describe_failure, log
 from transduce.serving.service import Service
+from transduce.serving.tracing import CLIENT_LEFT
 from transduce.text import read_lines
 
 LIVENESS_PROBES = ("/v2/health/live", "/health", "/livez")
@@ -41,9 +43,6 @@ LIVENESS_PROBES = ("/v2/health/live", "/health", "/livez")
 
 READINESS_PROBES = ("/v2/health/ready", "/readyz")
 """Paths of readiness probes; HEAD is allowed."""
-
-CLIENT_LEFT = 499
-"""Status that is logged if the client disconnects before the response, as in nginx."""
 
 BODY_SECONDS = 30.0
 """Maximum time for a body to arrive, so that a slow client occupies only a connection."""

@@ -21,6 +21,7 @@ _LOG_LEVELS = {
     "transduce.serving": logging.INFO,
     "uvicorn": logging.WARNING,
     "asyncio": logging.ERROR,
+    "opentelemetry": logging.ERROR,
     "python_multipart": logging.ERROR,  # its warnings contain bytes of forms that it cannot parse
 }
 

@@ -41,6 +41,7 @@ from transduce.serving.scheduling.tasks import (
     prepare_pairs,
     prepare_texts,
 )
+from transduce.serving.tracing import record_span
 from transduce.translation import DescribedFields, PairScore, TranslationOptions
 
 CHARACTERS_PER_TOKEN = 4
@@ -232,7 +233,8 @@ class Service:
             UnsatisfiableError: a text has no translation that satisfies the options.
         """
         self._check_request(request)
-        inputs = await asyncio.to_thread(self._read_texts, request)
+        with record_span("find languages", texts=len(request.texts), characters=sum(map(len, request.texts))):
+            inputs = await asyncio.to_thread(self._read_texts, request)
         indices: defaultdict[str, list[int]] = defaultdict(list)
         for index, one in enumerate(inputs):
             indices[one.language.language].append(index)
@@ -463,7 +465,8 @@ class Service:
 
     async def _prepare(self, function: Callable[..., _ResultT], *arguments: Any) -> _ResultT:  # noqa: ANN401
         """Call a function in a thread, as splitting a book into sentences takes seconds."""
-        return await asyncio.get_running_loop().run_in_executor(self._preparing, function, *arguments)
+        with record_span("split and tokenize"):
+            return await asyncio.get_running_loop().run_in_executor(self._preparing, function, *arguments)
 
 
 async def _gather_or_cancel(awaitables: Sequence[Awaitable[None]]) -> None:

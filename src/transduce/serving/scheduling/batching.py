@@ -10,11 +10,14 @@ from contextlib import suppress
 from itertools import accumulate, chain, islice
 from typing import Any, Protocol, runtime_checkable
 
+from opentelemetry.trace import INVALID_SPAN, Span
+
 from transduce.config import SearchConfig
 from transduce.errors import DrainingError, QueueFullError, TooLongError
 from transduce.kernels.device import make_single_core_executor
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling import Limits
+from transduce.serving.tracing import record_span
 from transduce.translation import batch_by_length
 
 TURN_SIZE = 16
@@ -64,10 +67,13 @@ class Job:
         task: what is computed of them.
         payloads: each with its number of tokens.
         arrived: time of the event loop.
+        span: what is recorded of it in a trace.
     """
 
-    def __init__(self, task: BatchTask, payloads: Sequence[tuple[Any, int]], arrived: float) -> None:
-        self.task, self.arrived = task, arrived
+    def __init__(
+        self, task: BatchTask, payloads: Sequence[tuple[Any, int]], arrived: float, span: Span = INVALID_SPAN
+    ) -> None:
+        self.task, self.arrived, self.span = task, arrived, span
         self.waiting = dict.fromkeys(Item(self, payload, num_tokens) for payload, num_tokens in payloads)
         """The items not yet taken. An item refers to its job; taking the last one breaks this reference cycle."""
 
@@ -248,14 +254,15 @@ class Batcher:
             )
         if num_tokens > (limit - self._queue.num_tokens) // 2:
             raise self.make_queue_full_error()
-        job = Job(task, payloads, asyncio.get_running_loop().time())
-        results = [item.result for item in job.waiting]
-        self._queue.add(job)
-        self._arrived.set()
-        try:
-            return await asyncio.gather(*results)
-        finally:
-            self._queue.discard(job)
+        with record_span("compute", sentences=len(payloads), tokens=num_tokens) as span:
+            job = Job(task, payloads, asyncio.get_running_loop().time(), span)
+            results = [item.result for item in job.waiting]
+            self._queue.add(job)
+            self._arrived.set()
+            try:
+                return await asyncio.gather(*results)
+            finally:
+                self._queue.discard(job)
 
     def make_queue_full_error(self) -> QueueFullError:
         """Make the error for a request for which the queue is full, with the estimated time until the queue is
@@ -303,6 +310,10 @@ class Batcher:
         lengths = [item.num_tokens for item in items]
         waited = [started - item.job.arrived for item in items]
         self._metrics.record_batch_start(waited, lengths, _count_padding(lengths))
+        for job in dict.fromkeys(item.job for item in items):
+            job.span.add_event(
+                "batch starts", {"transduce.batch_sentences": len(items), "transduce.batch_tokens": sum(lengths)}
+            )
         task, payloads = items[0].job.task, [item.payload for item in items]
         try:
             results, thread_seconds = await loop.run_in_executor(threads, _compute_timed, task, payloads)
