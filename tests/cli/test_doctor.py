@@ -55,6 +55,22 @@ def test_a_serious_finding_has_exit_code_3(transduce: Callable, shifted: list[st
     assert "shifted_lines" in [finding["name"] for finding in found["findings"]]
 
 
+def test_of_text_that_training_leaves_out_no_training_is_expected(transduce: Callable, workspace: Path) -> None:
+    (workspace / "empty.source").write_text("", encoding="utf-8")
+    (workspace / "one.target").write_text("ein Satz\n", encoding="utf-8")
+    answer = transduce("doctor", "--source", "empty.source", "--target", "one.target")
+    assert answer.exit_code == 3
+    assert answer.lines[0] == "1 training pair: 2 serious findings, 0 minor"
+    assert b"training keeps about 0 of 1 pairs" in answer.output
+    assert b"takes the preset" not in answer.output
+
+
+def test_a_number_of_many_digits_is_read(transduce: Callable, workspace: Path) -> None:
+    for side in ("source", "target"):
+        (workspace / f"digits.{side}").write_text(f"number {'9' * 600}\n", encoding="utf-8")
+    assert transduce("doctor", "--source", "digits.source", "--target", "digits.target").exit_code in {0, 3}
+
+
 def test_a_page_or_a_folder_is_written(transduce: Callable, shifted: list[str], workspace: Path) -> None:
     answer = transduce("doctor", *shifted, "--output", "page.html")
     assert answer.exit_code == 3

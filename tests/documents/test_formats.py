@@ -12,6 +12,7 @@ from transduce.errors import DocumentError
         b"Sun.\n\nMoon.\n",
         "Sun.\r\nMöön.\r\n".encode(),
         "\ufeffSun.\r\n".encode(),
+        b"Sun.\r\rMoon.\r",
         b"\xff\xfe" + "Sön.\r\n".encode("utf-16-le"),
         b"\xfe\xff" + "Sön.\n".encode("utf-16-be"),
         b"",
@@ -36,6 +37,30 @@ def test_html_keeps_its_encoding() -> None:
     assert "Sön" in document.text
     assert document.write(document.text) == content
     assert document.write("<p>ö и</p>") == "<p>ö &#1080;</p>".encode("iso-8859-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "text"),
+    [
+        ("ISO-8859-1", "windows-1252", "“Sön” – 5 €"),
+        ("ISO-8859-9", "windows-1254", "“Güneş”"),
+        ("gb2312", "gbk", "镕"),
+        ("Shift_JIS", "cp932", "①"),
+        ("euc-kr", "cp949", "똠"),
+    ],
+)
+def test_html_is_read_in_the_larger_encoding_that_browsers_take(name: str, encoding: str, text: str) -> None:
+    content = f'<meta charset="{name}"><p>{text}</p>'.encode(encoding)
+    document = read_formatted_document(content, ".html")
+    assert text in document.text
+    assert document.write(document.text) == content
+
+
+def test_html_has_bytes_that_the_larger_encoding_does_not_have() -> None:
+    content = b'<meta charset="latin1"><p>S\xf6n\x81</p>'
+    document = read_formatted_document(content, ".html")
+    assert "Sön\x81" in document.text
+    assert document.write(document.text) == content
 
 
 @pytest.mark.parametrize("name", ["hex", "rot13", "nothing", "idna"])

@@ -49,6 +49,20 @@ def test_a_file_is_rebuilt_from_its_own_text(text: str, ending: str, line_end: s
     assert document.write(document.text) == content
 
 
+def test_a_number_without_a_blank_line_before_it_is_no_text() -> None:
+    content = b"1\n00:00:01,000 --> 00:00:02,000\nSun 5\n2\n00:00:03,000 --> 00:00:04,000\nMoon\n"
+    document = read_formatted_document(content, ".srt")
+    assert document.text == "<cue>Sun 5</cue><cue>Moon</cue>"
+    assert document.write(document.text) == content
+
+
+def test_speakers_are_told_apart_in_text_from_right_to_left() -> None:
+    cue = "\u202b- שמש\u202c\n\u202b- ירח\u202c"
+    document = read_formatted_document(f"1\n00:00:01,000 --> 00:00:02,000\n{cue}\n".encode(), ".srt")
+    assert document.text.count("<cue>") == 2
+    assert cue.encode() in document.write(document.text)
+
+
 def test_text_is_translated_and_all_else_is_kept() -> None:
     document = read_formatted_document(SUBRIP.encode(), ".srt")
     translation = re.sub(r"(?<![<{\\/?&])\b(Sun|moon|River|Stone|tree|road|lamp)\b", "Wort", document.text)

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.significance import PairedTest
 
 from transduce.errors import ConfigError, CorpusError, UserError
 from transduce.evaluation import (
@@ -13,6 +15,7 @@ from transduce.evaluation import (
     TestSet,
     analyse,
     compare_systems,
+    corpus_scores,
     measure_differences,
     read_system_output,
     read_test_sets,
@@ -61,6 +64,30 @@ def test_chance_is_not_decided() -> None:
         TEST_SET, [SystemOutput("one", spoil(0.3, 5)), SystemOutput("other", spoil(0.3, 6))]
     )
     assert {one.verdict for one in differences} == {"not decided"}
+
+
+def test_probabilities_are_those_of_sacrebleu_where_chance_never_repeats_the_difference() -> None:
+    one, other = SystemOutput("one", spoil(0.3, 5)), SystemOutput("other", spoil(0.32, 6))
+    ((found,),) = measure_differences(TEST_SET, [one, other], ["chrf"])
+    named = [(output.system, list(output.hypotheses)) for output in (one, other)]
+    for kind, count, probability in (("bs", 1000, found.p_bootstrap), ("ar", 10_000, found.p_randomization)):
+        _, results = PairedTest(named, {"chrF": CHRF()}, [REFERENCES], kind, count)()
+        (expected,) = (values[1] for name, values in results.items() if name != "System")
+        assert 0.01 < probability == pytest.approx(expected.p_value, abs=0.001)
+
+
+@pytest.mark.parametrize(("num_different", "probability"), [(1, 1.0), (3, 0.25), (7, 2 / 2**7)])
+def test_a_few_better_lines_are_as_probable_as_a_coin_that_falls_on_one_side(
+    num_different: int, probability: float
+) -> None:
+    # Of all ways to exchange lines, two in 2^n give a difference as large: none is exchanged, or all are.
+    better = [*REFERENCES[:num_different], *GOOD.hypotheses[num_different:]]
+    worse = [*["zero"] * num_different, *GOOD.hypotheses[num_different:]]
+    ((*differences,),) = measure_differences(TEST_SET, [SystemOutput("worse", worse), SystemOutput("better", better)])
+    for one in differences:
+        assert one.gain > 0
+        assert one.p_randomization == pytest.approx(probability, rel=0.15)
+        assert one.is_significant == (num_different > 5)
 
 
 def test_figures_are_the_same_every_time_and_in_every_company() -> None:
@@ -138,6 +165,23 @@ def test_a_seed_of_sacrebleu_is_taken_and_named(monkeypatch: pytest.MonkeyPatch)
     assert compare_systems(TEST_SET, [GOOD, POOR], ["ter"]).notes[0].endswith("no fixed seed")
 
 
+@pytest.mark.parametrize("seed", ["abc", "-1", "1.5", ""])
+def test_a_seed_that_is_no_number_is_refused(seed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    with pytest.raises(ConfigError, match=r"SACREBLEU_SEED = .* must be a whole number"):
+        compare_systems(TEST_SET, [GOOD, POOR], ["ter"])
+    with pytest.raises(ConfigError, match="SACREBLEU_SEED"):
+        corpus_scores(REFERENCES, REFERENCES, confidence=True)
+
+
+def test_a_test_set_of_one_line_decides_nothing() -> None:
+    one = TestSet("one", ["1"], [["one two three four five"]])
+    outputs = [SystemOutput("right", ["one two three four five"]), SystemOutput("wrong", ["one two three five four"])]
+    comparison = compare_systems(one, outputs)
+    assert comparison.systems[1].verdict == "not decided"
+    assert not any("would show a difference" in note for note in comparison.notes)  # nothing says how much scores vary
+
+
 def test_intervals_that_overlap_are_no_contradiction() -> None:
     # The same lines are bad in both systems, and one system has one more mistake in each line.
     spoilt = [line if number % 2 else "zero" for number, line in enumerate(REFERENCES)]
@@ -173,6 +217,21 @@ def test_the_page_shows_what_was_found() -> None:
     assert "1,000 resamples; approximate randomisation: 10,000 trials; seed 12345" in page
     assert page.count("<article>") == 10
     assert "<mark>zero</mark>" in page
+
+
+def test_files_of_the_same_name_in_two_folders_are_told_apart(tmp_path: Path) -> None:
+    outputs = []
+    for system in (GOOD, POOR):
+        path = tmp_path / system.system / "test.txt"
+        path.parent.mkdir()
+        path.write_text("".join(f"{line}\n" for line in system.hypotheses), encoding="utf-8", newline="\n")
+        outputs.append(read_system_output(path, TEST_SET))
+    comparison = compare_systems(TEST_SET, outputs, ["ter"])
+    assert comparison.verdicts == [f"{tmp_path / 'poor' / 'test.txt'} against {tmp_path / 'good' / 'test.txt'}: worse"]
+    page = render_comparison([(comparison, analyse(comparison))], is_training_counted=False)
+    assert (
+        page.count(f">{outputs[0].system}</text>") == page.count(f">{outputs[1].system}</text>") == 2
+    )  # of two charts
 
 
 def test_an_unknown_tokenization_is_refused() -> None:

@@ -8,7 +8,7 @@ from transduce.bundle import check_output_file, write_output_file
 from transduce.cli.console import print_message
 from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
 from transduce.cli.translate import check_engine
-from transduce.documents import find_format, read_formatted_document
+from transduce.documents import FORMATS, find_format, read_formatted_document
 from transduce.errors import ConfigError, OutputError
 from transduce.interop import NATIVE
 
@@ -44,7 +44,7 @@ def translate_file(
     if flags.num_best > 1:
         raise ConfigError("--num-best: a document has one translation; leave it out")
     ending = find_format(document.name)
-    if find_format(output.name) != ending:
+    if FORMATS[find_format(output.name)] != FORMATS[ending]:  # .htm and .html are the same
         raise OutputError(f"{output}: must end in {ending}, as a document keeps its format")
     check_output_file(output, _is_never_replaced, _REPLACED, force=force)
     options = make_options(flags, source_flags)

@@ -138,7 +138,7 @@ def format_summary(examination: Examination, width: int, expectations: Sequence[
 
     At the end: how many pairs training keeps, and `expectations`, sentences on what it leads to.
     """
-    texts = ", ".join(f"{len(figures.text):,} {figures.text.name} pairs" for figures in examination.figures)
+    texts = ", ".join(format_count(len(one.text), f"{one.text.name} pair") for one in examination.figures)
     num_serious = sum(finding.severity == "serious" for finding in examination.findings)
     num_minor = len(examination.findings) - num_serious
     lines = [f"{texts}: {format_count(num_serious, 'serious finding')}, {num_minor} minor"]

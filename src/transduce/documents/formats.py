@@ -32,6 +32,14 @@ _BYTE_ORDER_MARKS = {
 }
 _DECLARED = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([A-Za-z0-9_-]+)""", re.IGNORECASE)
 _DECLARATION_BYTES = 1_024  # where browsers look for it
+_SUPERSETS = {
+    **dict.fromkeys(("ascii", "us-ascii", "iso-8859-1", "iso8859-1", "latin1", "l1"), "windows-1252"),
+    **dict.fromkeys(("iso-8859-9", "latin5", "l5"), "windows-1254"),
+    **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
+    **dict.fromkeys(("shift_jis", "shift-jis", "sjis"), "cp932"),
+    **dict.fromkeys(("euc-kr", "ks_c_5601-1987"), "cp949"),
+}
+"""Encodings that browsers read as a larger one, which files are mostly in (Encoding Living Standard, 4.2)."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,9 @@ def decode_text(content: bytes, declared: str | None = None) -> DecodedText:
         DocumentError: it is not text in any of these.
     """
     mark = next((one for one in _BYTE_ORDER_MARKS if content.startswith(one)), b"")
-    choices = [_BYTE_ORDER_MARKS[mark]] if mark else ["utf-8", *([declared] if declared else [])]
+    choices = [_BYTE_ORDER_MARKS[mark]] if mark else ["utf-8"]
+    if declared and not mark:
+        choices += [_SUPERSETS.get(declared.lower(), declared), declared]
     for encoding in choices:
         try:
             text = content[len(mark) :].decode(encoding)
@@ -70,7 +80,7 @@ def decode_text(content: bytes, declared: str | None = None) -> DecodedText:
             continue
         if "\0" in text:
             break
-        line_end = "\r\n" if "\r\n" in text else "\n"
+        line_end = next((end for end in ("\r\n", "\n", "\r") if end in text), "\n")
         return DecodedText(re.sub(r"\r\n?", "\n", text), mark, encoding, line_end)
     raise DocumentError("the document is not text in UTF-8: save it as UTF-8")
 

@@ -13,7 +13,8 @@ _TIMES = re.compile(r"[ \t]*(?:\d+:)?\d{1,2}:\d{2}[,.]\d{1,3}[ \t]+-->[ \t]+(?:\
 _RULES = MarkupRules(is_xml=True, splitting=frozenset({"cue"}), detects_outline=False)
 # Tags in pairs; and what is kept as it is: other tags, times within a cue, positions such as {\an8}.
 _KEPT = re.compile(r"(</?[biu]>)|(</?[A-Za-z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
-_SPEAKER = re.compile(r"(?:<[^<>]*>|\{\\[^{}]*\}|\s)*[-–—‐]")
+# Before the hyphen, text from right to left may have invisible marks of its direction.
+_SPEAKER = re.compile(r"(?:<[^<>]*>|\{\\[^{}]*\}|[\s\u200e\u200f\u202a-\u202e\u2066-\u2069])*[-–—‐]")
 _WORD = re.compile(r"(?:<[^<>]*>|[^ <]|<)+")
 _TAG = re.compile(r"<[^<>]*>")
 
@@ -74,6 +75,8 @@ def _split_cues(text: str) -> Iterator[str]:
         begin = place
         while place < len(lines) and lines[place].strip() and not _TIMES.match(lines[place]):
             place += 1
+        if place < len(lines) and _TIMES.match(lines[place]) and lines[place - 1].strip().isdecimal():
+            place -= 1  # the number of the next cue, if no blank line is before it
         if begin < place:
             yield "\n".join([*kept, ""])
             yield "\n".join(lines[begin:place])

@@ -15,7 +15,7 @@ from jaxtyping import Float64
 from transduce.data.store import compute_file_digest
 from transduce.errors import CorpusError, UserError
 from transduce.evaluation.scores import Score, choose_num_resamples
-from transduce.evaluation.significance import NUM_TRIALS, SHUFFLED_LINES, Difference
+from transduce.evaluation.significance import NUM_TRIALS, SHUFFLED_LINES, Difference, compute_p
 from transduce.evaluation.test_sets import SystemOutput, TestSet
 
 COMMAND = "comet-score"
@@ -139,8 +139,7 @@ def compare_lines(baseline: LineScores, values: LineScores) -> Difference:
     )
     resampled = _resample(differences, choose_num_resamples(len(values)))
     p_bootstrap, p_randomization = (
-        1.0 if not differences.any() else (1 + int((np.abs(chance) >= abs(gain)).sum())) / (1 + len(chance))
-        for chance in (resampled - resampled.mean(), exchanged)
+        compute_p(np.abs(chance), gain) for chance in (resampled - resampled.mean(), exchanged)
     )
     low, high = np.quantile(resampled, (0.025, 0.975))
     return Difference(

@@ -18,6 +18,7 @@ from transduce.evaluation.analysis import (
 from transduce.evaluation.comet import CometScorer, compare_lines, summarize_lines
 from transduce.evaluation.scores import METRICS, Score, check_tokenization, choose_tokenization, corpus_scores
 from transduce.evaluation.significance import (
+    ROUNDING,
     Difference,
     Resampling,
     choose_resampling,
@@ -91,7 +92,8 @@ class Comparison:
                 "decides"
             )
         for system in self.systems[1:]:
-            undecided = [one for one in system.differences if not one.is_significant]
+            # Of a test set of one line, no resample tells how much scores vary.
+            undecided = [one for one in system.differences if not one.is_significant and one.standard_error > ROUNDING]
             if list(system.output.hypotheses) == list(self.systems[0].output.hypotheses):
                 notes.append(f"{system.output.system}: the translations are those of the baseline")
             elif undecided:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -80,8 +81,10 @@ def corpus_scores(
 
     Raises:
         CorpusError: there are no lines, or hypotheses and references differ in number.
-        ConfigError: an unknown metric or tokenisation.
+        ConfigError: an unknown metric or tokenisation; with `confidence`, see `read_seed`.
     """
+    if confidence:
+        read_seed()  # which sacreBLEU will read
     if tokenization is None:
         tokenization = choose_tokenization(references)
     check_tokenization(tokenization)
@@ -105,6 +108,20 @@ def strip_lines(lines: Sequence[str]) -> list[str]:
 def choose_num_resamples(num_lines: int) -> int:
     """The number of resamples of a test set: sacreBLEU's default, and fewer for more than 3,000 lines."""
     return min(NUM_RESAMPLES, max(100, RESAMPLED_LINES // num_lines))
+
+
+def read_seed() -> int | None:
+    """The seed of all random numbers, from `SACREBLEU_SEED`; None if that is "none", so that every time has its own.
+
+    Raises:
+        ConfigError: it is neither a number from 0 on nor "none".
+    """
+    seed = os.environ.get("SACREBLEU_SEED", "12345")
+    if seed.lower() == "none":
+        return None
+    if not (seed.isascii() and seed.isdigit()):
+        raise ConfigError(f"SACREBLEU_SEED = {seed!r} must be a whole number from 0 on, or none: change or unset it")
+    return int(seed)
 
 
 def choose_tokenization(references: Sequence[str]) -> str:

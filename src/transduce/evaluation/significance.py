@@ -1,17 +1,22 @@
-"""Whether one system is better than another, or only luckier: sacreBLEU's paired tests on a test set."""
+"""Whether one system is better than another, or only luckier: paired tests on a test set, as sacreBLEU has them."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64, Int64
 from sacrebleu.metrics.base import Metric
-from sacrebleu.significance import PairedTest, Result
 
-from transduce.evaluation.scores import METRICS, choose_num_resamples, choose_tokenization, make_scorer, strip_lines
+from transduce.evaluation.scores import (
+    METRICS,
+    choose_num_resamples,
+    choose_tokenization,
+    make_scorer,
+    read_seed,
+    strip_lines,
+)
 from transduce.evaluation.test_sets import SystemOutput, TestSet
 
 SIGNIFICANCE_LEVEL = 0.05
@@ -21,7 +26,13 @@ NUM_TRIALS = 10_000
 """Trials of approximate randomisation, sacreBLEU's default."""
 
 SHUFFLED_LINES = 30_000_000
-"""Maximum number of lines in all trials, which are in memory at once: about 10 bytes per line."""
+"""Maximum number of lines in all trials, of which one byte each is in memory at once."""
+
+SUMMED_LINES = 4_000_000
+"""Maximum number of lines of trials that are summed at a time."""
+
+ROUNDING = 1e-9
+"""Points by which a difference that is equal to another one may be smaller, as sums are rounded."""
 
 POWER = 0.8
 """Share of test sets in which a difference of the size `Difference.detectable` is found, the usual one."""
@@ -97,11 +108,8 @@ class Resampling(NamedTuple):
 
 def choose_resampling(num_lines: int) -> Resampling:
     """Those for a test set of this size: sacreBLEU's defaults, and fewer for more than 3,000 lines."""
-    seed = os.environ.get("SACREBLEU_SEED", "12345")
     return Resampling(
-        choose_num_resamples(num_lines),
-        min(NUM_TRIALS, max(1000, SHUFFLED_LINES // num_lines)),
-        None if seed.lower() == "none" else int(seed),
+        choose_num_resamples(num_lines), min(NUM_TRIALS, max(1000, SHUFFLED_LINES // num_lines)), read_seed()
     )
 
 
@@ -123,34 +131,46 @@ def measure_differences(
     Returns:
         For each system after the first, its differences in the order of `metrics`, not corrected for their number: see
         `correct_for_several_systems`. The same translations always give the same figures. The larger the test set, the
-        fewer the resamples and trials beyond 3,000 lines. The probabilities are sacreBLEU's, except for a system whose
-        translations are those of the baseline: 1, where sacreBLEU, which counts larger differences than 0 and finds
-        none, has one near 0.
+        fewer the resamples and trials beyond 3,000 lines. Random numbers are those of sacreBLEU, and so are the
+        probabilities, unless chance often gives exactly the difference that was measured, as it does where systems
+        differ in few lines: a difference by chance counts if it is at least as large, in sacreBLEU only if it is
+        larger, so that a single different line would be significant there.
+
+    Raises:
+        ConfigError: see `read_seed`.
     """
     tokenization = tokenization or choose_tokenization(test_set.references[0])
     systems = [strip_lines(output.hypotheses) for output in outputs]
     references = [strip_lines(one) for one in test_set.references]
-    counts = choose_resampling(len(test_set.sources))
+    num_lines = len(test_set.sources)
+    counts = choose_resampling(num_lines)
+    resamples = np.random.default_rng(counts.seed).choice(num_lines, size=(counts.resamples, num_lines), replace=True)
+    trials = np.random.default_rng(counts.seed).integers(2, size=(counts.trials, num_lines), dtype=bool)
     found: list[list[Difference]] = [[] for _ in systems[1:]]
     for metric in metrics:
         name, scorer = make_scorer(metric, tokenization)
-        trials = _run_randomization(systems, {name: scorer}, references, counts.trials)
-        resampled = _resample_scores(systems, scorer, references, counts)
-        for own, lines, trial, scores in zip(found, systems[1:], trials[1:], resampled[1:], strict=True):
-            differences = scores - resampled[0]
-            low, high = np.quantile(differences, (0.025, 0.975))
-            baseline, value = float(trials[0].score), float(trial.score)
-            is_same = lines == systems[0]
+        # There is no public way to the counts of each line, of which a score is made.
+        baseline, *others = (
+            np.array(scorer._extract_corpus_statistics(lines, references), np.float64)  # noqa: SLF001
+            for lines in systems
+        )
+        resampled_baseline = _score(scorer, _sum_resamples(baseline, resamples))
+        for own, lines in zip(found, others, strict=True):
+            value_before, value = _score(scorer, np.stack([baseline.sum(axis=0), lines.sum(axis=0)])).tolist()
+            resampled = _score(scorer, _sum_resamples(lines, resamples)) - resampled_baseline
+            low, high = np.quantile(resampled, (0.025, 0.975))
+            exchanged = _sum_exchanged(baseline - lines, trials)
+            by_chance = _score(scorer, lines.sum(axis=0) + exchanged) - _score(scorer, baseline.sum(axis=0) - exchanged)
             own.append(
                 Difference(
                     name,
-                    baseline,
+                    value_before,
                     value,
-                    1.0 if is_same else _compute_bootstrap_p(differences, value - baseline),
-                    1.0 if is_same else float(cast("float", trial.p_value)),
+                    compute_p(np.abs(resampled) - np.abs(resampled).mean(), value - value_before),
+                    compute_p(np.abs(by_chance), value - value_before),
                     float(low),
                     float(high),
-                    float(differences.std()),
+                    float(resampled.std()),
                 )
             )
     return found
@@ -179,36 +199,27 @@ def correct_for_several_systems(differences: Sequence[Sequence[Difference]]) -> 
     return corrected
 
 
-def _run_randomization(
-    systems: Sequence[list[str]], scorer: dict[str, Metric], references: Sequence[list[str]], count: int
-) -> list[Result]:
-    """SacreBLEU's results of approximate randomisation for each system."""
-    named: list[tuple[str, Sequence[str]]] = [(str(number), lines) for number, lines in enumerate(systems)]
-    _, found = PairedTest(named, scorer, references, "ar", count)()
-    # Beside the names of the systems, there is one list: that of the metric.
-    (results,) = (values for name, values in found.items() if name != "System")
-    return cast("list[Result]", results)
+def compute_p(by_chance: Float64[np.ndarray, " draws"], difference: float) -> float:
+    """The probability of a difference of at least this size, from the sizes of differences by chance."""
+    return float((1 + (by_chance >= abs(difference) - ROUNDING).sum()) / (1 + len(by_chance)))
 
 
-def _resample_scores(
-    systems: Sequence[list[str]], scorer: Metric, references: Sequence[list[str]], counts: Resampling
-) -> Float64[np.ndarray, "systems resamples"]:
-    """The scores of each system in resamples of the lines, which are the same ones for all.
-
-    They are those of sacreBLEU's paired bootstrap, which has no interval of the difference.
-    """
-    num_lines = len(systems[0])
-    drawn = np.random.default_rng(counts.seed).choice(num_lines, size=(counts.resamples, num_lines), replace=True)
-    scores = []
-    for lines in systems:
-        # There is no public way to the counts of each line, of which a score is made.
-        of_lines = np.array(scorer._extract_corpus_statistics(lines, references), dtype=np.float32)  # noqa: SLF001
-        sums = (of_lines[sample].sum(0) for sample in drawn)
-        scores.append([float(scorer._compute_score_from_stats(list(one)).score) for one in sums])  # noqa: SLF001
-    return np.array(scores, np.float64)
+def _score(scorer: Metric, sums: Float64[np.ndarray, "texts counts"]) -> Float64[np.ndarray, " texts"]:
+    """The score of each text, from the counts of all its lines together."""
+    return np.array([float(scorer._compute_score_from_stats(one).score) for one in sums.tolist()], np.float64)  # noqa: SLF001
 
 
-def _compute_bootstrap_p(differences: Float64[np.ndarray, " resamples"], difference: float) -> float:
-    """The probability as sacreBLEU computes it: the sizes of resampled differences vary around their mean by chance."""
-    sizes = np.abs(differences)
-    return float((1 + (sizes - sizes.mean() > abs(difference)).sum()) / (1 + len(sizes)))
+def _sum_resamples(
+    counts: Float64[np.ndarray, "lines counts"], resamples: Int64[np.ndarray, "resamples lines"]
+) -> Float64[np.ndarray, "resamples counts"]:
+    """The counts of each resample, the lines of which are given by their numbers."""
+    return np.stack([counts[sample].sum(axis=0) for sample in resamples])
+
+
+def _sum_exchanged(
+    differences: Float64[np.ndarray, "lines counts"], trials: Bool[np.ndarray, "trials lines"]
+) -> Float64[np.ndarray, "trials counts"]:
+    """How far the counts of a text change in each trial if its chosen lines are exchanged for those of another one."""
+    at_a_time = max(1, SUMMED_LINES // len(differences))
+    parts = [trials[first : first + at_a_time] for first in range(0, len(trials), at_a_time)]
+    return np.concatenate([part.astype(np.float64) @ differences for part in parts])

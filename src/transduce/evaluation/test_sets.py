@@ -120,7 +120,7 @@ def translate_test_set(
 
 
 def read_system_output(path: Path, test_set: TestSet) -> SystemOutput:
-    """Read the translations of a test set from a file, one per line.
+    """Read the translations of a test set from a file, one per line; the system is called by the path.
 
     Raises:
         CorpusError: the file cannot be read, or has another number of lines than the test set.
@@ -131,4 +131,4 @@ def read_system_output(path: Path, test_set: TestSet) -> SystemOutput:
             f"{path}: {len(hypotheses):,} lines, but the test set {test_set.name} has {len(test_set.sources):,}: give "
             "one translation for each line of its source"
         )
-    return SystemOutput(path.name, hypotheses)
+    return SystemOutput(str(path), hypotheses)

@@ -56,6 +56,7 @@ def test_what_only_looks_different_is_left_alone(find: Callable, invented: Calla
     [
         ("a.", "."), ("a", "nothing"), ("a!", "!"), ("a?”", "?"), ("„a.“ ", "."), ("(a.)", "."), ("何？", "?"),
         ("何。", "."),        ("هل؟", "?"), ("a…", "…"), ("", "nothing"), ("a:", ":"), ("है।", "."),
+        ("Πού είναι;", "?"), ("a;", ":"), ("ወዴት ነው፧", "?"),
     ],
 )  # fmt: skip
 def test_ends_of_lines_are_classified(line: str, ending: str) -> None:

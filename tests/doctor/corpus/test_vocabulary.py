@@ -59,8 +59,12 @@ def test_stems_are_beginnings(vocabulary: Vocabulary) -> None:
 
 @pytest.mark.parametrize(
     ("word", "script"),
-    [("word", "Latin"), ("слово", "Cyrillic"), ("12a", "Latin"), ("12", NO_SCRIPT), ("語", "Chinese characters")],
-)
+    [
+        ("word", "Latin"), ("слово", "Cyrillic"), ("12a", "Latin"), ("12", NO_SCRIPT), ("語", "Chinese characters"),
+        ("々", "Chinese characters"), ("ー", NO_SCRIPT), ("1º", NO_SCRIPT), ("\u02bbokina", "Latin"),
+        ("Ａ", "Latin"), ("ｶ", "Katakana"),
+    ],
+)  # fmt: skip
 def test_a_script_is_that_of_the_first_letter(word: str, script: str, vocabulary: Vocabulary) -> None:
     assert find_script(word) == script
     vocabulary.add(word)
@@ -76,6 +80,13 @@ def test_digits_are_counted_in_any_script_and_order(characters: list[str]) -> No
     digits = [unicodedata.decimal(one) for one in characters if one.isdecimal()]
     for start, end in pairwise(ends):
         assert vocabulary.digits[words[start:end]].sum() == sum(1 << 6 * digit for digit in digits)
+
+
+@pytest.mark.parametrize("digit", ["0", "9", "٩"])
+def test_a_number_of_a_thousand_digits_fits_into_the_counters(digit: str, vocabulary: Vocabulary) -> None:
+    vocabulary.number_lines([1000 * digit, 63 * digit])
+    many, most = vocabulary.digits.astype("uint64").tolist()
+    assert many == most == 63 << 6 * unicodedata.decimal(digit)
 
 
 def test_normal_forms_are_told_apart(vocabulary: Vocabulary) -> None:

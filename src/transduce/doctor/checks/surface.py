@@ -52,17 +52,21 @@ ENDINGS = ("nothing", ".", "?", "!", ":", "…")
 
 _KIND = {
     **dict.fromkeys(".。।።۔։", 1),
-    **dict.fromkeys("?？؟;", 2),
+    **dict.fromkeys("?？؟\u037e፧", 2),
     **dict.fromkeys("!！", 3),
     **dict.fromkeys(":：;", 4),
     **dict.fromkeys("…", 5),
 }
+_GREEK = re.compile(r"[\u0370-\u03ff\u1f00-\u1fff]")  # whose question mark is a semicolon
 _CLOSING = " \t\u00a0\u3000\"'”“»›’‘)]}」』）"
 
 
 def classify_ending(line: str) -> int:
     """The number of the kind of a line's end in `ENDINGS`."""
-    return _KIND.get(line.rstrip(_CLOSING)[-1:], 0)
+    last = line.rstrip(_CLOSING)[-1:]
+    if last == ";" and _GREEK.search(line):
+        return ENDINGS.index("?")
+    return _KIND.get(last, 0)
 
 
 def find_surface_differences(

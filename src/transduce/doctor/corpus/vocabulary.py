@@ -23,6 +23,14 @@ DIGIT_BITS = 6
 NO_SCRIPT = "none"
 """The script of words without letters, such as numbers."""
 
+_OTHER_NAMES = {
+    "CJK": "Chinese characters",
+    "IDEOGRAPHIC": "Chinese characters",
+    # Letters that belong to no script, or to several: º, ª, µ, ʻ, ⁱ, ー, and those of formulas.
+    **dict.fromkeys("FEMININE MASCULINE MICRO MODIFIER SUPERSCRIPT KATAKANA-HIRAGANA MATHEMATICAL".split(), NO_SCRIPT),  # noqa: SIM905 - a list of words
+}
+"""The scripts of letters whose names do not begin with the name of a script, by the first word."""
+
 
 class Vocabulary:
     """Numbers words from 0 in the order in which they occur first, on both sides of all texts alike.
@@ -149,8 +157,9 @@ def _is_letter_or_digit(character: str) -> bool:
 
 
 def find_script(word: str) -> str:
-    """The script of the first letter of a word, as in "Latin"; `NO_SCRIPT` if it has no letter."""
-    return next((_find_script_of_letter(character) for character in word if character.isalpha()), NO_SCRIPT)
+    """The script of the first letter of a word that has one, as in "Latin"; `NO_SCRIPT` if there is none."""
+    scripts = (_find_script_of_letter(character) for character in word if character.isalpha())
+    return next((script for script in scripts if script != NO_SCRIPT), NO_SCRIPT)
 
 
 @cache
@@ -158,14 +167,17 @@ def _find_script_of_letter(letter: str) -> str:
     if letter.isascii():
         return "Latin"
     # The standard library does not know scripts, but names begin with them.
-    first = unicodedata.name(letter, NO_SCRIPT).split(" ")[0]
-    return {"CJK": "Chinese characters", "FULLWIDTH": "Latin", NO_SCRIPT: NO_SCRIPT}.get(first, first.capitalize())
+    name = unicodedata.name(letter, NO_SCRIPT).removeprefix("FULLWIDTH ").removeprefix("HALFWIDTH ")
+    first = name.split(" ")[0]
+    return first if first == NO_SCRIPT else _OTHER_NAMES.get(first, first.capitalize())
 
 
 def _count_digits(word: str) -> int:
     if word.isalpha():
         return 0
-    return sum(1 << DIGIT_BITS * unicodedata.decimal(character) for character in word if character.isdecimal())
+    # Of more digits, as in the decimals of pi, a counter would flow over into the next one, and at last out of 64 bits.
+    digits = [unicodedata.decimal(character) for character in word if character.isdecimal()]
+    return sum(1 << DIGIT_BITS * digit for digit in digits[: (1 << DIGIT_BITS) - 1])
 
 
 def _find_normal_forms(word: str) -> tuple[bool, bool]:

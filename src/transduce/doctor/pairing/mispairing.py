@@ -34,7 +34,8 @@ class Mispairing:
     estimated: int
     """How many of them are unrelated, by the estimate."""
     rows: Int64[np.ndarray, " rows"]
-    """Those whose agreement is so low that by the estimate nine of ten are unrelated; the lowest first."""
+    """Those whose agreement is so low that, by the estimate, three of four (`WANTED_PRECISION`) are unrelated; the
+    lowest first."""
 
 
 def measure_mispairing(
