@@ -136,6 +136,11 @@ class TrainingConfig(Section):
     """Distribution of the model over the ranks started by torchrun: `none`, each holds the whole model (DDP); `fsdp`,
     each holds a shard of all weights, gradients and optimiser state (FSDP2). No effect with a single rank."""
 
+    rank_timeout: str = "10m"
+    """How long a rank waits for another within updates before the run ends with an error, as in "90s" or "10m": longer
+    than the slowest update, as the other may hang. Where one rank prepares text, validates or saves, others wait for up
+    to a day. No effect with a single rank."""
+
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Seed of the initial weights, the order of data, and dropout."""
 
@@ -208,6 +213,10 @@ class TrainingConfig(Section):
             raise ValueError(
                 'start_vocabulary = "new" has no effect without start_from: leave it out, or give a bundle'
             )
+        try:
+            parse_duration(self.rank_timeout)
+        except ValueError as error:
+            raise ValueError(f"rank_timeout: {error}") from None
         if self.validate_every != "auto" and self.validate_every < 1:
             raise ValueError(f'validate_every = {self.validate_every} must be at least 1, or "auto"')
         if self.time_limit is not None:

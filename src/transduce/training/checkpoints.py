@@ -122,7 +122,7 @@ class RunState:
         tensors = {part: gather_full_tensors(own, updater.ranks) for part, own in parts.items()}
         if updater.ranks.is_first:
             save_checkpoint(folder.checkpoints, self.update, tensors, asdict(self))
-        updater.ranks.barrier()
+        updater.ranks.wait_for_first()
 
     @classmethod
     def load(cls, folder: RunFolder, update: int, updater: Updater) -> "RunState":
