@@ -286,7 +286,10 @@ def _find_silent_ranks(store: Store, rank: int, size: int) -> str:
         silent = [number for number in range(size) if not store.check([f"alive {number}"])]
         return ", ".join(f"rank {number} on {store.get(f'host {number}').decode()}" for number in silent)
 
-    return _call_within(2 * ANSWER_SECONDS, find, default="") or "another rank"
+    # Without torchrun's own store, which is the usual one, that of torchrun's rank 0 is used.
+    has_store = os.environ["TORCHELASTIC_USE_AGENT_STORE"] != str(True)
+    unknown = "rank 0" if has_store and rank != 0 else "another rank"
+    return _call_within(2 * ANSWER_SECONDS, find, default="") or unknown
 
 
 def _call_within(seconds: float, function: Callable[[], Result], *, default: Result) -> Result:

@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from torch import distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from transduce.config import RunConfig, parse_duration, parse_resolved_config, to_toml
 from transduce.errors import RunError, UserError
@@ -66,7 +66,7 @@ def agree_on_run(ranks: Ranks, resolve: Callable[[], RunConfig]) -> tuple[Ranks,
     hosts = [each["host"] for each in found[first:] + found[:first]]
     machines = [each["machine"] for each in found[first:] + found[:first]]
     if ranks.store is not None:
-        ranks = _renumber(ranks, first, found[first]["timeout"])
+        ranks = _renumber(ranks, ranks.store, first, found[first]["timeout"])
     given = parse_resolved_config(ranks.broadcast_text("" if own is None else to_toml(own)))
     config = given if own is None else own
     remote = _find_remote_machines(ranks, Path(config.output), machines, is_blind=own is None)
@@ -129,9 +129,9 @@ def _choose_first(found: Sequence[dict[str, Any]]) -> int | None:
     return max(able, key=lambda number: (found[number]["updates"], -number), default=None)
 
 
-def _renumber(ranks: Ranks, first: int, timeout: float) -> Ranks:
+def _renumber(ranks: Ranks, store: Store, first: int, timeout: float) -> Ranks:
     """Connect the ranks again, such that `first` has number 0 and those after it keep their order."""
-    store = PrefixStore("agreed", ranks.store)
+    store = PrefixStore("agreed", store)
     number = (ranks.rank - first) % ranks.size
     dist.destroy_process_group()
     limit = timedelta(seconds=timeout)
