@@ -14,7 +14,7 @@ from transduce.cli.texts import TextOptions
 from transduce.config import RunConfig, load_run_config, parse_duration
 from transduce.demo import demonstrate
 from transduce.errors import TrainingError, UserError
-from transduce.training import choose_settings_for_run, connect_ranks, verify_resume
+from transduce.training import agree_on_run, choose_settings_for_run, connect_ranks, verify_resume
 from transduce.training import train as train_run
 
 
@@ -45,11 +45,15 @@ def train(
             "--restart and --verify-resume: one deletes the run, the other does not touch it; give one of them"
         )
     given = get_text_settings(texts, output, time)
-    with connect_ranks() as ranks:
+
+    def resolve() -> RunConfig:
         automatic = choose_automatic_settings(given, settings or [], time, restart=restart) if recipe is None else {}
-        config, _ = load_run_config(
+        return load_run_config(
             recipe, settings=settings or [], environment=os.environ, arguments=given, automatic=automatic
-        )
+        )[0]
+
+    with connect_ranks() as connected:
+        ranks, config = agree_on_run(connected, resolve)
         if verify:
             _verify(config)
             return
@@ -62,7 +66,7 @@ def train(
             if sys.stdin is not None and sys.stdin.isatty():
                 print_message("reading pairs, with a tab between source and target, until Ctrl-D")
         with ConsoleReporter() if ranks.is_first else nullcontext() as reporter:
-            result = train_run(config, reporter, restart=restart, standard_input=standard_input())
+            result = train_run(config, reporter, restart=restart, standard_input=standard_input(), ranks=ranks)
     if ranks.is_first:
         print_message(
             f"trained {result.updates:,} updates in {format_duration(result.seconds)}; the model is in "

@@ -7,7 +7,15 @@ from transduce.lazy_imports import import_on_first_use
 if TYPE_CHECKING:
     from transduce.config.model import SearchConfig, TransformerConfig
     from transduce.config.presets import PRESETS, Preset
-    from transduce.config.run import RunConfig, flatten, load_resolved_config, load_run_config, remove_settings, to_toml
+    from transduce.config.run import (
+        RunConfig,
+        flatten,
+        load_resolved_config,
+        load_run_config,
+        parse_resolved_config,
+        remove_settings,
+        to_toml,
+    )
     from transduce.config.settings import Record, Settings, first_problem, setting_problem
     from transduce.config.text import CorpusConfig, DataConfig, FilterName, TextConfig
     from transduce.config.training import SCHEDULES_BY_LENGTH, UNLIMITED_UPDATES, TrainingConfig, parse_duration
@@ -17,7 +25,9 @@ else:
         {
             "transduce.config.model": "SearchConfig TransformerConfig",
             "transduce.config.presets": "PRESETS Preset",
-            "transduce.config.run": "RunConfig flatten load_resolved_config load_run_config remove_settings to_toml",
+            "transduce.config.run": (
+                "RunConfig flatten load_resolved_config load_run_config parse_resolved_config remove_settings to_toml"
+            ),
             "transduce.config.settings": "Record Settings first_problem setting_problem",
             "transduce.config.text": "CorpusConfig DataConfig FilterName TextConfig",
             "transduce.config.training": "SCHEDULES_BY_LENGTH TrainingConfig UNLIMITED_UPDATES parse_duration",
@@ -44,6 +54,7 @@ __all__ = [
     "load_resolved_config",
     "load_run_config",
     "parse_duration",
+    "parse_resolved_config",
     "remove_settings",
     "setting_problem",
     "to_toml",

@@ -368,13 +368,22 @@ def load_resolved_config(path: Path) -> RunConfig:
     Raises:
         ConfigError: a setting does not exist, or its value is not allowed; or the file cannot be read or is not TOML.
     """
-    values = flatten(read_toml(path))
+    return _validate_resolved(read_toml(path), str(path))
+
+
+def parse_resolved_config(text: str) -> RunConfig:
+    """The run described by a text that `to_toml` made, perhaps on another machine; as `load_resolved_config`."""
+    return _validate_resolved(tomllib.loads(text), "the settings of the first rank")
+
+
+def _validate_resolved(document: dict[str, Any], origin: str) -> RunConfig:
+    values = flatten(document)
     for key in values:
-        check_key(key, str(path))
+        check_key(key, origin)
     try:
         return RunConfig.model_validate(unflatten(values))
     except ValidationError as error:
-        raise ConfigError(describe_errors(error, values, dict.fromkeys(values, str(path)))) from None
+        raise ConfigError(describe_errors(error, values, dict.fromkeys(values, origin))) from None
 
 
 def _resolve(given: dict[str, Any], origins: dict[str, str]) -> tuple[RunConfig, dict[str, str]]:

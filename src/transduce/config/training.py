@@ -125,9 +125,11 @@ class TrainingConfig(Section):
     clip_norm: float = Field(default=0.0, ge=0.0)
     """Maximum norm of the gradient; a larger one is scaled down to it. 0: off (the paper has none)."""
 
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Arithmetic of the activations; weights and their updates are in float32. `auto`: bfloat16 on a GPU or CPU with
-    hardware support, if it is faster (on a CPU: d_model of at least 128); else float32."""
+    hardware support, if it is faster (on a CPU: d_model of at least 128); else float32. `float16`: for GPUs without
+    bfloat16; the loss is multiplied by a scale, which is halved when a gradient overflows, so that the update is
+    skipped, and doubled after 2,000 updates without overflow (Micikevicius et al. 2018). It is slow on a CPU."""
 
     device: str = "auto"
     """`cpu`, `cuda`, `mps`, or `auto`: the first available of cuda, mps, cpu. Each rank uses its own GPU."""
@@ -135,6 +137,11 @@ class TrainingConfig(Section):
     sharding: Literal["none", "fsdp"] = "none"
     """Distribution of the model over the ranks started by torchrun: `none`, each holds the whole model (DDP); `fsdp`,
     each holds a shard of all weights, gradients and optimiser state (FSDP2). No effect with a single rank."""
+
+    rank_timeout: str = "10m"
+    """How long a rank waits for another within updates before the run ends with an error, as in "90s" or "10m": longer
+    than the slowest update, as the other may hang. Where one rank prepares text, validates or saves, others wait for up
+    to a day. No effect with a single rank."""
 
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Seed of the initial weights, the order of data, and dropout."""
@@ -208,6 +215,10 @@ class TrainingConfig(Section):
             raise ValueError(
                 'start_vocabulary = "new" has no effect without start_from: leave it out, or give a bundle'
             )
+        try:
+            parse_duration(self.rank_timeout)
+        except ValueError as error:
+            raise ValueError(f"rank_timeout: {error}") from None
         if self.validate_every != "auto" and self.validate_every < 1:
             raise ValueError(f'validate_every = {self.validate_every} must be at least 1, or "auto"')
         if self.time_limit is not None:

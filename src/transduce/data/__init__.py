@@ -22,11 +22,23 @@ if TYPE_CHECKING:
     from transduce.data.preparation import (
         PreparedCorpus,
         PreparedData,
+        find_prepared_folder,
         find_prepared_tokenizer,
         find_prepared_validation,
+        list_prepared_files,
+        open_prepared_copy,
         prepare,
     )
-    from transduce.data.store import TokenStore, compute_file_digest, create_store, remove_if_left_empty, scratch_folder
+    from transduce.data.store import (
+        TokenStore,
+        complete_folder,
+        compute_file_digest,
+        create_store,
+        remove_if_left_empty,
+        scratch_folder,
+        scratch_path,
+        writable_cache,
+    )
 else:
     __getattr__ = import_on_first_use(
         __name__,
@@ -37,9 +49,13 @@ else:
             ),
             "transduce.data.inputs": "open_corpus",
             "transduce.data.preparation": (
-                "PreparedCorpus PreparedData find_prepared_tokenizer find_prepared_validation prepare"
+                "PreparedCorpus PreparedData find_prepared_folder find_prepared_tokenizer find_prepared_validation "
+                "list_prepared_files open_prepared_copy prepare"
             ),
-            "transduce.data.store": "TokenStore compute_file_digest create_store remove_if_left_empty scratch_folder",
+            "transduce.data.store": (
+                "TokenStore complete_folder compute_file_digest create_store remove_if_left_empty scratch_folder "
+                "scratch_path writable_cache"
+            ),
         },
     )
 
@@ -48,14 +64,18 @@ __all__ = [
     "PreparedCorpus",
     "PreparedData",
     "TokenStore",
+    "complete_folder",
     "compute_file_digest",
     "count_max_repetitions",
     "create_store",
+    "find_prepared_folder",
     "find_prepared_tokenizer",
     "find_prepared_validation",
+    "list_prepared_files",
     "measure_longest_sides",
     "open_corpus",
     "open_epoch_store",
+    "open_prepared_copy",
     "plan_batches",
     "prepare",
     "read_batches",
@@ -63,5 +83,7 @@ __all__ = [
     "remove_if_left_empty",
     "sample_pairs",
     "scratch_folder",
+    "scratch_path",
     "select_epoch_pairs",
+    "writable_cache",
 ]

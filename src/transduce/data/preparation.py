@@ -25,6 +25,7 @@ from transduce.data.inputs import (
     open_inputs,
 )
 from transduce.data.store import (
+    STORE_FILES,
     KnownDigests,
     TokenStore,
     complete_folder,
@@ -147,6 +148,8 @@ class _Record(Settings):
     files: dict[str, str]
 
 
+_RECORD = "prepared.json"
+
 _FILES = {SOURCE_MODEL, "validation.jsonl", "kept.jsonl"}
 """The files that every prepared folder has."""
 
@@ -217,10 +220,34 @@ def find_prepared_validation(cache: Path, digest: str) -> list[Pair] | None:
     folder = _data_folder(cache, digest)
     path = folder / "validation.jsonl"
     try:
-        record = _Record.model_validate_json((folder / "prepared.json").read_bytes())
+        record = _Record.model_validate_json((folder / _RECORD).read_bytes())
         return list(read_pairs(path)) if compute_file_digest(path) == record.files.get(path.name) else None
     except (OSError, ValidationError):
         return None
+
+
+def list_prepared_files(prepared: PreparedData) -> dict[str, Path]:
+    """The files of prepared data, by their paths within its folder; `open_prepared_copy` opens copies of them."""
+    record = _Record.model_validate_json((prepared.folder / _RECORD).read_bytes())
+    names = [*sorted(_FILES | record.files.keys()), *(f"train/{name}" for name in STORE_FILES), _RECORD]
+    return {name: prepared.folder / name for name in names}
+
+
+def open_prepared_copy(cache: Path, data: DataConfig, digests: Mapping[str, str]) -> PreparedData | None:
+    """The prepared data of other text in `cache`, copied there from where it was prepared; None if it is not there.
+
+    Args:
+        cache: the folder of prepared data.
+        data: the configuration of the run, for the names of its corpora; their files are not read.
+        digests: those of the prepared data.
+    """
+    known = KnownDigests(cache / "digests.json")
+    return _find_prepared(cache, data, digests, known, lambda _: None)
+
+
+def find_prepared_folder(cache: Path, digests: Mapping[str, str]) -> Path:
+    """Where the prepared data with these digests is, or is to be copied to."""
+    return _data_folder(cache, digests["all"])
 
 
 def _data_folder(cache: Path, digest: str) -> Path:
@@ -245,7 +272,7 @@ def _find_prepared(
 
 
 def _open_prepared(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownDigests) -> PreparedData:
-    path = folder / "prepared.json"
+    path = folder / _RECORD
     try:
         record = _Record.model_validate_json(path.read_bytes())
         names = sorted(_FILES | record.files.keys())
@@ -367,7 +394,7 @@ def _build_folder(
     report(f"{counts['kept']:,} of {num_pairs:,} pairs are kept for training.")
     names = sorted(_FILES | tokenizer.files.keys())
     record = _Record(cleaning=cleaning, files={name: compute_file_digest(path / name) for name in names})
-    (path / "prepared.json").write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
+    (path / _RECORD).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
 
 
 def _clean_held_out(

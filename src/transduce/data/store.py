@@ -39,13 +39,13 @@ def remove_if_left_empty(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
+def scratch_folder(parent: Path, name: str, unique: str | None = None) -> Iterator[Path]:
     """A new folder in `parent` that is removed after the block, with every empty parent that was created for it.
 
-    Folders that killed processes left in `parent` are removed, too.
+    Folders that killed processes left in `parent` are removed, too. Two processes never share one, unless they know
+    where it is by `unique`, 12 random hexadecimal digits in its name.
     """
-    # Unique, so that two processes never share one.
-    folder = parent / f"{name}.{uuid4().hex[:12]}.partial"
+    folder = scratch_path(parent, name, unique or uuid4().hex[:12])
     with remove_if_left_empty(parent):
         parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(parent)
@@ -56,6 +56,11 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
                 yield folder
             finally:
                 _remove_with_lock(folder)
+
+
+def scratch_path(parent: Path, name: str, unique: str) -> Path:
+    """Where `scratch_folder` makes its folder."""
+    return parent / f"{name}.{unique}.partial"
 
 
 @contextmanager
@@ -213,6 +218,8 @@ class KnownDigests:
 _IDS = "ids.bin"
 _OFFSETS = "offsets.bin"
 _RECORD = "store.json"
+STORE_FILES = (_IDS, _OFFSETS, _RECORD)
+"""The names of the files of a store."""
 _OFFSET_TYPE = np.dtype("<i8")
 _PAIRS_AT_A_TIME = 1_000_000
 

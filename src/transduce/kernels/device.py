@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError
-from transduce.kernels.hardware import MIN_D_MODEL_OF_BFLOAT16, Precision
+from transduce.kernels.hardware import MIN_D_MODEL_OF_BFLOAT16, Precision, TrainingPrecision
 from transduce.kernels.linear import (
     MIN_WEIGHTS_OF_BFLOAT16,
     FrozenLinear,
@@ -58,7 +58,12 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     return has_instructions and has_packed_bfloat16()
 
 
-COMPUTE_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}
+COMPUTE_DTYPES: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "int8": torch.float32,
+}
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class ComputePrecision:
 
 
 def resolve_precision(
-    precision: Precision, device: torch.device, d_model: int, *, is_few: bool = False
+    precision: Precision | TrainingPrecision, device: torch.device, d_model: int, *, is_few: bool = False
 ) -> ComputePrecision:
     """The types that `precision` stands for on a device, in training and for translation.
 
@@ -107,7 +112,7 @@ def resolve_precision(
     """
     is_cpu = device.type == "cpu"
     if precision != "auto":
-        is_int8, is_invariant = precision == "int8", is_cpu and precision != "bfloat16"
+        is_int8, is_invariant = precision == "int8", is_cpu and precision in {"float32", "int8"}
         return ComputePrecision(COMPUTE_DTYPES[precision], is_batch_invariant=is_invariant, is_int8=is_int8)
     if not has_fast_bfloat16(device) or (is_cpu and d_model < MIN_D_MODEL_OF_BFLOAT16):
         return ComputePrecision(torch.float32)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 Precision = Literal["auto", "float32", "bfloat16", "int8"]
+TrainingPrecision = Literal["auto", "float32", "bfloat16", "float16"]
 
 MIN_D_MODEL_OF_BFLOAT16 = 128
 """d_model from which bfloat16 is faster on a processor that has it, for many sentences at a time."""

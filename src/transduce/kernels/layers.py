@@ -55,7 +55,7 @@ def layer_normalization(
     epsilon: float,
 ) -> Float[Tensor, "*batch d_model"]:
     """Normalise every position to mean 0 and variance 1, then apply `gain` and `bias`, as `F.layer_norm`."""
-    if inputs.dtype != torch.bfloat16 or inputs.device.type != "cpu":
+    if inputs.dtype not in {torch.bfloat16, torch.float16} or inputs.device.type != "cpu":
         # In float32, compiled kernels save no time.
         return F.layer_norm(inputs, gain.shape, gain.to(inputs.dtype), bias.to(inputs.dtype), epsilon)
     # Without gradients, a sentence's bits must not depend on the number of threads.
@@ -63,14 +63,14 @@ def layer_normalization(
         library = find_library_for(inputs) if gain.dtype == bias.dtype == torch.float32 else None
         if library is not None and inputs.size(-1) % WIDTH_MULTIPLE == 0:
             return _apply(NativeLayerNormalization, inputs, gain, bias, epsilon, library)
-    return _apply(_LayerNormalizationInBfloat16, inputs, gain, bias, epsilon)
+    return _apply(_LayerNormalizationInHalf, inputs, gain, bias, epsilon)
 
 
-class _LayerNormalizationInBfloat16(torch.autograd.Function):
-    """For a CPU, where torch's own backward pass sums the gradients of gain and bias in bfloat16.
+class _LayerNormalizationInHalf(torch.autograd.Function):
+    """For a CPU, where torch's own backward pass sums the gradients of gain and bias in bfloat16 or float16.
 
     Such a sum stops growing when it is a few hundred times as large as its terms: of the gain's gradient over 4,096
-    positions, torch loses a tenth to a fifth. `Tensor.sum` adds in float32.
+    positions in bfloat16, torch loses a tenth to a fifth. `Tensor.sum` adds in float32.
     """
 
     @staticmethod

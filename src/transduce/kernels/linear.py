@@ -27,11 +27,14 @@ WIDEST_IN_BLOCKS = 256
 """Up to here, for the smaller side of W, oneDNN takes longer to build a kernel than to compute some rows twice."""
 
 
+_TRAINED_TYPES = {torch.float32, torch.bfloat16, torch.float16}
+
+
 class Linear(nn.Linear):
     """x W^T + b, like torch's; weights kept in float32 are cast to the type of the inputs where they are used.
 
-    With activations in bfloat16 the product is one of bfloat16, and its gradient is added to weights in float32:
-    mixed precision as of Micikevicius et al. 2018.
+    With activations in bfloat16 or float16 so is the product, and its gradient is added to weights in float32: mixed
+    precision as of Micikevicius et al. 2018.
     """
 
     def forward(
@@ -46,7 +49,7 @@ class Linear(nn.Linear):
         """
         # A slice of all rows would be the same, but its gradient is copied into a matrix of zeros.
         weight, bias = (self.weight, self.bias) if rows is None else (self.weight[rows], self.bias[rows])
-        if torch.is_grad_enabled() and inputs.device.type == "cpu" and inputs.dtype in {torch.float32, torch.bfloat16}:
+        if torch.is_grad_enabled() and inputs.device.type == "cpu" and inputs.dtype in _TRAINED_TYPES:
             outputs: Tensor = _TrainedLinear.apply(inputs, weight, bias, has_relu)  # type: ignore[no-untyped-call]
             return outputs
         outputs = linear(inputs, weight.to(inputs.dtype), bias.to(inputs.dtype))

@@ -2,6 +2,7 @@
 
 from transduce.training.automatic_settings import choose_settings_for_run
 from transduce.training.distributed import Ranks, connect_ranks
+from transduce.training.distributed.agreement import agree_on_run
 from transduce.training.final_measurements import tabulate_differences, tabulate_models
 from transduce.training.loss import TokenLosses, label_smoothed_cross_entropy
 from transduce.training.reporting import MetricsLog, Progress, Reporter, Sample, SilentReporter, Validation
@@ -33,6 +34,7 @@ __all__ = [
     "Updater",
     "Validation",
     "Validator",
+    "agree_on_run",
     "average_run",
     "catch_stop_signals",
     "choose_settings_for_run",

@@ -14,7 +14,7 @@ from transduce.errors import RunError
 from transduce.training.distributed import ALONE, Ranks, distribute_like, full_tensor, gather_full_tensors
 from transduce.training.distributed.batches import BatchPosition
 from transduce.training.run_folder import RunFolder
-from transduce.training.updater import Decay, Updater
+from transduce.training.updater import Decay, LossScale, Updater
 
 
 def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = ALONE) -> str:
@@ -99,6 +99,10 @@ class RunState:
     skipped: int = 0
     """Updates that were skipped because their loss or gradient were not finite."""
     skipped_in_a_row: int = 0
+    loss_scale: int = 1
+    """Factor of the loss in the next backward pass in float16; see `LossScale`."""
+    updates_at_loss_scale: int = 0
+    """Updates since that factor was changed."""
     batches_digest: str = ""
     """Digest of all batches taken so far."""
     sequential_micro_batches: int = 1
@@ -116,13 +120,15 @@ class RunState:
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
         """Write the checkpoint of this update; called by all ranks together, written by the first."""
+        scale = updater.loss_scale
+        self.loss_scale, self.updates_at_loss_scale = scale.factor, scale.num_updates
         parts = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
         if updater.moving_average is not None:
             parts["moving_average"] = model_tensors(updater.moving_average.model)
         tensors = {part: gather_full_tensors(own, updater.ranks) for part, own in parts.items()}
         if updater.ranks.is_first:
             save_checkpoint(folder.checkpoints, self.update, tensors, asdict(self))
-        updater.ranks.barrier()
+        updater.ranks.wait_for_first()
 
     @classmethod
     def load(cls, folder: RunFolder, update: int, updater: Updater) -> "RunState":
@@ -145,7 +151,9 @@ class RunState:
             )
         if values.get("decay") is not None:
             values["decay"] = Decay(**values["decay"])
-        return cls(**{**values, "place": BatchPosition(**values["place"])})
+        loaded = cls(**{**values, "place": BatchPosition(**values["place"])})
+        updater.loss_scale = LossScale(loaded.loss_scale, loaded.updates_at_loss_scale)
+        return loaded
 
 
 def _optimizer_tensors(updater: Updater) -> dict[str, Tensor]:

@@ -54,7 +54,9 @@ def initialize_embeddings(model: EncoderDecoder, store: TokenStore, seed: int, r
         if isinstance(part, TokenEmbedding | OutputProjection)  # which share one matrix unless they are untied
     }
     first = next(iter(weights.values()))
-    vectors = ranks.broadcast(compute_cooccurrence_vectors(store, first.size(0), first.size(1), seed)).to(first)
+    vectors = compute_cooccurrence_vectors(store, first.size(0), first.size(1), seed)
+    ranks.barrier()  # a slower machine takes longer
+    vectors = ranks.broadcast(vectors).to(first)
     is_counted = vectors.norm(dim=1) > 0
     for weight in weights.values():
         random = weight[is_counted]

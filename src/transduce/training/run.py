@@ -11,7 +11,7 @@ from typing import BinaryIO
 import torch
 
 from transduce.bundle import Bundle, Languages, apply_start_from, find_bundle, has_checkpoint, inherit_search_settings
-from transduce.config import PRESETS, RunConfig, TextConfig, TransformerConfig, to_toml
+from transduce.config import PRESETS, RunConfig, TextConfig, TransformerConfig
 from transduce.data import PreparedData, find_prepared_tokenizer, plan_batches, select_epoch_pairs
 from transduce.data.settings_for_size import expected_quality
 from transduce.errors import (
@@ -29,6 +29,13 @@ from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
 from transduce.text import Tokenizer
 from transduce.training.diagnosis.measurements import measure_text
 from transduce.training.distributed import Ranks, can_restart, connect_ranks
+from transduce.training.distributed.agreement import (
+    DIFFERENT_SETTINGS,
+    agree_on_run,
+    describe_shared_settings,
+    share_settings,
+)
+from transduce.training.distributed.copies import share_prepared_data, share_run
 from transduce.training.final_measurements import check_baseline
 from transduce.training.memory import check_model_memory
 from transduce.training.reporting import Reporter, SilentReporter, describe_environment, length_histogram
@@ -54,6 +61,7 @@ def train(
     *,
     restart: bool = False,
     standard_input: BinaryIO | None = None,
+    ranks: Ranks | None = None,
 ) -> TrainingResult:
     """Train the run that `config` describes, from its beginning or from the last checkpoint in its folder.
 
@@ -65,6 +73,8 @@ def train(
         reporter: shows how it goes; nothing is shown unless given.
         restart: delete an earlier run in the folder.
         standard_input: where `data.pairs = "-"` is read from.
+        ranks: the ranks that have agreed on `config` by `agree_on_run`; default: those that torchrun has started, if it
+            has, agree first. Of them, the first alone reports.
 
     Raises:
         BundleError, ConfigError, CorpusError, RunError: bundle, settings, text or folder are invalid.
@@ -73,12 +83,15 @@ def train(
         TrainingInterruptedError: by Ctrl-C or SIGTERM, once updates have begun; the same call resumes the run. Before
             that, either has its usual effect, as there is nothing to save.
         TrainingError: loss, gradients or weights are not finite; a file could not be written; or another rank
-            was lost.
+            was lost, or has not answered in time.
         OtherRankEndedError: another rank started by torchrun reports the error.
     """
-    with connect_ranks() as ranks:
-        shown = SilentReporter() if reporter is None or not ranks.is_first else reporter
-        return _train(config, shown, ranks, standard_input, restart=restart)
+    if ranks is None:
+        with connect_ranks() as connected:
+            agreed, config = agree_on_run(connected, lambda: config)
+            return train(config, reporter, restart=restart, standard_input=standard_input, ranks=agreed)
+    shown = SilentReporter() if reporter is None or not ranks.is_first else reporter
+    return _train(config, shown, ranks, standard_input, restart=restart)
 
 
 def _train(
@@ -87,29 +100,39 @@ def _train(
     if not config.data.training_corpora:
         raise ConfigError("no training text: give data.source and data.target, data.pairs or data.corpora")
     device = ranks.select_device(find_device(config.training.device))
-    if config.training.tensorboard:
-        check_tensorboard()
-    check_baseline(config)
-    folder = RunFolder(Path(config.output))
-    config, text, start = _resolve_start(config, folder, config.cache_folder, reporter.report, restart=restart)
-    config = _set_precision(config, device)
+    folder, text, start = RunFolder(Path(config.output)), config.text, None
+    if not ranks.is_remote:
+        if config.training.tensorboard:
+            check_tensorboard()
+        check_baseline(config)
+        config, text, start = _resolve_start(config, folder, config.cache_folder, reporter.report, restart=restart)
+    config = _set_precision(share_settings(ranks, config), device)
     _check_ranks(config, ranks)
-    # Before the tokenizer exists, its smallest size stands for it.
-    known = "vocabulary" in config.model.model_fields_set
-    check_model_memory(config if known else config.with_vocabulary(MIN_VOCABULARY), device, ranks)
+    if not ranks.is_remote:
+        # Before the tokenizer exists, its smallest size stands for it.
+        known = "vocabulary" in config.model.model_fields_set
+        check_model_memory(config if known else config.with_vocabulary(MIN_VOCABULARY), device, ranks)
     if restart and can_restart():
         raise RunError(
             f"{folder.path}: with --restart, torchrun --max-restarts would delete the run whenever a rank fails: leave "
             "out one of them"
         )
-    folder.check(config, restart=restart, report=reporter.report)
+    if not ranks.is_remote:
+        folder.check(config, restart=restart, report=reporter.report)
     ranks.barrier()  # now that all have seen the folder, the first may change it
     with folder.lock() if ranks.is_first else nullcontext(), use_deterministic_algorithms(device):
         ranks.barrier()
-        if ranks.any(not folder.is_locked(FILE_SYSTEM_TIMEOUT)):
+        is_locked = ranks.is_remote or folder.is_locked(FILE_SYSTEM_TIMEOUT)
+        ranks.barrier()
+        if ranks.any(not is_locked):
             raise RunError(
-                f"{folder.path}: not every rank sees the lock of the first: give all of them an output in a folder "
-                "shared by their machines"
+                f"{folder.path}: not every rank sees the lock of the first, though its machine shares the folder above "
+                "it: give all of them an output in a folder that all machines share, or that none does"
+            )
+        if ranks.remote_hosts:
+            reporter.report(
+                f"{', '.join(ranks.remote_hosts)}: does not share the folder of the run, and gets settings, prepared "
+                "text and checkpoint over the network"
             )
         return _train_in_folder(config, text, start, folder, reporter, ranks, standard_input, restart=restart)
 
@@ -138,7 +161,9 @@ def _train_in_folder(
 
         data = make_synthetic_text(config, config.cache_folder, train_other, reporter.report)
     started = time.perf_counter()
-    prepared = ranks.call_first_rank_first(
+    prepared = share_prepared_data(
+        ranks,
+        config,
         lambda: prepare_screened(
             data,
             text,
@@ -146,30 +171,33 @@ def _train_in_folder(
             standard_input=standard_input,
             recorded_digests=recorded_digests,
             report=reporter.report,
-        )
+        ),
     )
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
     config = _set_updates(config, prepared, None if restart else folder.load_config(), ranks)
+    config = _share_updates(config, ranks)
     _check_positions(config, prepared)
     device = ranks.select_device(find_device(config.training.device))
     check_model_memory(config, device, ranks)
     keep_freed_memory()
     keep_few_kernels()
     # Otherwise the first collective may never end.
-    _check_same_on_all_ranks(folder, ranks, to_toml(config), prepared.digests["all"])
+    _check_same_on_all_ranks(folder, ranks, describe_shared_settings(config), prepared.digests["all"])
     limited = _limit_max_pieces(config, prepared)
     model, beam, max_pieces = limited.model, limited.search.beam, limited.search.max_pieces
     beam_bytes = count_token_bytes(model, beam)
     check_search_memory(f"search.beam = {beam:,}", beam, max_pieces, model.vocabulary, beam_bytes, device)
-    is_resumed = not restart and has_checkpoint(folder.checkpoints)
     resume_hint = "the same command without --restart" if restart else "the same command"
     with ExitStack() as at_end, _explain_failures(folder, resume_hint):
-        trainer = Trainer(limited, prepared, folder, reporter, start, ranks, started, is_resumed=is_resumed)
-        at_end.callback(trainer.updater.processes.close)
-        if not restart:
-            trainer.resume()
+        with share_run(ranks, folder, config.cache_folder, start, restart=restart) as (readable, bundle):
+            is_resumed = not restart and has_checkpoint(readable.checkpoints)
+            trainer = Trainer(limited, prepared, readable, reporter, bundle, ranks, started, is_resumed=is_resumed)
+            at_end.callback(trainer.updater.processes.close)
+            if not restart:
+                trainer.resume()
         trainer.state.settings = settings_digest(config)
         _check_same_on_all_ranks(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
+        trainer.forget_lost_best()
         trainer.prepare_updates()  # before an earlier run is deleted for one that cannot start
         # From here on there is a state to save: before, a signal ends the process at once.
         with catch_stop_signals(reporter.report) as stop:
@@ -179,6 +207,7 @@ def _train_in_folder(
                 folder.truncate_after(trainer.state.update, finished=trainer.state.finished, report=reporter.report)
                 _report_start(trainer)
                 trainer.trackers.begin()
+            ranks.wait_for_first()
             try:
                 return trainer.run(stop, resume_hint)
             except TransduceError:  # stopped or diverged: the report shows the run up to here
@@ -285,13 +314,10 @@ def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
 
 def _check_same_on_all_ranks(folder: RunFolder, ranks: Ranks, *found: object) -> None:
     """Check that all ranks have the same values; on several machines, settings or folders may differ."""
+    ranks.barrier()  # to find them may have taken long
     digest = hashlib.sha256("\n".join(map(str, found)).encode()).digest()
     if not ranks.are_equal(int.from_bytes(digest[:7])):
-        raise RunError(
-            f"{folder.path}: the ranks have different settings, or find different files there: give all of them the "
-            "same recipe, the same options, a folder shared by all machines, and, if their processors differ, a "
-            "training.precision other than auto"
-        )
+        raise RunError(f"{folder.path}: {DIFFERENT_SETTINGS}")
 
 
 def _set_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | None, ranks: Ranks) -> RunConfig:
@@ -309,6 +335,14 @@ def _set_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | N
         num_batches = len(plan_batches(prepared.train.lengths, budget, training.seed, 0, pairs))
         updates = max(1, round(training.epochs * num_batches / training.accumulation))
     return config.model_copy(update={"training": training.model_copy(update={"updates": updates})})
+
+
+def _share_updates(config: RunConfig, ranks: Ranks) -> RunConfig:
+    """The run with the first rank's number of updates, which may be that of its saved configuration."""
+    if not ranks.remote_hosts:
+        return config
+    updates = int(ranks.broadcast_text(str(config.training.updates)))
+    return config.model_copy(update={"training": config.training.model_copy(update={"updates": updates})})
 
 
 def _check_positions(config: RunConfig, prepared: PreparedData) -> None:

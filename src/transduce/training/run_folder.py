@@ -36,6 +36,7 @@ MAY_DIFFER = {
     "model.vocabulary",
     "training.device",
     "training.sharding",
+    "training.rank_timeout",
     "training.updates",
     "training.epochs",
     "training.time_limit",
@@ -128,7 +129,7 @@ class RunFolder:
                 )
             if place.exists() and not place.is_dir():
                 raise RunError(f"{place}: is a file; a run needs a folder: choose another output")
-        if not self._holds_run():
+        if not self.holds_run():
             found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
             # A crash at the very beginning leaves an unfinished config.toml and a stale lock.
             found -= {self._lock.name, *self._text_within(config), *self._list_unfinished_files(found)}
@@ -138,6 +139,15 @@ class RunFolder:
                 )
         elif not restart:
             self._check_same(config, report)
+
+    def holds_run(self) -> bool:
+        """Whether a run has begun here: other programs have a config.toml, too."""
+        has_run_files = self.load_config() is not None or self.metrics.path.exists() or is_bundle(self.best)
+        return self.config_file.exists() and (has_run_files or bool(list_checkpoints(self.checkpoints)))
+
+    def find_last_update(self) -> int:
+        """The update of the latest checkpoint here, damaged or not; 0 without one, and -1 if there is no run."""
+        return max(list_checkpoints(self.checkpoints), default=0) if self.holds_run() else -1
 
     def load_config(self) -> RunConfig | None:
         """The configuration that is saved with the run; None if it is missing or damaged."""
@@ -227,11 +237,6 @@ class RunFolder:
         if superseded in list_checkpoints(self.checkpoints) and superseded != update:
             remove_folder(self.checkpoints / f"{superseded:09d}")
         remove_checkpoints(self.checkpoints, keep)
-
-    def _holds_run(self) -> bool:
-        """Whether a run has begun here: other programs have a config.toml, too."""
-        has_run_files = self.load_config() is not None or self.metrics.path.exists() or is_bundle(self.best)
-        return self.config_file.exists() and (has_run_files or bool(list_checkpoints(self.checkpoints)))
 
     def _delete_run_files(self) -> None:
         """Remove the files of a run, and no others.

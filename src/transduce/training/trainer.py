@@ -157,8 +157,6 @@ class Trainer:
                 f"the run began on {self.state.ranks} ranks and continues on {self.ranks.size}, which share the same "
                 "batches: figures will differ by rounding and by the random numbers of dropout"
             )
-        # No collective here: the ranks may not have found the same checkpoint, which is checked later.
-        self._forget_lost_best(is_lost=self.selection.is_best_lost(self.state))
 
     def _check_same_data(self, data: object) -> None:
         if data != self.prepared.digests["all"]:
@@ -168,9 +166,12 @@ class Trainer:
                 f"another output, or start over with --restart"
             )
 
-    def _forget_lost_best(self, *, is_lost: bool) -> None:
-        """If the best model so far is lost, let another become the best, now or at the end of the run."""
-        if is_lost:
+    def forget_lost_best(self) -> None:
+        """If the best model so far is lost, let another become the best, now or at the end of the run.
+
+        The first rank looks for it; all call this together, once it is known that they have the same checkpoint.
+        """
+        if self.ranks.any(self.ranks.is_first and self.selection.is_best_lost(self.state)):
             self.state.best, self.state.finished = None, False
 
     def run(self, stop: StopRequest, resume_hint: str = "the same command") -> TrainingResult:
@@ -217,13 +218,13 @@ class Trainer:
                 raise TrainingInterruptedError(
                     f"stopped after update {self.state.update:,}; {resume_hint} resumes from there"
                 )
-        self._forget_lost_best(is_lost=self.ranks.any(self.ranks.is_first and self.selection.is_best_lost(self.state)))
+        self.forget_lost_best()
         if self.state.best is None:  # interrupted before the first validation, and resumed without further updates
             num_without_gain = self.state.without_gain
             self._validate()
             self.state.without_gain = num_without_gain  # a run that ended by early stopping does not continue
         self._try_averages_and_fit_penalty()
-        if self.ranks.is_first:
+        if self.ranks.makes_files:
             remove_epochs(self.prepared, text, training.seed, before=self.state.place.epoch + 1)
         self.state.finished = True
         self._checkpoint()
@@ -246,6 +247,7 @@ class Trainer:
         if training.guided_alignment:
             self.reporter.report("learning a word alignment")
             self.updater.guide_by(train_alignment_model(self.prepared.train, self.config.model.vocabulary))
+            self.ranks.barrier()  # a slower machine takes longer
         self.reporter.report("trying the largest batch")
         lengths = load_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks).lengths
         is_resumed, before, share = state.update > 0, state.sequential_micro_batches, self._tokens_per_rank
@@ -372,6 +374,8 @@ class Trainer:
         found = {"loss": str(figures.loss), "gradient_norm": str(figures.gradient_norm), **asdict(state.place)}
         self._log("skipped", {**found, "skipped": state.skipped})
         finding = f"its loss is {figures.loss}, the norm of its gradient {figures.gradient_norm}"
+        if figures.loss_scale is not None:
+            finding += f" with a loss scale of {figures.loss_scale:,}, which is {self.updater.loss_scale.factor:,} now"
         self.reporter.report(f"update {state.update:,} is skipped, and the model is unchanged: {finding}")
         if state.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise make_divergence_error(state.update, state.skipped_in_a_row, finding, taken, self.prepared.tokenizer)
@@ -428,6 +432,7 @@ class Trainer:
 
     def _broadcast_best(self) -> None:
         """Send the results of the first rank to all, as it decides when they end."""
+        self.ranks.wait_for_first()  # it has translated
         found = torch.tensor([self.state.best or 0.0, self.state.without_gain], dtype=torch.float64)
         self.state.best, num_without_gain = self.ranks.broadcast(found).tolist()
         self.state.without_gain = int(num_without_gain)

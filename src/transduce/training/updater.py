@@ -128,12 +128,13 @@ def plan_decay(
 
 @contextmanager
 def autocast(model: EncoderDecoder, dtype: torch.dtype) -> Iterator[None]:
-    """Let `model` compute activations in float32 or bfloat16; its weights and their gradients keep their type.
+    """Let `model` compute activations in this type; its weights and their gradients keep theirs, float32.
 
-    Mixed precision after Micikevicius et al. 2018; bfloat16 has the range of float32, so the loss needs no scaling.
+    Mixed precision after Micikevicius et al. 2018; bfloat16 has the range of float32, so that of the types only float16
+    needs a `LossScale`.
     """
     before = model.compute_dtype
-    model.compute_dtype = dtype if dtype == torch.bfloat16 else None
+    model.compute_dtype = None if dtype == torch.float32 else dtype
     try:
         yield
     finally:
@@ -187,6 +188,39 @@ class ExponentialMovingAverage:
         move(averages, weights, number)
 
 
+@dataclass
+class LossScale:
+    """Dynamic loss scaling: the factor of the loss in a backward pass in float16 (Micikevicius et al. 2018).
+
+    Gradients below 6e-8 would become zero in float16, so the loss is multiplied by the largest factor with which none
+    is above 65504. Gradients are divided by it again: as it is a power of two, that changes no bit of them.
+    """
+
+    factor: int = 1
+    num_updates: int = 0
+    """Updates since the factor was changed."""
+
+    def adjust(self, *, is_skipped: bool) -> bool:
+        """Halve the factor after a skipped update, double it after `LOSS_SCALE_INTERVAL` others; whether it changed."""
+        before, self.num_updates = self.factor, self.num_updates + 1
+        if is_skipped:
+            self.factor = max(1, self.factor // 2)
+        elif self.num_updates >= LOSS_SCALE_INTERVAL:
+            self.factor = min(2 * self.factor, MAX_LOSS_SCALE)
+        if is_skipped or self.factor != before:
+            self.num_updates = 0
+        return self.factor != before
+
+
+INITIAL_LOSS_SCALE = 2**16
+"""The factor before the first update in float16."""
+
+MAX_LOSS_SCALE = 2**24
+"""Upper bound of the factor."""
+
+LOSS_SCALE_INTERVAL = 2000
+"""Updates without an overflow after which the factor is doubled."""
+
 MAX_PARTS = 2**20
 """Upper bound of the number of parallel micro-batches in an update: no two micro-batches of a run have the same number
 `update * MAX_PARTS + index`."""
@@ -208,6 +242,8 @@ class UpdateFigures:
     gradient_norm: float
     """Euclidean norm of the gradient, before clipping."""
     learning_rate: float
+    loss_scale: int | None = None
+    """The factor of the loss in the backward pass; None unless the activations are in float16."""
     divergence: float | None = None
     """Symmetric Kullback-Leibler divergence between the two passes of R-Drop, in nats per token; None without it."""
 
@@ -257,8 +293,9 @@ class Updater:
         self.device = device
         self.ranks = ranks
         self.parallel_micro_batches = 1
-        self.moving_average = ExponentialMovingAverage(model, config.ema_decay) if config.ema_decay else None
         self._own_loss = BatchLoss(model, config, device)
+        self.loss_scale = LossScale(INITIAL_LOSS_SCALE if self.is_scaled else 1)
+        self.moving_average = ExponentialMovingAverage(model, config.ema_decay) if config.ema_decay else None
         self.batch_loss = wrap_for_distributed(self._own_loss, model, config.sharding, ranks, device)
         # Biases, and the parameters of normalisation, are vectors.
         decaying = [parameter for parameter in model.parameters() if parameter.ndim > 1]
@@ -306,6 +343,11 @@ class Updater:
             except UpdateStoppedError:
                 self._discard_update(before)
                 raise
+            scale = self.loss_scale.factor
+            if scale > 1:
+                for parameter in self.model.parameters():
+                    if parameter.grad is not None:
+                        parameter.grad /= scale
             norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
             if self.config.clip_norm:
                 nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
@@ -323,6 +365,7 @@ class Updater:
                 padding,
                 float(full_tensor(norm)),
                 rate,
+                scale if self.is_scaled else None,
                 divergence if self.config.r_drop else None,
             )
             if figures.is_skipped:
@@ -332,6 +375,8 @@ class Updater:
                 if self.moving_average is not None:
                     self.moving_average.update(self.model, number)
             self.optimizer.zero_grad()
+            if self.is_scaled and self.loss_scale.adjust(is_skipped=figures.is_skipped):
+                self.processes.close()  # those that are forked next know the new factor
             return figures
 
     def guide_by(self, alignment: AlignmentModel) -> None:
@@ -340,6 +385,11 @@ class Updater:
         To be called before the first update, when the worker processes begin.
         """
         self._own_loss.alignment = alignment.to(self.device)
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the loss is multiplied by a `LossScale`: with activations in float16."""
+        return self._own_loss.dtype == torch.float16
 
     @property
     def has_parallel_micro_batches(self) -> bool:
@@ -400,7 +450,7 @@ class Updater:
         losses = self.batch_loss(batch)
         loss = losses.loss + self.config.guided_alignment * losses.alignment_loss
         # DDP and FSDP2 give the mean over the ranks of what should be their sum.
-        (loss * self.ranks.size / num_tokens).backward()
+        (loss * (self.ranks.size * self.loss_scale.factor) / num_tokens).backward()
         # Of a mean of two passes, half of what R-Drop adds to their sum.
         smoothed = losses.loss.detach() - self.config.r_drop / 2 * losses.divergence
         sums = [smoothed, losses.cross_entropy, losses.num_correct, losses.divergence]

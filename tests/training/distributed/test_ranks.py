@@ -49,23 +49,27 @@ DEVICES = [
 class Torchrun:
     """`torchrun`, and below it a process for each rank; every warning is an error."""
 
-    def __init__(self, num_ranks: int, program: list[str], *options: str) -> None:
+    def __init__(
+        self, num_ranks: int, program: list[str], *options: str, environment: dict[str, str] | None = None
+    ) -> None:
         # A folder and a port of its own, so that nobody else's torchrun is in its way.
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-        environment = {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+        usual = {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
         self.process = subprocess.Popen(
             [*launcher, *options, *program],
-            env={"PATH": os.environ["PATH"], **environment},
+            env={"PATH": os.environ["PATH"], **usual, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
         )
 
     @classmethod
-    def training(cls, num_ranks: int, config: RunConfig, *options: str) -> "Torchrun":
+    def training(
+        cls, num_ranks: int, config: RunConfig, *options: str, environment: dict[str, str] | None = None
+    ) -> "Torchrun":
         recipe = Path(config.output).with_suffix(".toml")
         recipe.write_text(to_toml(config), encoding="utf-8")
-        return cls(num_ranks, ["-m", "transduce", "train", str(recipe)], *options)
+        return cls(num_ranks, ["-m", "transduce", "train", str(recipe)], *options, environment=environment)
 
     def wait_for(self, metrics: Path, num_lines: int) -> None:
         """Until there are so many lines of metrics."""
@@ -304,6 +308,54 @@ def test_ranks_that_cannot_work_together_end_with_one_message(
     assert words in said[0]
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "folders").exists()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("own_store", ["0", "1"])
+def test_a_rank_that_is_stopped_is_named_in_time(make_config: MakeConfig, own_store: str) -> None:
+    config = make_config(**PLAIN, training__batch_tokens=24, training__rank_timeout="3s")
+    torchrun = Torchrun.training(2, config, environment={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": own_store})
+    torchrun.wait_for(Path(config.output) / "metrics.jsonl", 6)
+    hanging = int(own_store == "0")  # the one that has the store, if a rank has it
+    os.kill(torchrun.ranks[hanging], signal.SIGSTOP)
+    code, output, messages = torchrun.end()
+    assert (code, output) == (1, "")
+    said = [line for line in messages.splitlines() if line.startswith("transduce: ")]
+    assert len(said) == 1, messages
+    assert f"rank {1 - hanging} has waited for rank {hanging}" in said[0]
+    assert "training.rank_timeout" in said[0]
+
+
+# The first rank takes longer than the others would wait for it within updates.
+TAKING_LONG = """
+import sys, time
+from transduce.cli import main
+from transduce.training import run, validation
+from transduce.training.run import prepare_screened
+
+def prepare_slowly(*arguments, **options):
+    time.sleep(5)
+    return prepare_screened(*arguments, **options)
+
+def validate_slowly(self, *arguments):
+    time.sleep(5)
+    return validate(self, *arguments)
+
+validate = validation.ModelSelection.validate
+validation.ModelSelection.validate = validate_slowly
+run.prepare_screened = prepare_slowly
+main(["train", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.exhaustive
+def test_a_rank_that_prepares_or_validates_is_waited_for(make_config: MakeConfig, tmp_path: Path) -> None:
+    config = make_config(training__updates=2, training__batch_tokens=24, training__rank_timeout="3s")
+    recipe, program = tmp_path / "recipe.toml", tmp_path / "train.py"
+    recipe.write_text(to_toml(config), encoding="utf-8")
+    program.write_text(TAKING_LONG, encoding="utf-8")
+    code, output, messages = Torchrun(2, [str(program), str(recipe)]).end()
+    assert (code, output) == (0, ""), messages
 
 
 # Rank 1 has no memory to spare, so that it refuses whatever has rows enough for a forecast.

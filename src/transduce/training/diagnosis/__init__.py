@@ -592,6 +592,7 @@ class Diagnosis:
         if ranks.is_first:
             self.log("source_use", asdict(self._probe.measure(whole)))
             self.report_findings()
+        ranks.wait_for_first()
 
     def report_findings(self) -> None:
         """Report and log the findings in metrics.jsonl that were not reported before."""

@@ -6,9 +6,12 @@ by one of their methods, as importing their class takes half a second.
 
 import gc
 import os
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
 from typing import TypeVar
@@ -16,7 +19,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
@@ -27,7 +30,10 @@ from transduce.errors import ConfigError, OtherRankEndedError, TrainingError, Tr
 from transduce.model import EncoderDecoder, Transformer
 
 MAX_WAIT = timedelta(days=1)
-"""Timeout for another rank, which may have a corpus to prepare or a long text to translate."""
+"""Timeout for another rank where it may have a corpus to prepare or a long text to translate."""
+
+ANSWER_SECONDS = 5.0
+"""Seconds that ranks have to say that they are alive, once one of them has waited in vain for another."""
 
 Result = TypeVar("Result")
 
@@ -45,6 +51,22 @@ class Ranks:
     """Number of processes."""
     launcher: int = 0
     """Process id of torchrun; 0 if unknown."""
+    is_remote: bool = False
+    """Whether the machine of this rank does not share the folder of the run: it gets what it needs from the first."""
+    remote_hosts: tuple[str, ...] = ()
+    """The names of the machines that do not share the folder of the run."""
+    store: Store | None = field(default=None, compare=False, repr=False)
+    """Where the ranks find each other; None if they have not been connected by `connect_ranks`."""
+    patient_group: ProcessGroup | None = field(default=None, compare=False, repr=False)
+    """Connections for waiting, up to `MAX_WAIT`; default: those for all else, before `agree_on_run` has limited them to
+    `training.rank_timeout`."""
+    file_group: ProcessGroup | None = field(default=None, compare=False, repr=False)
+    """Connections between the ranks that `makes_files`, where some are remote."""
+
+    @property
+    def makes_files(self) -> bool:
+        """Whether this rank writes the prepared data of its machine: the first, and one of every remote machine."""
+        return self.is_first or (self.is_remote and os.environ["LOCAL_RANK"] == "0")
 
     @property
     def is_first(self) -> bool:
@@ -93,15 +115,44 @@ class Ranks:
         return values
 
     def barrier(self) -> None:
-        """Wait until every rank has called this."""
-        self.max(0)
+        """Wait until every rank has called this, for up to `MAX_WAIT`: each may have been at work for long."""
+        if self.size > 1:
+            dist.all_reduce(torch.tensor(0), group=self.patient_group)
+
+    def wait_for_first(self) -> None:
+        """Wait until the first rank has called this, for up to `MAX_WAIT`; it does not wait for the others.
+
+        To be called after work of the first rank alone, such as a validation: what comes next has a shorter timeout.
+        """
+        if self.size > 1:
+            dist.broadcast(torch.tensor(0), src=0, group=self.patient_group)
+
+    def broadcast_text(self, text: str) -> str:
+        """The first rank's text; others wait for it as in `wait_for_first`."""
+        if self.size == 1:
+            return text
+        content = text.encode()
+        size = torch.tensor(len(content))
+        dist.broadcast(size, src=0, group=self.patient_group)
+        values = torch.empty(int(size), dtype=torch.uint8)
+        if self.is_first:
+            values.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+        dist.broadcast(values, src=0, group=self.patient_group)
+        return values.numpy().tobytes().decode()
+
+    def gather_texts(self, text: str) -> list[str]:
+        """The texts of all ranks, in their order."""
+        content = text.encode()
+        longest = self.max(len(content))
+        padded = torch.frombuffer(bytearray(content.ljust(longest + 1, b"\0")), dtype=torch.uint8)
+        return [values.numpy().tobytes().rstrip(b"\0").decode() for values in self.gather(padded)]
 
     def call_first_rank_first(self, make: Callable[[], Result]) -> Result:
-        """Call `make` on the first rank, then on the others, which find the files written by the first."""
-        if not self.is_first:
+        """Call `make` on the ranks that make files, then on the others of their machines, which find the files."""
+        if not self.makes_files:
             self.barrier()
         result = make()
-        if self.is_first:
+        if self.makes_files:
             self.barrier()
         return result
 
@@ -142,7 +193,7 @@ def connect_ranks() -> Iterator[Ranks]:
     Raises:
         ConfigError: torchrun is configured such that workers restarted on one of several machines cannot rendezvous.
         OtherRankEndedError: another rank has ended first.
-        TrainingError: another rank was killed.
+        TrainingError: another rank was killed, or has not answered in time.
     """
     if dist.is_initialized():
         yield Ranks(dist.get_rank(), dist.get_world_size(), os.getppid() if dist.is_torchelastic_launched() else 0)
@@ -155,19 +206,28 @@ def connect_ranks() -> Iterator[Ranks]:
     import_module("torch.distributed.nn")
     store, rank, size = _find_other_ranks()
     try:
+        store.set(f"host {rank}", socket.gethostname())
         dist.init_process_group(choose_backend(), store=store, rank=rank, world_size=size, timeout=MAX_WAIT)
-        yield Ranks(rank, size, os.getppid())
+        yield Ranks(rank, size, os.getppid(), store=store)
     except BaseException as error:
-        try:
-            is_first_to_end = store.add("ended", 1) == 1
-        except dist.DistError:  # torchrun itself was killed
-            is_first_to_end = rank == 0
-        # NCCL would wait for ranks that are still at work; a requested end is known to all.
+        is_late = _is_timeout(error)
+        silent = _find_silent_ranks(store, rank, size) if is_late else ""
+        # Without an answer, a store on the machine of a rank that hangs, or torchrun itself was killed.
+        default = rank == 0 or is_late
+        is_first_to_end = _call_within(ANSWER_SECONDS, lambda: store.add("ended", 1) == 1, default=default)
+        # NCCL would wait for ranks that are still at work, gloo for one that hangs; a requested end is known to all.
         uses_nccl = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        if dist.is_initialized() and (isinstance(error, TrainingInterruptedError) or not uses_nccl):
+        if dist.is_initialized() and not is_late and (isinstance(error, TrainingInterruptedError) or not uses_nccl):
             dist.destroy_process_group()
         if not is_first_to_end:
             raise OtherRankEndedError from error
+        if is_late:
+            raise TrainingError(
+                f"rank {rank} has waited for {silent} for longer than training.rank_timeout: a process hangs or is "
+                "stopped, or the network between the machines is interrupted; end what is left of the run there, and "
+                "the same command resumes from the last checkpoint, as torchrun --max-restarts does automatically. If "
+                "a rank is only slow, raise training.rank_timeout"
+            ) from error
         if _is_lost_connection(error):
             raise TrainingError(
                 f"rank {rank} has lost another rank, which exited without an error message; the same command resumes "
@@ -212,6 +272,43 @@ def _is_lost_connection(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
+def _is_timeout(error: BaseException) -> bool:
+    """Whether gloo has waited for another rank in vain."""
+    return isinstance(error, RuntimeError) and "gloo" in str(error) and "Timed out" in str(error)
+
+
+def _find_silent_ranks(store: Store, rank: int, size: int) -> str:
+    """The ranks that do not say that they are alive, by torchrun's numbers and the names of their machines."""
+
+    def find() -> str:
+        store.set(f"alive {rank}", "")
+        time.sleep(ANSWER_SECONDS)
+        silent = [number for number in range(size) if not store.check([f"alive {number}"])]
+        return ", ".join(f"rank {number} on {store.get(f'host {number}').decode()}" for number in silent)
+
+    # Without torchrun's own store, which is the usual one, that of torchrun's rank 0 is used.
+    has_store = os.environ["TORCHELASTIC_USE_AGENT_STORE"] != str(True)
+    unknown = "rank 0" if has_store and rank != 0 else "another rank"
+    return _call_within(2 * ANSWER_SECONDS, find, default="") or unknown
+
+
+def _call_within(seconds: float, function: Callable[[], Result], *, default: Result) -> Result:
+    """What `function` returns; `default` if that takes longer, or the store cannot be reached any more.
+
+    A store does not answer if the process that holds it is stopped, whatever its timeout is.
+    """
+    results: list[Result] = []
+
+    def call() -> None:
+        with suppress(dist.DistError):
+            results.append(function())
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return results[0] if results else default
+
+
 def wrap_for_distributed(
     module: nn.Module, model: EncoderDecoder, sharding: str, ranks: Ranks, device: torch.device
 ) -> nn.Module:
@@ -222,6 +319,7 @@ def wrap_for_distributed(
     """
     if ranks.size == 1:
         return module
+    ranks.barrier()  # what is wrapped may have been read from slow disks
     if sharding == "none":
         parallel = DistributedDataParallel(module)
         parallel.broadcast_buffers = False  # they are constants

@@ -1,0 +1,187 @@
+"""What ranks agree on before they train: the settings, which of them is the first, and which see its folder.
+
+The first rank is the one that has the run, whatever number torchrun has given it: with torchrun's `c10d` rendezvous,
+the order of machines is that of their names. Its machine alone needs the recipe and the text, and keeps the run.
+"""
+
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from torch import distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from transduce.config import RunConfig, parse_duration, parse_resolved_config, to_toml
+from transduce.errors import RunError, UserError
+from transduce.training.distributed import MAX_WAIT, Ranks, choose_backend
+from transduce.training.run_folder import RunFolder
+
+VISIBLE_WITHIN = 5.0
+"""Seconds after which a file on a shared file system is visible to all machines, if its name was never looked up."""
+
+DIFFERENT_SETTINGS = (
+    "the ranks have different settings, or find different files there: give all of them the same recipe, the same "
+    "options, the same text, and, if their processors differ, a training.precision other than auto"
+)
+"""The end of a message about ranks that cannot train together."""
+
+
+def agree_on_run(ranks: Ranks, resolve: Callable[[], RunConfig]) -> tuple[Ranks, RunConfig]:
+    """Let all ranks train the same run; a single rank only calls `resolve`.
+
+    The returned ranks are numbered such that the first has the run's folder, and those of a machine that does not share
+    it are remote. Collectives that are not for waiting have `training.rank_timeout`.
+
+    Args:
+        ranks: as `connect_ranks` has connected them.
+        resolve: makes the configuration of the run. A machine without the recipe or the text, where it fails, takes the
+            settings of the first rank.
+
+    Raises:
+        UserError, OSError: `resolve` fails on all machines, or on some rank of the machine that has the run.
+        RunError: the ranks have different settings, or a machine has another run in the place of this one.
+    """
+    if ranks.size == 1:
+        return ranks, resolve()
+    own, failure = None, None
+    try:
+        own = resolve()
+    except (UserError, OSError) as error:
+        failure = error
+    found = [json.loads(text) for text in ranks.gather_texts(json.dumps(_describe_own(own)))]
+    first = _choose_first(found)
+    if first is None or (failure is not None and found[ranks.rank]["machine"] == found[first]["machine"]):
+        raise failure or RunError("no rank has settings to train with")
+    if own is not None and found[ranks.rank]["settings"] != found[first]["settings"]:
+        raise RunError(f"{own.output}: {DIFFERENT_SETTINGS}")
+    hosts = [each["host"] for each in found[first:] + found[:first]]
+    machines = [each["machine"] for each in found[first:] + found[:first]]
+    if ranks.store is not None:
+        ranks = _renumber(ranks, ranks.store, first, found[first]["timeout"])
+    given = parse_resolved_config(ranks.broadcast_text("" if own is None else to_toml(own)))
+    config = given if own is None else own
+    remote = _find_remote_machines(ranks, Path(config.output), machines, is_blind=own is None)
+    if not remote:
+        return ranks, config
+    is_remote = machines[ranks.rank] in remote
+    if is_remote and RunFolder(Path(config.output)).holds_run():
+        raise RunError(
+            f"{config.output} on {socket.gethostname()}: is another run than that of {hosts[0]}, with which the folder "
+            "is not shared: move it away, or choose another output"
+        )
+    file_group = None
+    if ranks.store is not None:
+        members = [0, *(machines.index(machine) for machine in remote)]
+        file_group = dist.new_group(members, timeout=MAX_WAIT, backend="gloo")
+    names = tuple(hosts[machines.index(machine)] for machine in remote)
+    ranks = replace(ranks, is_remote=is_remote, remote_hosts=names, file_group=file_group)
+    if is_remote:
+        places = {"output": config.output, "data": {"cache": config.data.cache}} if own is not None else {}
+        config = _keep_places(given, places)
+    return ranks, config
+
+
+def share_settings(ranks: Ranks, config: RunConfig) -> RunConfig:
+    """The configuration of the first rank, but for folders, on the remote ranks; their own on all others."""
+    if not ranks.remote_hosts:
+        return config
+    given = ranks.broadcast_text(to_toml(config) if ranks.is_first else "")
+    places = {"output": config.output, "data": {"cache": config.data.cache}}
+    return _keep_places(parse_resolved_config(given), places) if ranks.is_remote else config
+
+
+def describe_shared_settings(config: RunConfig) -> str:
+    """All settings that must be the same on all ranks: those of folders may differ."""
+    return to_toml(_keep_places(config, {"output": "", "data": {"folder": "", "cache": ""}}))
+
+
+def _keep_places(config: RunConfig, places: dict[str, Any]) -> RunConfig:
+    data = config.data.model_copy(update=places.get("data", {}))
+    return config.model_copy(update={"output": places.get("output", config.output), "data": data})
+
+
+def _describe_own(own: RunConfig | None) -> dict[str, Any]:
+    """What the other ranks have to know of this one."""
+    description = {"machine": int(os.environ["GROUP_RANK"]), "host": socket.gethostname()}
+    if own is None:
+        return description
+    folder = RunFolder(Path(own.output))
+    return {
+        **description,
+        "settings": hashlib.sha256(describe_shared_settings(own).encode()).hexdigest(),
+        "timeout": parse_duration(own.training.rank_timeout),
+        "updates": folder.find_last_update(),
+    }
+
+
+def _choose_first(found: Sequence[dict[str, Any]]) -> int | None:
+    """The rank, by torchrun's number, with the most updates of the run; None if none has settings."""
+    able = [number for number, each in enumerate(found) if "settings" in each]
+    return max(able, key=lambda number: (found[number]["updates"], -number), default=None)
+
+
+def _renumber(ranks: Ranks, store: Store, first: int, timeout: float) -> Ranks:
+    """Connect the ranks again, such that `first` has number 0 and those after it keep their order."""
+    store = PrefixStore("agreed", store)
+    number = (ranks.rank - first) % ranks.size
+    dist.destroy_process_group()
+    limit = timedelta(seconds=timeout)
+    dist.init_process_group(choose_backend(), store=store, rank=number, world_size=ranks.size, timeout=limit)
+    return replace(ranks, rank=number, patient_group=dist.new_group(timeout=MAX_WAIT, backend="gloo"))
+
+
+def _find_remote_machines(ranks: Ranks, output: Path, machines: Sequence[int], *, is_blind: bool) -> list[int]:
+    """The machines of which a rank does not see a file that the first rank writes, or `is_blind`, in their order.
+
+    The file is beside the run, in the nearest folder that exists, so that nothing is made before all is checked.
+    """
+    places = [output, *output.parents]
+    with _write_token(places) if ranks.is_first else _no_token() as written:
+        level, name = json.loads(ranks.broadcast_text(json.dumps(written)))
+        is_seen = ranks.is_first or not name
+        if not is_seen and not is_blind and level < len(places):
+            is_seen = _is_visible(places[level] / name)
+        ranks.barrier()
+        seen = [text == "1" for text in ranks.gather_texts(str(int(is_seen)))]
+    blind = {machine for machine, is_there in zip(machines, seen, strict=True) if not is_there}
+    return [machine for machine in dict.fromkeys(machines) if machine in blind and machine != machines[0]]
+
+
+@contextmanager
+def _write_token(places: Sequence[Path]) -> Iterator[tuple[int, str]]:
+    """A file with a random name during the block: how many folders above the run it is, and its name.
+
+    The name is empty if it cannot be written, which is reported when the run's folder is made.
+    """
+    level, name = next(number for number, place in enumerate(places) if place.exists()), f".shared-{uuid4().hex}"
+    token = places[level] / name
+    try:
+        token.touch()
+    except OSError:
+        name = ""
+    try:
+        yield level, name
+    finally:
+        with suppress(OSError):
+            token.unlink(missing_ok=True)
+
+
+@contextmanager
+def _no_token() -> Iterator[tuple[int, str]]:
+    yield 0, ""
+
+
+def _is_visible(path: Path) -> bool:
+    until = time.monotonic() + VISIBLE_WITHIN
+    while not (found := path.exists()) and time.monotonic() < until:
+        time.sleep(0.2)
+    return found

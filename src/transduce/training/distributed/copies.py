@@ -1,0 +1,167 @@
+"""Copies of the first rank's files for machines that do not share its folder, sent over the process group.
+
+One rank of each machine receives them, into the folder of prepared data (`data.cache`), and every file is compared with
+its SHA-256. Prepared data stays there for later runs. What a run goes on from is removed once it has been read.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from uuid import uuid4
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from transduce.bundle import Bundle, latest_checkpoint
+from transduce.config import RunConfig
+from transduce.data import (
+    PreparedData,
+    complete_folder,
+    find_prepared_folder,
+    list_prepared_files,
+    open_prepared_copy,
+    scratch_folder,
+    scratch_path,
+    writable_cache,
+)
+from transduce.errors import RunError, TrainingError
+from transduce.training.distributed import Ranks
+from transduce.training.run_folder import RunFolder
+
+CHUNK = 2**24
+"""Bytes that are sent at a time."""
+
+
+def share_prepared_data(ranks: Ranks, config: RunConfig, prepare: Callable[[], PreparedData]) -> PreparedData:
+    """Prepare the text on the first rank, and open the result on all; `prepare` finds what the first has made."""
+    prepared = None if ranks.is_remote else ranks.call_first_rank_first(prepare)
+    if not ranks.remote_hosts:
+        return _present(prepared)
+    if ranks.is_remote:
+        ranks.barrier()  # that of `call_first_rank_first`
+    digests = json.loads(ranks.broadcast_text("" if prepared is None else json.dumps(prepared.digests)))
+    cache = config.cache_folder
+    if ranks.is_remote and ranks.makes_files:
+        prepared = open_prepared_copy(cache, config.data, digests)
+    ranks.barrier()  # to compare digests takes time
+    if ranks.any(ranks.makes_files and prepared is None):
+        if ranks.is_first:
+            _send_files(ranks, list_prepared_files(_present(prepared)))
+        elif ranks.makes_files:
+            with writable_cache(cache):
+                if prepared is None:
+                    with complete_folder(find_prepared_folder(cache, digests)) as folder:
+                        _receive_files(ranks, folder)
+                else:
+                    with scratch_folder(cache, "copy") as folder:  # already there, but all receive together
+                        _receive_files(ranks, folder)
+    ranks.barrier()
+    if ranks.is_remote:
+        prepared = open_prepared_copy(cache, config.data, digests)
+    return _present(prepared)
+
+
+def _present(prepared: PreparedData | None) -> PreparedData:
+    if prepared is None:
+        raise RunError("the copy of the prepared data is damaged: look for a disk or a program that changes its files")
+    return prepared
+
+
+@contextmanager
+def share_run(
+    ranks: Ranks, folder: RunFolder, cache: Path, start: Bundle | None, *, restart: bool
+) -> Iterator[tuple[RunFolder, Bundle | None]]:
+    """The folder and the bundle that a rank goes on from: the run's own, or copies during the block.
+
+    Args:
+        ranks: all of them call this together.
+        folder: the run's folder, with which those that share it go on.
+        cache: the folder for the copies.
+        start: the bundle that the run starts from, on ranks that are not remote.
+        restart: whether checkpoints are left out, as the run begins anew.
+    """
+    if not ranks.remote_hosts:
+        yield folder, start
+        return
+    name, unique = f"{folder.path.name}-copy", ranks.broadcast_text(uuid4().hex[:12])
+    files = _list_run_files(folder, start, restart=restart) if ranks.is_first else {}
+    has_start = bool(int(ranks.broadcast_text(str(int(start is not None)))))
+    copy = scratch_path(cache, name, unique)
+    makes_copy = ranks.is_remote and ranks.makes_files
+    with writable_cache(cache), scratch_folder(cache, name, unique) if makes_copy else nullcontext():
+        if ranks.is_first:
+            _send_files(ranks, files)
+        elif makes_copy:
+            _receive_files(ranks, copy)
+        ranks.barrier()
+        if ranks.is_remote:
+            yield RunFolder(copy), Bundle.open(copy / "start") if has_start else None
+        else:
+            yield folder, start
+        ranks.barrier()  # before the copy is removed, all have read it
+
+
+def _list_run_files(folder: RunFolder, start: Bundle | None, *, restart: bool) -> dict[str, Path]:
+    """What a rank reads when training begins, by path in the copy: metrics, the latest checkpoint, the start."""
+    places = {} if start is None else {"start": start.folder}
+    files: dict[str, Path] = {}
+    if not restart:
+        if folder.metrics.path.exists():
+            files[folder.metrics.path.name] = folder.metrics.path
+        checkpoint = latest_checkpoint(folder.checkpoints, lambda _: None)
+        if checkpoint is not None:
+            name = f"{folder.checkpoints.name}/{checkpoint.update:09d}"
+            places[name] = folder.path / name
+    for name, place in places.items():
+        files |= {f"{name}/{path.name}": path for path in sorted(place.iterdir()) if path.is_file()}
+    return files
+
+
+def _send_files(ranks: Ranks, files: Mapping[str, Path]) -> None:
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+    _broadcast_bytes(ranks, json.dumps(sizes).encode())
+    for name, path in files.items():
+        digest, left = hashlib.sha256(), sizes[name]
+        with path.open("rb") as file:
+            while left:
+                chunk = file.read(min(CHUNK, left))
+                if not chunk:
+                    raise TrainingError(f"{path}: was truncated while it was sent to other machines: run again")
+                digest.update(chunk)
+                _broadcast(ranks, torch.frombuffer(bytearray(chunk), dtype=torch.uint8))
+                left -= len(chunk)
+        _broadcast(ranks, torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8))
+
+
+def _receive_files(ranks: Ranks, folder: Path) -> None:
+    sizes = json.loads(_broadcast_bytes(ranks, b""))
+    for name, size in sizes.items():
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise TrainingError(f"{name}: the first rank sends a file that would lie outside of {folder}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        digest, left = hashlib.sha256(), size
+        with path.open("wb") as file:
+            while left:
+                chunk = _broadcast(ranks, torch.empty(min(CHUNK, left), dtype=torch.uint8)).numpy().tobytes()
+                digest.update(chunk)
+                file.write(chunk)
+                left -= len(chunk)
+        if _broadcast(ranks, torch.empty(32, dtype=torch.uint8)).numpy().tobytes() != digest.digest():
+            raise TrainingError(f"{path}: is not what the first rank has sent: the same command sends it again")
+
+
+def _broadcast(ranks: Ranks, values: Tensor) -> Tensor:
+    dist.broadcast(values, src=0, group=ranks.file_group)
+    return values
+
+
+def _broadcast_bytes(ranks: Ranks, content: bytes) -> bytes:
+    size = int(_broadcast(ranks, torch.tensor(len(content))))
+    values = torch.empty(size, dtype=torch.uint8)
+    if ranks.is_first:
+        values.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+    return _broadcast(ranks, values).numpy().tobytes()
