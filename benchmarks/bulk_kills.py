@@ -7,8 +7,8 @@ The first kills each of the driver and a worker so many times, by SIGKILL at ran
 again by the same command. The second starts a Ray of two nodes on this machine, and kills the driver, an actor, and the
 raylet of the second node with its actors, which is started again. The text is made: lines of numbered words, no two of
 them equal. Its translation is compared with that of one plain process, line by line: lines that are missing, that are
-there too often, and that differ are counted. Prints what was killed, and last a line of JSON; the exit code is 1 if there
-are any. Linux only: processes are found in /proc.
+there too often, and that differ are counted. Prints what was killed, and last a line of JSON; the exit code is 1 if
+there are any. Linux only: processes are found in /proc.
 """
 
 import argparse
@@ -30,7 +30,7 @@ RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 PORT = 16379
 """Port of the Ray that this program starts: another than Ray's own, whose cluster would be somebody else's."""
 
-WORDS = "the a man dog river stone bird tree wind salt road lamp fish door sees has takes near under old small".split()
+WORDS = ("a", "the", "man", "dog", "bird", "tree", "boat", "street", "sees", "has", "takes", "near", "under", "small")
 
 
 def make_lines(count: int, seed: int) -> Iterator[str]:
