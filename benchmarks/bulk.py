@@ -1,21 +1,17 @@
-"""Bulk translation beside plain processes, its memory, and what is left of it after kills.
+"""Bulk translation beside plain processes, and its memory.
 
     python benchmarks/bulk.py MODEL input.txt
-    python benchmarks/bulk.py MODEL input.txt --kills 10
 
-The first compares, in alternating rounds, the lines per second of `transduce translate --input` with two workers of one
-thread each with those of two `transduce translate` processes of one thread that have half of the lines each, and
-measures the memory of the driver and of a worker. The second kills workers and drivers by SIGKILL at random moments,
-starts a killed driver again by the same command, and compares the output with that of one process, byte for byte.
-Prints a table, and last a line of JSON. Linux only: memory and children are read in /proc.
+Compares, in alternating rounds, the lines per second of `transduce translate --input` with two workers of one thread
+each with those of two `transduce translate` processes of one thread that have half of the lines each, and measures the
+memory of the driver and of a worker: resident (RSS), and with what processes share divided among them (PSS). Prints a
+table, and last a line of JSON. Linux only: memory and children are read in /proc.
 """
 
 import argparse
 import contextlib
 import json
 import os
-import random
-import signal
 import statistics
 import subprocess
 import sys
@@ -55,21 +51,22 @@ def find_workers(driver: int) -> list[int]:
     return []
 
 
-def measure_memory(process: int) -> float:
-    """The resident memory of a process in MiB; 0 if it has ended."""
+def measure_memory(process: int) -> dict[str, float]:
+    """The resident memory of a process and its share of it (PSS) in MiB; nothing if it has ended."""
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()
+        fields = dict(line.split(":") for line in lines if line.startswith(("Rss:", "Pss:")))
+        return {name: int(value.split()[0]) / 1024 for name, value in fields.items()}
+    return {}
 
 
 def watch(running: subprocess.Popen[bytes]) -> dict[str, list[float]]:
     """The memory of driver and workers, twice a second until the driver ends."""
-    seen: dict[str, list[float]] = {"driver": [], "worker": []}
+    seen: dict[str, list[float]] = {}
     while running.poll() is None:
-        seen["driver"].append(measure_memory(running.pid))
-        seen["worker"].extend(filter(None, map(measure_memory, find_workers(running.pid))))
+        for kind, processes in (("driver", [running.pid]), ("worker", find_workers(running.pid))):
+            for name, value in (pair for process in processes for pair in measure_memory(process).items()):
+                seen.setdefault(f"{kind}_{name}", []).append(value)
         time.sleep(0.5)
     return seen
 
@@ -110,61 +107,17 @@ def compare_speed(given: argparse.Namespace, folder: Path) -> dict[str, object]:
     return result
 
 
-def count_blocks(output: Path) -> int:
-    """The number of translated blocks that are not yet part of a finished file."""
-    return len(list((output / ".transduce-bulk").glob("*/0*")))
-
-
-def kill_at_random(given: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Trials, each with kills of workers and drivers, compared with one undisturbed process."""
-    expected = folder / "expected"
-    translate_alone(given, given.input, expected).wait()
-    chance, killed = random.Random(given.seed), {"worker": 0, "driver": 0}  # noqa: S311 - no secret
-    output = folder / "out"
-    code: int | None = None
-    while code != 0:
-        num_before, running = count_blocks(output), begin_bulk(given, output)
-        first_block: float | None = None
-        delay = chance.uniform(0, given.longest_delay)
-        while running.poll() is None:
-            if first_block is None and count_blocks(output) > num_before:
-                first_block = time.monotonic()  # before, there is little to lose
-            if sum(killed.values()) < given.kills and first_block and time.monotonic() - first_block > delay:
-                workers = find_workers(running.pid)
-                victim = "driver" if chance.random() < 0.5 or not workers else "worker"
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(running.pid if victim == "driver" else chance.choice(workers), signal.SIGKILL)
-                    killed[victim] += 1
-                first_block, delay = time.monotonic(), chance.uniform(0, given.longest_delay)
-            time.sleep(0.01)
-        code = running.wait()
-        print(
-            f"the driver ended with {code}; {count_blocks(output)} blocks are waiting; killed so far: {killed}",
-            flush=True,
-        )
-        if code not in {0, -signal.SIGKILL}:
-            raise SystemExit(f"the driver failed with exit code {code}")
-    is_equal = (output / given.input.name).read_bytes() == expected.read_bytes()
-    return {"killed": killed, "equal": is_equal}
-
-
 def main() -> None:
-    """Measure, or kill; exit code 1 if the output differs."""
+    """Measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="a bundle or the folder of a run")
     parser.add_argument("input", type=Path, help="a text")
     parser.add_argument("--rounds", type=int, default=3, help="of both ways, in turns")
     parser.add_argument("--block-lines", type=int, default=2000)
-    parser.add_argument("--kills", type=int, default=0, help="kill so many processes instead of measuring")
-    parser.add_argument("--longest-delay", type=float, default=1.0, help="seconds from a first block to a kill")
-    parser.add_argument("--seed", type=int, default=1, help="of the random moments")
     parser.add_argument("--option", action="append", default=[], help="an option of translate, as in --option=--beam=1")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="transduce-bulk-") as name:
-        measure = kill_at_random if given.kills else compare_speed
-        result = measure(given, Path(name))
-    print(json.dumps(result))
-    sys.exit(not result.get("equal", True))
+        print(json.dumps(compare_speed(given, Path(name))))
 
 
 if __name__ == "__main__":

@@ -33,13 +33,13 @@ LAYERS = {
     "inspection": 6,
     "interop": 6,
     "bulk": 7,
-    "training": 7,
-    "demo": 8,
-    "serving": 8,
-    "lab": 9,
-    "cli": 10,
-    "__main__": 11,
-    "transduce": 11,  # the package itself, which offers the public names; of it only __version__ may be imported
+    "training": 8,
+    "demo": 9,
+    "serving": 9,
+    "lab": 10,
+    "cli": 11,
+    "__main__": 12,
+    "transduce": 12,  # the package itself, which offers the public names; of it only __version__ may be imported
 }
 PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 MODULES = {

@@ -24,6 +24,7 @@ def run(script: str, *arguments: str) -> str:
         "argos.py",
         "batches.py",
         "bulk.py",
+        "bulk_kills.py",
         "corpus_scale.py",
         "doctor.py",
         "illnesses.py",

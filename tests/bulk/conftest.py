@@ -6,9 +6,10 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 import torch
@@ -104,7 +105,10 @@ def run() -> Callable[..., list[BulkProgress]]:
         def make_pool(settings: TranslationSettings, digest: str) -> ProcessPool:
             return ProcessPool(settings, digest, num_workers)
 
-        return list(translate_files(task, make_pool, (messages if messages is not None else []).append))
+        found = messages if messages is not None else []
+        progress = list(translate_files(task, make_pool, found.append))
+        found.extend(message for one in progress for message in one.messages)
+        return progress
 
     return translate
 
@@ -134,3 +138,26 @@ def wait_until() -> Callable[..., None]:
             time.sleep(0.002)
 
     return wait
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A bucket of S3, which a server on this machine offers, as fsspec sees it."""
+    pytest.importorskip("s3fs", reason="needs pip install s3fs")
+    server = pytest.importorskip("moto.server", reason="needs pip install 'moto[server]'")
+    import fsspec
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "something")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    running = server.ThreadedMotoServer(port=0)
+    running.start()
+    host, port = running.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    with urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST")):
+        pass  # what an earlier server of this process had is there otherwise
+    store = fsspec.filesystem("s3", skip_instance_cache=True)
+    store.clear_instance_cache()  # those that know the earlier server
+    store.mkdir("bucket")
+    yield store
+    running.stop()

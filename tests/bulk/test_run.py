@@ -5,6 +5,8 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,9 @@ STRANGE = (
     + b"sun " * 60
     + b"\n\nroad lamp"  # the last line has no end
 )
+
+
+SOURCE = Path(__file__).parents[2] / "src"
 
 
 def list_files(folder: Path) -> list[str]:
@@ -349,3 +354,22 @@ def test_without_a_model_nothing_begins(make_task: Any, run: Any, write_text: An
     with pytest.raises(BundleError):
         run(replace(task, settings=replace(task.settings, model=tmp_path / "nothing")))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_script_need_not_guard_its_calls(bundle: Path, write_text: Any, tmp_path: Path, translate_alone: Any) -> None:
+    content = write_text("in/text", 30)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from transduce.bulk import BulkTask, ProcessPool, TranslationSettings, translate_files\n"
+        "from transduce.translation import TranslationOptions\n"
+        "print('once', flush=True)\n"
+        f"settings = TranslationSettings(model=Path({str(bundle)!r}), options=TranslationOptions())\n"
+        f"task = BulkTask(settings=settings, inputs=({str(tmp_path / 'in/text')!r},), output=Path('out'))\n"
+        "list(translate_files(task, lambda *given: ProcessPool(*given, 1)))\n",
+        encoding="utf-8",
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    result = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert result.stdout == b"once\n"
+    assert (tmp_path / "out/text").read_bytes() == translate_alone(content)

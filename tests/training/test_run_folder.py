@@ -105,6 +105,7 @@ def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: P
     changes = {
         "data__folder": str(corpus.parent / "." / corpus.name),
         "data__cache": str(tmp_path / "other cache"),
+        "data__translation_workers": 2,
         "training__device": "cpu:0",
         "training__sharding": "fsdp",
         "training__updates": 3,

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO
 
-from transduce.errors import ConfigError, CorpusError, TransduceError
+from transduce.bulk.stores import find_store, identify_url, is_url, open_url, report_store
+from transduce.errors import CorpusError
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class InputFile:
             CorpusError: the file cannot be opened.
             TransduceError: a store does not answer.
         """
-        with _open_url(self.path) if _is_url(self.path) else _open_file(self.path) as file:
+        with open_url(self.path) if is_url(self.path) else _open_file(self.path) as file:
             yield file
 
     def check_unchanged(self) -> None:
@@ -45,7 +46,7 @@ class InputFile:
             CorpusError: it was changed or removed.
         """
         try:
-            size, version = _identify_url(self.path) if _is_url(self.path) else _identify_file(self.path)
+            size, version = identify_url(self.path) if is_url(self.path) else _identify_file(self.path)
         except OSError:
             size, version = -1, ""
         if (size, version) != (self.size, self.version):
@@ -54,7 +55,7 @@ class InputFile:
             )
 
 
-def find_input_files(patterns: Sequence[str], output: Path) -> list[InputFile]:
+def find_input_files(patterns: Sequence[str], output: Path | str) -> list[InputFile]:
     """The files that patterns match, in the order of their names.
 
     A pattern is a path or URL, in which `*`, `?` and `[...]` stand for parts of names, and `**` for any folders. The
@@ -63,7 +64,7 @@ def find_input_files(patterns: Sequence[str], output: Path) -> list[InputFile]:
 
     Args:
         patterns: paths or URLs.
-        output: the output folder.
+        output: the output folder, or its URL.
 
     Raises:
         CorpusError: a pattern matches no file, is a folder, or two files would have the same output.
@@ -72,7 +73,8 @@ def find_input_files(patterns: Sequence[str], output: Path) -> list[InputFile]:
     found: dict[str, None] = {}
     bases = []
     for pattern in patterns:
-        base, paths = _match_url(pattern) if _is_url(pattern) else _match_files(pattern, output)
+        base, matches = _match_url(pattern) if is_url(pattern) else _match_files(pattern)
+        paths = _leave_out(matches, base, output)
         if not paths:
             raise CorpusError(f"{pattern}: no file matches: check the path and the folder it is relative to")
         bases.append(base)
@@ -83,12 +85,12 @@ def find_input_files(patterns: Sequence[str], output: Path) -> list[InputFile]:
         name = path.removeprefix(base).lstrip("/")
         if ".." in PurePosixPath(name).parts or not name:
             raise CorpusError(f"{path}: no file of the output folder can have its name: rename it")
-        size, version = _identify_url(path) if _is_url(path) else _identify_file(path)
+        size, version = identify_url(path) if is_url(path) else _identify_file(path)
         files[name] = InputFile(path, name, size, version)
     return list(files.values())
 
 
-def _match_files(pattern: str, output: Path) -> tuple[str, list[str]]:
+def _match_files(pattern: str) -> tuple[str, list[str]]:
     """The folder in which a pattern begins, and the absolute paths that it matches."""
     whole = os.path.abspath(pattern)  # noqa: PTH100 - Path.resolve follows links, whose own names count
     path = Path(whole)
@@ -97,9 +99,14 @@ def _match_files(pattern: str, output: Path) -> tuple[str, list[str]]:
     is_pattern = not path.is_file()
     base = _cut_before_wildcard(whole) if is_pattern else str(path.parent)
     matches = glob.glob(whole, recursive=True) if is_pattern else [whole]  # noqa: PTH207 - Path.glob: relative ones only
-    ours = os.path.abspath(output) + os.sep  # noqa: PTH100 - see above
-    is_ours_within = ours.startswith(base + os.sep) and ours != base + os.sep
-    return base, [one for one in matches if Path(one).is_file() and not (is_ours_within and one.startswith(ours))]
+    return base, [one for one in matches if Path(one).is_file()]
+
+
+def _leave_out(paths: Sequence[str], base: str, output: Path | str) -> list[str]:
+    """The paths that do not lie in the output folder, if that lies within the folder in which their pattern begins."""
+    whole, separator = (str(output).rstrip("/"), "/") if is_url(output) else (os.path.abspath(output), os.sep)  # noqa: PTH100 - see above
+    is_within = whole.startswith(base + separator)
+    return [path for path in paths if not (is_within and path.startswith(whole + separator))]
 
 
 def _cut_before_wildcard(pattern: str) -> str:
@@ -131,58 +138,10 @@ def _identify_file(path: str) -> tuple[int, str]:
     return status.st_size, str(status.st_mtime_ns)
 
 
-def _is_url(path: str) -> bool:
-    return "://" in path
-
-
 def _match_url(pattern: str) -> tuple[str, list[str]]:
-    store, path = _find_store(pattern)
-    with _report_store(pattern):
+    store, path = find_store(pattern)
+    with report_store(pattern):
         names = store.glob(path) if glob.has_magic(path) else [path]
         paths = sorted(store.unstrip_protocol(name) for name in names if store.isfile(name))
     whole = store.unstrip_protocol(path)
     return _cut_before_wildcard(whole), paths
-
-
-def _open_url(url: str) -> BinaryIO:
-    store, path = _find_store(url)
-    with _report_store(url):
-        return cast("BinaryIO", store.open(path, "rb"))
-
-
-def _identify_url(url: str) -> tuple[int, str]:
-    store, path = _find_store(url)
-    with _report_store(url):
-        # What was listed before is not good enough to tell whether a file has changed.
-        store.invalidate_cache()
-        information = store.info(path)
-    known = next((information[key] for key in ("ETag", "etag", "mtime", "LastModified") if key in information), "")
-    return int(information["size"] or 0), str(known)
-
-
-def _find_store(url: str) -> tuple[Any, str]:
-    """The fsspec file system that reads a URL, and the path of the file within it."""
-    try:
-        import fsspec  # noqa: PLC0415 - slow to load, and only URLs need it
-
-        store, path = fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        raise ConfigError(
-            f"{url}: needs fsspec with the package for such URLs ({error}): for s3:// pip install s3fs"
-        ) from None
-    except ValueError as error:
-        raise CorpusError(f"{url}: cannot be read ({error}): give a path, or a URL such as s3://bucket/name") from None
-    return store, path
-
-
-@contextmanager
-def _report_store(url: str) -> Iterator[None]:
-    """Turn the errors of stores into ours: their packages raise what they like."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise CorpusError(f"{url}: there is no such file: check the URL") from None
-    except PermissionError as error:
-        raise CorpusError(f"{url}: may not be read ({error}): check your credentials") from None
-    except Exception as error:
-        raise TransduceError(f"{url}: the store does not answer ({type(error).__name__}: {error})") from error

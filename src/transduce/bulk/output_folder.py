@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from transduce.bulk.inputs import InputFile
-from transduce.bulk.plan import find_differences, read_plan, write_plan
+from transduce.bulk.plan import check_plan, write_plan
 from transduce.bundle.output import check_writable, flush_to_disk, lock_folder, make_write_error
 from transduce.errors import OutputError
 
 WORKING_FOLDER = ".transduce-bulk"
 """Name of the folder of plan and blocks in the output folder."""
 
-_PLAN, _LOCK, _UNFINISHED, _JOINED, _FINISHED = "plan.json", "lock", "unfinished", "joined", "finished.json"
+PLAN, _LOCK, _UNFINISHED, _JOINED, FINISHED = "plan.json", "lock", "unfinished", "joined", "finished.json"
 
 
 class OutputFolder:
@@ -48,7 +48,7 @@ class OutputFolder:
         """
         folder, place = self._find_folder(number), self.find_place(number)
         with suppress(FileNotFoundError):
-            known = json.loads((folder / _FINISHED).read_bytes())
+            known = json.loads((folder / FINISHED).read_bytes())
             if os.path.lexists(place):
                 if place.is_file() and _identify(place) == known:
                     self._remove_blocks(number)
@@ -58,7 +58,7 @@ class OutputFolder:
                 self._put_in_place(number)
                 return True
             # The finished file was removed: it is made again.
-            (folder / _FINISHED).unlink()
+            (folder / FINISHED).unlink()
         if os.path.lexists(place):
             raise OutputError(f"{place}: is there already, and is not replaced: move it, or choose another folder")
         return False
@@ -98,7 +98,7 @@ class OutputFolder:
         with _report_errors(self.find_place(number)):
             _write_whole(folder / _JOINED, lambda place: join(blocks, place))
             known = json.dumps(_identify(folder / _JOINED)).encode()
-            _write_whole(folder / _FINISHED, lambda place: _write_bytes(place, known))
+            _write_whole(folder / FINISHED, lambda place: _write_bytes(place, known))
         self._put_in_place(number)
 
     def _put_in_place(self, number: int) -> None:
@@ -116,7 +116,7 @@ class OutputFolder:
 
     def _remove_blocks(self, number: int) -> None:
         for path in self._find_folder(number).iterdir():
-            if path.name != _FINISHED:
+            if path.name != FINISHED:
                 path.unlink(missing_ok=True)
 
     def _find_folder(self, number: int) -> Path:
@@ -138,7 +138,7 @@ def open_output_folder(folder: Path, files: Sequence[InputFile], plan: Mapping[s
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder}: is not a folder: give the name of a folder")
     work = folder / WORKING_FOLDER
-    check_writable(work / _PLAN)
+    check_writable(work / PLAN)
     with _report_errors(work):
         work.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, work / _LOCK):
@@ -148,16 +148,11 @@ def open_output_folder(folder: Path, files: Sequence[InputFile], plan: Mapping[s
 
 def _record_plan(work: Path, plan: Mapping[str, Any], folder: Path) -> None:
     content = write_plan(plan)
-    path = work / _PLAN
+    path = work / PLAN
     if path.is_file():
-        differences = find_differences(read_plan(path), json.loads(content))
-        if not differences:
+        has_results = any(one.is_dir() for one in work.iterdir())
+        if check_plan(path.read_bytes(), content, folder, work, has_results=has_results):
             return
-        if any(True for one in work.iterdir() if one.is_dir()):  # of a plan without results nothing is lost
-            raise OutputError(
-                f"{folder}: has the translation of another command: {'; '.join(differences)}. Give that command to go "
-                f"on with it, or another output folder, or remove {work} and what was translated"
-            )
     with _report_errors(path):
         _write_whole(path, lambda place: _write_bytes(place, content))
 

@@ -50,19 +50,36 @@ def write_plan(plan: Mapping[str, Any]) -> bytes:
     return (json.dumps(plan, ensure_ascii=False, indent=1) + "\n").encode()
 
 
-def read_plan(path: Path) -> dict[str, Any]:
-    """The plan in a file.
+def check_plan(before: bytes, now: bytes, folder: Path | str, work: Path | str, *, has_results: bool) -> bool:
+    """Whether an output folder has the plan of this translation; False: it has another, but nothing translated.
+
+    Args:
+        before: the plan that the folder has.
+        now: the plan of this translation.
+        folder: the output folder or its URL, for the message.
+        work: where the plan is, for the message.
+        has_results: whether anything was translated by the plan that the folder has.
 
     Raises:
-        OutputError: the file is no plan.
+        OutputError: it has the translation of another plan, or the file is no plan.
     """
+    differences = find_differences(_read_plan(before, work), json.loads(now))
+    if differences and has_results:
+        raise OutputError(
+            f"{folder}: has the translation of another command: {'; '.join(differences)}. Give that command to go "
+            f"on with it, or another output folder, or remove {work} and what was translated"
+        )
+    return not differences
+
+
+def _read_plan(content: bytes, work: Path | str) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(content)
         if isinstance(found, dict) and "input" in found and isinstance(found["input"], dict):
             return found
     except (ValueError, RecursionError):
         pass
-    raise OutputError(f"{path}: is not the plan of a translation: remove {path.parent}, or give another output folder")
+    raise OutputError(f"{work}: has no plan of a translation: remove it, or give another output folder")
 
 
 def find_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

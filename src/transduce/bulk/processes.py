@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from transduce.bulk.block_translator import BlockTranslator, Failure, TranslatedBlock, TranslationSettings
@@ -50,7 +52,7 @@ class ProcessPool:
         process = self._context.Process(
             target=run_worker, args=(self._settings, self._digest, theirs), name="transduce worker", daemon=True
         )
-        with _divide_threads(self.num_workers), _hold_back_interrupts():
+        with _divide_threads(self.num_workers), _hold_back_interrupts(), _hide_main_module():
             process.start()
         theirs.close()
         worker = self._num_started
@@ -122,6 +124,17 @@ def _hold_back_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _hide_main_module() -> Iterator[None]:
+    """Let processes started in this block not run the user's script, which may lack `if __name__ == "__main__":`."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def run_worker(settings: TranslationSettings, digest: str, driver: Connection) -> None:

@@ -1,11 +1,11 @@
 """Translation of files by many workers: blocks are read, translated by whoever is free, written, and joined."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transduce.bulk.block_translator import TranslatedBlock, TranslationSettings
 from transduce.bulk.blocks import BLOCK_LINES, Block
@@ -13,7 +13,9 @@ from transduce.bulk.dispatching import WorkerPool, translate_blocks
 from transduce.bulk.formats import FileFormat, TextFormat, choose_format
 from transduce.bulk.inputs import InputFile, find_input_files
 from transduce.bulk.output_folder import OutputFolder, open_output_folder
+from transduce.bulk.output_url import OutputUrl
 from transduce.bulk.plan import make_plan
+from transduce.bulk.stores import is_url
 from transduce.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ class BulkTask:
     Args:
         settings: model and options.
         inputs: paths or URLs of the input files, or patterns; see `find_input_files`.
-        output: folder of the translations, of which each has the name, the format and the compression of its input.
+        output: folder of the translations, or its URL. Each has the name, the format and the compression of its input.
         column: column or key of what is translated, for JSON lines, TSV and Parquet.
         translation_column: column or key of the translation.
         block_lines: lines, rows or records of a block.
@@ -35,7 +37,7 @@ class BulkTask:
 
     settings: TranslationSettings
     inputs: tuple[str, ...]
-    output: Path
+    output: Path | str
     column: str | None = None
     translation_column: str = "translation"
     block_lines: int = BLOCK_LINES
@@ -51,6 +53,7 @@ class BulkProgress:
         seconds: since the command was started.
         seconds_remaining: at the speed since then; None if it is unknown.
         guard_report: what the guard has found since then; None without it.
+        messages: what is unusual about lines of the block that was written last.
     """
 
     num_lines: int
@@ -58,6 +61,7 @@ class BulkProgress:
     seconds: float
     seconds_remaining: float | None
     guard_report: "GuardReport | None" = None
+    messages: tuple[str, ...] = ()
 
 
 PoolMaker = Callable[[TranslationSettings, str], WorkerPool]
@@ -65,13 +69,13 @@ PoolMaker = Callable[[TranslationSettings, str], WorkerPool]
 
 def translate_files(
     task: BulkTask, make_pool: PoolMaker, report: Callable[[str], None] = lambda _: None
-) -> Iterator[BulkProgress]:
+) -> Generator[BulkProgress, None, None]:
     """Translate files, and yield the progress after each block, and at the end; what is done already is left.
 
     Args:
         task: what is translated.
         make_pool: makes the workers from the settings and the digest of the model; called if there is anything to do.
-        report: receives messages about lines and workers.
+        report: receives messages about workers.
 
     Raises:
         UserError, TransduceError: see `find_input_files`, `choose_format`, `open_output_folder`, `translate_blocks`.
@@ -94,18 +98,30 @@ def translate_files(
         translation_column=task.translation_column,
         block_lines=task.block_lines,
     )
-    with open_output_folder(task.output, files, plan) as folder:
+    with open_output(task.output, files, plan) as folder:
         run = _Run(files, formats, folder, task.block_lines)
         blocks = run.read_missing_blocks()
         first = next(blocks, None)
         if first is not None:
             with closing(make_pool(task.settings, digest)) as pool:
                 for block, translated in translate_blocks(pool, _chain(first, blocks), report):
-                    for message in translated.messages:
-                        report(f"{files[block.file].path}: {message}")
                     run.write(block, translated)
-                    yield run.make_progress()
+                    yield run.make_progress(f"{files[block.file].path}: {message}" for message in translated.messages)
         yield run.make_progress()
+
+
+@contextmanager
+def open_output(
+    output: Path | str, files: Sequence[InputFile], plan: Mapping[str, Any]
+) -> "Iterator[OutputFolder | OutputUrl]":
+    """The output folder of a translation, on a disk or at a URL; see `open_output_folder` and `OutputUrl.begin`."""
+    if is_url(output):
+        url = OutputUrl(str(output), files)
+        url.begin(plan)
+        yield url
+        return
+    with open_output_folder(Path(output), files, plan) as folder:
+        yield folder
 
 
 def _chain(first: Block, rest: Iterator[Block]) -> Iterator[Block]:
@@ -130,7 +146,7 @@ class _Run:
 
     files: list[InputFile]
     formats: list[FileFormat]
-    folder: OutputFolder
+    folder: OutputFolder | OutputUrl
     block_lines: int
     num_lines: int = 0
     guard_report: "GuardReport | None" = None
@@ -187,9 +203,9 @@ class _Run:
         sizes = [max(1, file.size) for file in self.files]
         return sum(sizes[number] * share for number, share in self.shares.items()) / sum(sizes)
 
-    def make_progress(self) -> BulkProgress:
-        """How far the translation is."""
+    def make_progress(self, messages: Iterable[str] = ()) -> BulkProgress:
+        """How far the translation is, with messages about the last block."""
         share, seconds = self.find_share(), time.monotonic() - self.started
         gained = share - (self.share_at_start or 0.0)
         remaining = seconds * (1 - share) / gained if gained > 0 else None
-        return BulkProgress(self.num_lines, share, seconds, remaining, self.guard_report)
+        return BulkProgress(self.num_lines, share, seconds, remaining, self.guard_report, tuple(messages))

@@ -153,8 +153,8 @@ class BulkFlags:
         input: files to be translated instead of standard input: paths, URLs as s3://bucket/name, or patterns in
             quotation marks, as 'in/*.zst'. Text, or by the ending of the name JSON lines (.jsonl), TSV or Parquet;
             compressed or not (.gz, .xz, .zst).
-        output: the folder of their translations: each has the name, format and compression of its file. The same
-            command goes on where it was stopped.
+        output: the folder of their translations, or its URL: each has the name, format and compression of its file.
+            The same command goes on where it was stopped.
         workers: number of processes, each with the model in its memory. Default: 1; with --ray, one for each core, or
             with --device cuda each GPU.
         ray: let workers be actors of Ray (https://ray.io): at this address, as in auto or 10.0.0.1:6379; without one,
@@ -165,7 +165,7 @@ class BulkFlags:
     """
 
     input: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = ()
-    output: Path | None = None
+    output: str | None = None
     workers: int | None = None
     ray: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=(0, 1), negative=())] = None
     column: str | None = None

@@ -164,6 +164,8 @@ def _translate_files(settings: TranslationSettings, flags: BulkFlags) -> None:
     num_lines, guard_report = 0, None
     try:
         for progress in translate_files(task, flags.make_pool, live.print_above):
+            for message in progress.messages:
+                live.print_above(message)
             num_lines, guard_report = progress.num_lines, progress.guard_report
             line = f"{num_lines:,} lines  {num_lines / max(progress.seconds, 1e-6):,.1f} lines/s  {progress.share:.1%}"
             if progress.seconds_remaining is not None:

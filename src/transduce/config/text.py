@@ -150,6 +150,11 @@ class DataConfig(Section):
     """How monolingual text is translated: the best translation by beam search, or one drawn at random (Edunov et al.
     2018)."""
 
+    translation_workers: int | None = Field(default=None, ge=1)
+    """Processes that translate text by `teacher` or for `monolingual_target` and `monolingual_source`, each with the
+    model in its memory. The pairs are the same with any number. Default: one for each core for which there is a
+    gigabyte of free memory; 1 on a GPU."""
+
     monolingual_weight: float = Field(default=1.0, gt=0.0, le=1000.0)
     """How often an epoch has each of the pairs made from monolingual text; see `weight` of a corpus."""
 

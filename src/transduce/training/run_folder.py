@@ -33,6 +33,7 @@ MAY_DIFFER = {
     "output",
     "data.folder",
     "data.cache",
+    "data.translation_workers",
     "model.vocabulary",
     "training.device",
     "training.sharding",

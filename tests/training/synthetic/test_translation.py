@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from transduce.bulk import BulkTask
 from transduce.bundle import Bundle
 from transduce.errors import CorpusError
 from transduce.text import read_lines
@@ -44,7 +45,7 @@ def ignore(_: str) -> None:
 
 @pytest.mark.parametrize("is_target", [True, False])
 def test_the_other_side_is_what_the_model_says(text: Path, model: Bundle, tmp_path: Path, *, is_target: bool) -> None:
-    path = make_synthetic(text, model, TranslationOptions(), is_target).translate(tmp_path, "cpu", ignore)
+    path = make_synthetic(text, model, TranslationOptions(), is_target).translate(tmp_path, "cpu", 1, ignore)
     given, made = ("target", "source") if is_target else ("source", "target")
     pairs = read(path)
     assert [pair[given] for pair in pairs] == SENTENCES
@@ -53,14 +54,14 @@ def test_the_other_side_is_what_the_model_says(text: Path, model: Bundle, tmp_pa
 
 
 @pytest.mark.parametrize("sampling", [{}, {"num_samples": 1}])
-@pytest.mark.parametrize("kept", [0, 1, 40, 150, 10_000])
 def test_a_stopped_translation_goes_on_with_the_same_result(
-    text: Path, model: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, sampling: dict[str, int]
+    text: Path, model: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(translation, "BLOCK_LINES", 2)
+    monkeypatch.setattr(translation, "BulkTask", partial(BulkTask, block_lines=2))
     synthetic = make_synthetic(text, model, TranslationOptions(**sampling), is_target=True)
     (tmp_path / "whole").mkdir()
-    whole = synthetic.translate(tmp_path / "whole", "cpu", ignore).read_bytes()
+    whole = synthetic.translate(tmp_path / "whole", "cpu", 1, ignore).read_bytes()
+    assert whole.startswith(b'{"line": 1, "source": "')
 
     class StoppedError(Exception):
         pass
@@ -69,22 +70,21 @@ def test_a_stopped_translation_goes_on_with_the_same_result(
         raise StoppedError(message)
 
     monkeypatch.setattr(translation, "REPORT_EVERY_SECONDS", 0.0)
-    with pytest.raises(StoppedError, match=r"2 of 7 lines"):
-        synthetic.translate(tmp_path, "cpu", stop)
-    (partial,) = tmp_path.glob("*.partial")
-    content = partial.read_bytes()
-    partial.write_bytes(content[:kept])  # killed while it was written
-    path = synthetic.translate(tmp_path, "cpu", ignore)
+    with pytest.raises(StoppedError, match=r"translating mono\.txt: \d+\.\d% done, \d+ minutes left"):
+        synthetic.translate(tmp_path, "cpu", 2, stop)
+    (unfinished,) = tmp_path.glob("*-unfinished")
+    assert len(list(unfinished.rglob("00000000?"))) == 1
+    path = synthetic.translate(tmp_path, "cpu", 2, ignore)
     assert path.read_bytes() == whole
-    assert not partial.exists()
+    assert not unfinished.exists()
 
 
 def test_what_is_done_is_found_again_and_never_taken_for_another(text: Path, model: Bundle, tmp_path: Path) -> None:
     synthetic = make_synthetic(text, model, TranslationOptions(), is_target=True)
-    path = synthetic.translate(tmp_path, "cpu", ignore)
+    path = synthetic.translate(tmp_path, "cpu", 1, ignore)
     path.write_text("kept", encoding="utf-8")
     messages: list[str] = []
-    assert synthetic.translate(tmp_path, "cpu", messages.append).read_text(encoding="utf-8") == "kept"
+    assert synthetic.translate(tmp_path, "cpu", 1, messages.append).read_text(encoding="utf-8") == "kept"
     assert str(path) in messages[0]
     others = [
         make_synthetic(text, model, TranslationOptions(), is_target=False),
@@ -99,5 +99,5 @@ def test_what_is_done_is_found_again_and_never_taken_for_another(text: Path, mod
 def test_a_text_without_sentences_is_refused(text: Path, model: Bundle, tmp_path: Path, content: str) -> None:
     text.write_text(content, encoding="utf-8")
     with pytest.raises(CorpusError, match=r"mono\.txt: .* translates no line of it"):
-        make_synthetic(text, model, TranslationOptions(), is_target=True).translate(tmp_path, "cpu", ignore)
+        make_synthetic(text, model, TranslationOptions(), is_target=True).translate(tmp_path, "cpu", 1, ignore)
     assert list(tmp_path.iterdir()) == [text]

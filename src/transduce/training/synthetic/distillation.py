@@ -46,7 +46,7 @@ def replace_targets(config: RunConfig, cache: Path, report: Callable[[str], None
 
     name = ", ".join(corpus.name for corpus in data.training_corpora)
     synthetic = SyntheticText(name, read_sources, teacher, TranslationOptions(), is_target=False)
-    path = synthetic.translate(cache, config.training.device, report).resolve()
+    path = synthetic.translate(cache, config.training.device, data.translation_workers, report).resolve()
     columns = ("source", "target")
     changes: dict[str, object] = {
         "source": None,

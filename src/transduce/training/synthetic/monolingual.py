@@ -62,7 +62,7 @@ def add_synthetic_corpora(
         options = TranslationOptions(num_samples=num_samples, seed=config.training.seed)
         file = Path(data.folder) / text
         synthetic = SyntheticText(text, partial(read_lines, file), model, options, is_target)
-        path = synthetic.translate(cache, config.training.device, report)
+        path = synthetic.translate(cache, config.training.device, data.translation_workers, report)
         corpora.append(
             CorpusConfig(
                 pairs=str(path.resolve()),

@@ -1,21 +1,26 @@
-"""The translation of a text by a model, for training: pairs in a file, continued after a stop."""
+"""The translation of a text by a model, for training: by the workers of bulk translation, continued after a stop."""
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 
+from transduce.bulk import BulkTask, ProcessPool, TranslationSettings, translate_files
 from transduce.bundle import Bundle, replace_file
 from transduce.data.store import writable_cache
 from transduce.errors import CorpusError
+from transduce.kernels.device import find_device
+from transduce.kernels.hardware import count_threads, get_available_memory
 from transduce.text import read_lines
-from transduce.translation import LineTranslator, TranslationOptions, Translator
+from transduce.translation import TranslationOptions
 
-BLOCK_LINES = 2048
-"""Number of lines that are translated at a time; after a stop, at most these are translated again."""
+TEXT = "text.jsonl"
+"""Name of the file that bulk translation reads, and of the one that it writes."""
 
 REPORT_EVERY_SECONDS = 15.0
 
@@ -47,7 +52,7 @@ class SyntheticText:
         deciding = [text.hexdigest(), self.model.digest, self.options.model_dump_json(), self.is_target]
         return cache / f"synthetic-{hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:16]}.jsonl"
 
-    def translate(self, cache: Path, device: str, report: Callable[[str], None]) -> Path:
+    def translate(self, cache: Path, device: str, num_workers: int | None, report: Callable[[str], None]) -> Path:
         """Translate the text, unless that was done before, and return the path of the file of pairs.
 
         The file has a JSON object per line with "source" and "target"; blank lines, and lines whose translation is
@@ -56,30 +61,37 @@ class SyntheticText:
         Args:
             cache: folder of the file.
             device: cpu, cuda, mps or auto.
+            num_workers: number of processes; None: see `choose_num_workers`. It does not change the result.
             report: receives messages about progress.
 
         Raises:
             CorpusError: the text cannot be read, is not UTF-8, or no line has a translation.
+            BusyError: another process is translating the same text into this folder.
             ConfigError, WriteError: `cache` cannot be written.
         """
         path = self.find_file(cache)
         if path.exists():
             report(f"the translations of {self.name} by {self.model.folder} are in {path}")
             return path
-        partial = path.with_suffix(".partial")
+        work = path.with_name(f"{path.stem}-unfinished")
+        given, made = ("target", "source") if self.is_target else ("source", "target")
+        output = work / "translated"
+        task = BulkTask(
+            settings=TranslationSettings(model=self.model.folder.absolute(), options=self.options, device=device),
+            inputs=(str(work / TEXT),),
+            output=output,
+            column=given,
+            translation_column=made,
+        )
         with writable_cache(cache):
-            cache.mkdir(parents=True, exist_ok=True)
-            num_lines = sum(1 for _ in self.read())
-            done = _cut_to_whole_lines(partial)
-            translator = LineTranslator(Translator.load(self.model.folder, device=device), self.options)
-            with partial.open("a", encoding="utf-8", newline="\n") as file:
-                for lines in self._report_progress(num_lines, done, report):
-                    translations = [line.translation.text for line in translator.translate([text for _, text in lines])]
-                    for (number, text), translation in zip(lines, translations, strict=True):
-                        file.write(self._format_pair(number, text, translation))
-                    file.flush()
-            num_pairs = _copy_pairs(partial, path)
-            partial.unlink()
+            work.mkdir(parents=True, exist_ok=True)
+            if not (work / TEXT).exists():
+                _write_json_lines(
+                    work / TEXT, ({"line": n, given: text} for n, text in enumerate(self.read(), start=1))
+                )
+            self._run(task, choose_num_workers(device) if num_workers is None else num_workers, report)
+            num_pairs = _write_json_lines(path, _read_pairs(output / TEXT))
+            shutil.rmtree(work)
         if not num_pairs:
             path.unlink()
             raise CorpusError(
@@ -88,45 +100,38 @@ class SyntheticText:
             )
         return path
 
-    def _format_pair(self, number: int, text: str, translation: str) -> str:
-        source, target = (translation, text) if self.is_target else (text, translation)
-        return json.dumps({"line": number, "source": source, "target": target}, ensure_ascii=False) + "\n"
-
-    def _report_progress(
-        self, num_lines: int, done: int, report: Callable[[str], None]
-    ) -> Iterator[list[tuple[int, str]]]:
-        """The lines that are not translated yet, with their numbers from 1, in blocks."""
-        started = reported = time.monotonic()
-        first = done
-        rest = islice(enumerate(self.read(), start=1), done, None)
-        while block := list(islice(rest, BLOCK_LINES)):
-            yield block
-            done += len(block)
-            now = time.monotonic()
-            if now - reported >= REPORT_EVERY_SECONDS or done == num_lines:
-                left = (now - started) / (done - first) * (num_lines - done)
-                report(f"translating {self.name}: {done:,} of {num_lines:,} lines, {left / 60:.0f} minutes left")
-                reported = now
+    def _run(self, task: BulkTask, num_workers: int, report: Callable[[str], None]) -> None:
+        """Carry out the bulk translation, and report its progress from time to time."""
+        reported = time.monotonic()
+        with closing(translate_files(task, partial(ProcessPool, num_workers=num_workers), report)) as states:
+            for progress in states:
+                if progress.seconds_remaining is None or time.monotonic() - reported < REPORT_EVERY_SECONDS:
+                    continue
+                left = progress.seconds_remaining / 60
+                report(f"translating {self.name}: {progress.share:.1%} done, {left:.0f} minutes left")
+                reported = time.monotonic()
 
 
-def _cut_to_whole_lines(path: Path) -> int:
-    """The number of whole lines of a file that a killed process was writing; the rest is cut off."""
-    if not path.exists():
-        return 0
-    content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    with path.open("rb+") as file:
-        file.truncate(len(whole))
-    return whole.count(b"\n")
+def choose_num_workers(device: str) -> int:
+    """One worker for each core that has a gigabyte of free memory; one where a GPU computes."""
+    if find_device(device).type != "cpu":
+        return 1
+    memory = get_available_memory()
+    return count_threads() if memory is None else max(1, min(count_threads(), memory // 2**30))
 
 
-def _copy_pairs(partial: Path, path: Path) -> int:
-    """Copy the pairs without a blank side, and return their number."""
-    num_pairs = 0
+def _read_pairs(path: Path) -> Iterator[dict[str, object]]:
+    """The pairs in the output of a bulk translation without those that have a blank side."""
+    for line in read_lines(path):
+        pair = json.loads(line)
+        if pair["source"].strip() and pair["target"].strip():
+            yield {key: pair[key] for key in ("line", "source", "target")}
+
+
+def _write_json_lines(path: Path, records: Iterator[dict[str, object]]) -> int:
+    """Write a file whole, with a JSON object per line, and return their number."""
+    count = 0
     with replace_file(path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
-        for line in read_lines(partial):
-            pair = json.loads(line)
-            if pair["source"].strip() and pair["target"].strip():
-                file.write(line + "\n")
-                num_pairs += 1
-    return num_pairs
+        for count, record in enumerate(records, start=1):  # noqa: B007 - the last number counts
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return count

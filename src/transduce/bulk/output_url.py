@@ -1,0 +1,180 @@
+"""The output folder of a bulk translation in a store such as S3, where an object is there as a whole or not at all.
+
+    s3://bucket/out/name.txt                                  the translation of a file, once all its blocks are there
+    s3://bucket/out/.transduce-bulk/plan.json                 what decides the output, see `make_plan`
+    s3://bucket/out/.transduce-bulk/000012/000000003-5120     a translated block, with its number of bytes
+    s3://bucket/out/.transduce-bulk/000012/finished.json      size and version of the finished file
+
+Nothing is kept on this machine, so that any other may go on. There are no locks: two processes with the same command do
+the same work twice, and write the same.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from transduce.bulk.inputs import InputFile
+from transduce.bulk.output_folder import FINISHED, PLAN, WORKING_FOLDER
+from transduce.bulk.plan import check_plan, write_plan
+from transduce.bulk.stores import find_store, identify, report_store
+from transduce.bundle.output import make_write_error
+from transduce.errors import OutputError
+
+_ON_ITS_WAY = ""
+"""Version that is recorded before a file is put in its place."""
+
+_COMPARED_BYTES = 2**20
+
+
+class OutputUrl:
+    """The blocks and finished files of a translation; offers what `OutputFolder` does.
+
+    Args:
+        url: URL of the output folder.
+        files: the input files.
+
+    Raises:
+        ConfigError: the package for such URLs is not installed.
+    """
+
+    def __init__(self, url: str, files: Sequence[InputFile]) -> None:
+        self._url, self._files = url.rstrip("/"), files
+        self._store, root = find_store(self._url)
+        self._root = root.rstrip("/")
+        self._work = f"{self._root}/{WORKING_FOLDER}"
+        self._blocks: dict[int, dict[int, str]] = {}
+        """For each file that was asked for, the paths of its blocks."""
+
+    def begin(self, plan: Mapping[str, Any]) -> None:
+        """Record the plan of a translation, or go on with it.
+
+        Raises:
+            OutputError: the folder has the translation of another plan, which the message compares.
+            CorpusError, TransduceError: see `report_store`, also in the other methods.
+        """
+        content, path = write_plan(plan), f"{self._work}/{PLAN}"
+        with report_store(self._url):
+            before = self._read(path)
+            if before is not None:
+                has_results = set(self._store.find(self._work)) != {path}
+                work = f"{self._url}/{WORKING_FOLDER}"
+                if check_plan(before, content, self._url, work, has_results=has_results):
+                    return
+            self._store.pipe_file(path, content)
+
+    def is_finished(self, number: int) -> bool:
+        """Whether a file is in its place.
+
+        Raises:
+            OutputError: another file is in its place.
+        """
+        place = self._find_place(number)
+        with report_store(f"{self._url}/{self._files[number].name}"):
+            found = self._identify(place)
+            if found is None:
+                return False
+            record = self._read(f"{self._find_folder(number)}/{FINISHED}")
+            known = None if record is None else json.loads(record)
+            if known == found:
+                self._remove_blocks(number)
+                return True
+            if known == [found[0], _ON_ITS_WAY]:
+                return False  # `finish` compares it with the blocks
+        raise self._make_error(number)
+
+    def has_block(self, number: int, block: int) -> bool:
+        """Whether the translation of a block of an input file was written before, with all its bytes."""
+        if number not in self._blocks:
+            with report_store(self._url):
+                self._blocks[number] = {}
+                for path, information in self._find(number).items():
+                    index, _, size = path.rpartition("/")[2].partition("-")
+                    if size == str(information["size"]):
+                        self._blocks[number][int(index)] = path
+        return block in self._blocks[number]
+
+    def write_block(self, number: int, block: int, content: bytes) -> None:
+        """Write the translation of a block."""
+        path = f"{self._find_folder(number)}/{block:09}-{len(content)}"
+        with report_store(self._url):
+            self._store.pipe_file(path, content)
+        self._blocks[number][block] = path
+
+    def finish(self, number: int, num_blocks: int, join: Callable[[Sequence[Path], Path], None]) -> None:
+        """Join the translated blocks of an input file to one file, in a temporary folder, and upload it.
+
+        Raises:
+            OutputError: another file is in its place by now.
+            WriteError: the temporary folder cannot be written, as on a full disk.
+        """
+        url = f"{self._url}/{self._files[number].name}"
+        with TemporaryDirectory(prefix="transduce-bulk-") as name:
+            joined = Path(name, "joined")
+            blocks = [Path(name, str(block)) for block in range(num_blocks)]
+            with report_store(url):
+                for block, path in enumerate(blocks):
+                    self._store.get_file(self._blocks[number][block], str(path))
+            try:
+                join(blocks, joined)
+            except OSError as error:
+                raise make_write_error(joined, error) from error
+            with report_store(url):
+                self._put_in_place(number, joined)
+
+    def _put_in_place(self, number: int, joined: Path) -> None:
+        place, record = self._find_place(number), f"{self._find_folder(number)}/{FINISHED}"
+        if self._identify(place) is None:
+            self._store.pipe_file(record, json.dumps([joined.stat().st_size, _ON_ITS_WAY]).encode())
+            try:
+                self._store.put_file(str(joined), place, mode="create")  # S3 does not replace another one then
+            except FileExistsError:
+                raise self._make_error(number) from None
+        elif not self._has_content(place, joined):
+            raise self._make_error(number)
+        self._store.pipe_file(record, json.dumps(self._identify(place)).encode())
+        self._remove_blocks(number)
+
+    def _has_content(self, path: str, expected: Path) -> bool:
+        with self._store.open(path, "rb") as file, expected.open("rb") as other:
+            while True:
+                ours, theirs = other.read(_COMPARED_BYTES), file.read(_COMPARED_BYTES)
+                if ours != theirs:
+                    return False
+                if not ours:
+                    return True
+
+    def _make_error(self, number: int) -> OutputError:
+        return OutputError(
+            f"{self._url}/{self._files[number].name}: is there already, and was not translated by this command or was "
+            "changed since; it is not replaced: move it, or choose another folder"
+        )
+
+    def _identify(self, path: str) -> list[object] | None:
+        try:
+            return list(identify(self._store, path))
+        except FileNotFoundError:
+            return None
+
+    def _read(self, path: str) -> bytes | None:
+        try:
+            return bytes(self._store.cat_file(path))
+        except FileNotFoundError:
+            return None
+
+    def _find(self, number: int) -> dict[str, Any]:
+        """The paths of the blocks of an input file, with what the store knows of each."""
+        self._store.invalidate_cache()
+        found: dict[str, Any] = self._store.find(self._find_folder(number), detail=True)
+        return {path: known for path, known in found.items() if not path.endswith(f"/{FINISHED}")}
+
+    def _remove_blocks(self, number: int) -> None:
+        if paths := list(self._find(number)):
+            self._store.rm(paths)
+
+    def _find_place(self, number: int) -> str:
+        return f"{self._root}/{self._files[number].name}"
+
+    def _find_folder(self, number: int) -> str:
+        return f"{self._work}/{number:06}"
