@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 
-@pytest.mark.parametrize("path", ["/health", "/v1/models", "/nothing", "/docs", "/", "/docs/reference.js"])
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/nothing", "/docs", "/", "/inspect", "/docs/reference.js"])
 def test_browsers_are_told_what_may_not_be(client: httpx.Client, path: str) -> None:
     headers = client.get(path).headers
     assert "default-src 'none'" in headers["Content-Security-Policy"]
@@ -96,9 +96,12 @@ def test_metrics(client: httpx.Client) -> None:
 
 
 def test_the_page_and_its_files(client: httpx.Client) -> None:
-    page = client.get("/")
-    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
-    assert client.get("/page/main.js").headers["Content-Type"].startswith("text/javascript")
+    for path, title in (("/", "Transduce: translate"), ("/inspect", "Transduce: look inside a translation")):
+        page = client.get(path)
+        assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+        assert f"<title>{title}</title>" in page.text
+    for name in ("main.js", "translate/main.js"):
+        assert client.get(f"/page/{name}").headers["Content-Type"].startswith("text/javascript")
     for name in ("index.html", "..%2f__init__.py", "nothing.js", "%2e%2e/__init__.py"):
         assert client.get(f"/page/{name}").status_code == 404
 

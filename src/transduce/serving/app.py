@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse
 
 from transduce import __version__
+from transduce.documents import FORMATS
 from transduce.errors import TemporaryRefusalError, UserError
 from transduce.serving.dialects import deepl, libretranslate, native
 from transduce.serving.error_responses import make_error_response
@@ -30,7 +31,16 @@ from transduce.serving.middleware import (
     get_service,
 )
 from transduce.serving.models import LanguagePair, SupportedLanguages
-from transduce.serving.page import REFERENCE_POLICY, get_page_file, make_page_policy, render_page, render_reference_page
+from transduce.serving.page import (
+    REFERENCE_POLICY,
+    Folder,
+    PageSettings,
+    get_page_file,
+    make_page_policy,
+    render_inspection_page,
+    render_reference_page,
+    render_translation_page,
+)
 from transduce.serving.service import Service
 from transduce.serving.tracing import RequestTrace
 
@@ -162,9 +172,24 @@ pages = APIRouter(include_in_schema=False)
 
 @pages.head("/")
 @pages.get("/")
-async def page() -> HTMLResponse:
+async def translation_page(request: Request) -> HTMLResponse:
+    """Serve the page that translates."""
+    limits = get_service(request).limits
+    settings = PageSettings(
+        limits.max_alternatives_within_beam,
+        limits.max_characters,
+        limits.max_body_bytes,
+        limits.file_seconds,
+        tuple(FORMATS),
+        request.app.state.authorization.is_required,
+    )
+    return _make_page_response(render_translation_page(settings))
+
+
+@pages.get("/inspect")
+async def inspection_page() -> HTMLResponse:
     """Serve the page that shows the model at work."""
-    return HTMLResponse(render_page(), headers={"Content-Security-Policy": make_page_policy()})
+    return _make_page_response(render_inspection_page())
 
 
 @pages.get("/docs")
@@ -176,8 +201,14 @@ async def reference(request: Request) -> HTMLResponse:
 
 @pages.get("/page/{name}")
 async def page_file(name: str) -> Response:
-    """Serve a style or a module of the page."""
+    """Serve a style or a module of the page that shows the model at work; the other page shares some."""
     return _make_file_response(name, "files")
+
+
+@pages.get("/page/translate/{name}")
+async def translation_page_file(name: str) -> Response:
+    """Serve a style or a module of the page that translates."""
+    return _make_file_response(name, "translate")
 
 
 @pages.get("/docs/{name}")
@@ -186,7 +217,11 @@ async def reference_file(name: str) -> Response:
     return _make_file_response(name, "reference")
 
 
-def _make_file_response(name: str, folder: Literal["files", "reference"]) -> Response:
+def _make_page_response(html: str) -> HTMLResponse:
+    return HTMLResponse(html, headers={"Content-Security-Policy": make_page_policy()})
+
+
+def _make_file_response(name: str, folder: Folder) -> Response:
     file = get_page_file(name, folder)
     if file is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "Not Found")

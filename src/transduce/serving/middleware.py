@@ -61,7 +61,16 @@ _HELD = 32
 _MAX_CLIENTS = 10_000
 """Maximum number of clients whose rate is tracked; the least recently active are dropped first."""
 
-_UNCOUNTED = {*LIVENESS_PROBES, *READINESS_PROBES, "/", "/docs", "/openapi.json", "/languages", "/frontend/settings"}
+_UNCOUNTED = {
+    *LIVENESS_PROBES,
+    *READINESS_PROBES,
+    "/",
+    "/inspect",
+    "/docs",
+    "/openapi.json",
+    "/languages",
+    "/frontend/settings",
+}
 _UNCOUNTED_PREFIXES = ("/page/", "/docs/")
 _SCHEMES = {"bearer", "deepl-auth-key"}
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})

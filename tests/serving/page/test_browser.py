@@ -1,21 +1,18 @@
-"""The page in a real browser, used as a person would."""
+"""The page that shows the model at work in a real browser, used as a person would."""
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from transduce.inspection import EVERYTHING, InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.page import render_standalone_page
 from transduce.text import Tokenizer
 from transduce.translation import Translator
-
-expect.set_options(timeout=60_000)
 
 VIEWS = ("translate", "attention", "arithmetic", "positions", "beam", "layers", "compare")
 PHONE = {"width": 360, "height": 740}
@@ -29,17 +26,6 @@ SWITCHES = """async () => {
     }
     return times.sort((a, b) => a - b)[2];
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def inspected(path: Path, **values: Any) -> dict[str, Any]:
@@ -76,34 +62,8 @@ def unlike(make_bundle: Callable[..., Path], tokenizer: Tokenizer, tmp_path_fact
 def served(
     make_running: Callable[..., Any], make_bundle: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> str:
-    """The address of a server for everybody."""
-    return str(make_running(make_bundle(tmp_path_factory.mktemp("served") / "one", scale=1)).url)
-
-
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens an address; behind the test, the console of the page must have said nothing."""
-    said: list[str] = []
-    pages: list[Page] = []
-
-    def hear(message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"} and "401 (Unauthorized)" not in message.text:  # browsers say that
-            said.append(message.text)
-
-    def open_page(address: str, **options: object) -> Page:
-        page = browser.new_page(**options)
-        page.set_default_timeout(60_000)
-        page.on("console", hear)
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto(address)
-        page.wait_for_selector("main h1")
-        pages.append(page)
-        return page
-
-    yield open_page
-    for page in pages:
-        page.close()
-    assert not said
+    """The address of the page of a server for everybody."""
+    return f"{make_running(make_bundle(tmp_path_factory.mktemp('served') / 'one', scale=1)).url}/inspect"
 
 
 def text(page: Page, selector: str) -> str:
@@ -477,7 +437,7 @@ def test_a_key_opens_all_models(
     tmp_path: Path,
 ) -> None:
     back = make_bundle(tmp_path / "back", source="de", target="en")
-    page = open_page(make_running(bundle, back, keys=("a-key-of-sixteen-letters",)).url)
+    page = open_page(make_running(bundle, back, keys=("a-key-of-sixteen-letters",)).url + "/inspect")
     page.fill("#api-key", "a-key-of-sixteen-letters")
     look_inside(page)
     pairs = page.locator("#languages option").all_inner_texts()
@@ -491,7 +451,7 @@ def test_a_key_opens_all_models(
 def test_what_the_server_refuses_is_said(
     open_page: Callable[..., Page], make_running: Callable[..., Any], bundle: Path
 ) -> None:
-    page = open_page(make_running(bundle, keys=("a-key-of-sixteen-letters",)).url)
+    page = open_page(make_running(bundle, keys=("a-key-of-sixteen-letters",)).url + "/inspect")
     page.wait_for_selector("#api-key")
     page.fill("#api-key", "a-key-of-sixteen-letters")
     look_inside(page)

@@ -6,7 +6,26 @@ from hashlib import sha256
 
 import pytest
 
-from transduce.serving.page import get_page_file, make_page_policy, render_page, render_standalone_page
+from transduce.serving.page import (
+    Folder,
+    PageSettings,
+    get_page_file,
+    make_page_policy,
+    render_inspection_page,
+    render_standalone_page,
+    render_translation_page,
+)
+
+
+def render_page() -> str:
+    """The page that translates, whose formats are no text that could leave its place."""
+    return render_translation_page(PageSettings(1, 2, 3, 4.0, (".txt", "</script><!-- scripts -->"), False))
+
+
+def read_file(name: str) -> tuple[bytes, str] | None:
+    """A file by its path below `page/`."""
+    folder: Folder = "translate" if name.startswith("translate/") else "files"
+    return get_page_file(name.removeprefix("translate/"), folder)
 
 
 def inline(html: str, tag: str) -> list[str]:
@@ -23,12 +42,16 @@ def import_map(html: str) -> dict[str, str]:
     return dict(json.loads(text)["imports"])
 
 
-def test_every_module_and_style_of_the_served_page_is_there() -> None:
-    html = render_page()
+@pytest.mark.parametrize(
+    ("render", "some"),
+    [(render_page, {"translate/main.js", "frame.css"}), (render_inspection_page, {"main.js", "base.css"})],
+)
+def test_every_module_and_style_of_a_served_page_is_there(render: Callable[[], str], some: set[str]) -> None:
+    html = render()
     names = set(re.findall(r'"\./page/([^"]+)"', html))
-    assert {"main.js", "base.css"} <= names
+    assert some <= names
     for name in names:
-        file = get_page_file(name)
+        file = read_file(name)
         assert file is not None
         assert file[0]
         assert file[1].startswith("text/javascript" if name.endswith(".js") else "text/css")
@@ -42,13 +65,13 @@ def test_nothing_else_is_a_file_of_the_page(name: str) -> None:
 def test_modules_import_what_the_map_has() -> None:
     known = import_map(render_page())
     for address in known.values():
-        file = get_page_file(address.removeprefix("./page/"))
+        file = read_file(address.removeprefix("./page/"))
         assert file is not None
         imported = re.findall(r'^import .*? from "([^"]+)";', file[0].decode(), re.MULTILINE)
         assert set(imported) <= known.keys()
 
 
-@pytest.mark.parametrize("make", [render_page, lambda: render_standalone_page([])], ids=["served", "one file"])
+@pytest.mark.parametrize("make", [render_page, render_inspection_page, lambda: render_standalone_page([])])
 def test_the_map_is_read_before_any_module_is_there(make: Callable[[], str]) -> None:
     """One that is there before cannot find what it imports, and the page would not begin."""
     before, _, behind = make().partition('type="importmap"')
@@ -58,8 +81,12 @@ def test_the_map_is_read_before_any_module_is_there(make: Callable[[], str]) -> 
 
 def test_the_policy_allows_what_is_inline_and_nothing_else() -> None:
     policy = make_page_policy()
-    assert all(digest(content) in policy for content in inline(render_page(), "script"))
-    assert not inline(render_page(), "style")
+    for html in (render_page(), render_inspection_page()):
+        scripts = re.findall(r"<script(?! type=.application/json)[^>]*>(.+?)</script>", html, re.DOTALL)
+        assert scripts
+        assert all(digest(content) in policy for content in scripts)
+        assert not inline(html, "style")
+        assert not re.search(r'\s(?:on\w+|style)="', html)
     assert "unsafe" not in policy
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
@@ -87,6 +114,18 @@ def test_text_cannot_leave_its_place() -> None:
     assert json.loads(data) == [{"source": {"text": text}}]
     assert not any("alert" in script for script in scripts)
     assert "\u2028" not in html
+
+
+def test_settings_of_the_page_are_data() -> None:
+    (data,) = [content for content in inline(render_page(), "script") if "maxCharacters" in content]
+    assert json.loads(data) == {
+        "maxAlternatives": 1,
+        "maxCharacters": 2,
+        "maxBodyBytes": 3,
+        "fileSeconds": 4.0,
+        "formats": [".txt", "</script><!-- scripts -->"],
+        "needsKey": False,
+    }
 
 
 def test_what_is_no_number_is_refused() -> None:

@@ -1,8 +1,10 @@
-"""Web pages: the page that shows the model at work, and the API reference at `/docs`.
+"""Web pages: the page that translates, the page that shows the model at work, and the API reference at `/docs`.
 
-The page is made of `files/`: one HTML file, styles, and ES modules that import each other by names such as
-`transduce/state`. An import map resolves these names to files beside the page where it is served, or to `data:` URLs
-where the page is a single, standalone file. There is no build step, and nothing is loaded from elsewhere.
+The page that shows the model at work is made of `files/`: one HTML file, styles, and ES modules that import each other
+by names such as `transduce/state`. An import map resolves these names to files beside the page where it is served, or
+to `data:` URLs where the page is a single, standalone file. The page that translates has its own files in `translate/`,
+with names such as `transduce/translate/output`, and shares some of the others. There is no build step, and nothing is
+loaded from elsewhere.
 """
 
 import json
@@ -12,9 +14,10 @@ from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader
+from pydantic.alias_generators import to_camel
 
 from transduce.bundle import has_mark
 
@@ -23,16 +26,54 @@ _MARK = '<meta name="generator" content="transduce inspect, which replaces pages
 _ENTRY = 'import "transduce/main";'
 
 
-def render_page() -> str:
-    """Render the page that the server shows at `/`, which loads `page/NAME` and asks `v1/inspect` for documents."""
-    styles = "\n".join(f'<link rel="stylesheet" href="./page/{name}">' for name in _list_names("css"))
+Folder = Literal["files", "translate", "reference"]
+"""Where the files of a page are."""
+
+
+class PageSettings(NamedTuple):
+    """What the page that translates needs to know of the service.
+
+    Args:
+        max_alternatives: maximum number of alternatives to a translation.
+        max_characters: maximum number of characters in a request.
+        max_body_bytes: maximum size of a request, and so of a document.
+        file_seconds: time for which a translated document can be downloaded.
+        formats: endings of documents, as in ".docx".
+        needs_key: whether an API key is required.
+    """
+
+    max_alternatives: int
+    max_characters: int
+    max_body_bytes: int
+    file_seconds: float
+    formats: tuple[str, ...]
+    needs_key: bool
+
+
+def render_translation_page(settings: PageSettings) -> str:
+    """Render the page that the server shows at `/`, which loads `page/NAME` and `page/translate/NAME`."""
+    styles = ["./page/base.css", "./page/frame.css", "./page/translate/translate.css"]
+    values = {to_camel(name): value for name, value in settings._asdict().items()}
+    data = f'<script type="application/json" id="settings">{_encode_json(values)}</script>\n'
+    return _fill_template(
+        f"{_make_import_map_element()}\n{_link_styles(styles)}",
+        f'{data}<script type="module" src="./page/translate/main.js"></script>',
+        "translate",
+    )
+
+
+def render_inspection_page() -> str:
+    """Render the page that the server shows at `/inspect`, which loads `page/NAME` and asks `v1/inspect` for
+    documents.
+    """
+    styles = _link_styles([f"./page/{name}" for name in _list_names("css")])
     modules = "\n".join(f'<link rel="modulepreload" href="./page/{name}">' for name in _list_names("js"))
     # A module that is loaded before the import map is read fails to resolve its imports, and is not loaded again.
-    import_map = f'<script type="importmap">{_make_served_import_map()}</script>'
-    return _fill_template(f"{import_map}\n{styles}\n{modules}", '<script type="module" src="./page/main.js"></script>')
+    head = f"{_make_import_map_element()}\n{styles}\n{modules}"
+    return _fill_template(head, '<script type="module" src="./page/main.js"></script>')
 
 
-def get_page_file(name: str, folder: Literal["files", "reference"] = "files") -> tuple[bytes, str] | None:
+def get_page_file(name: str, folder: Folder = "files") -> tuple[bytes, str] | None:
     """Return the content and media type of a style or script of a page, or None if there is no such file."""
     kind = name.rpartition(".")[2]
     if kind not in _MEDIA_TYPES or name not in _list_names(kind, folder):
@@ -41,7 +82,9 @@ def get_page_file(name: str, folder: Literal["files", "reference"] = "files") ->
 
 
 def make_page_policy() -> str:
-    """Make the `Content-Security-Policy` of `render_page()`: its own files, its own server, and nothing else."""
+    """Make the `Content-Security-Policy` of the pages that are served: their own files, their own server, and nothing
+    else.
+    """
     return _make_policy(
         script=f"'self' {_hash(_make_served_import_map())}", style="'self'", connect="'self'", frame_ancestors="'none'"
     )
@@ -55,7 +98,7 @@ def render_standalone_page(documents: Sequence[Mapping[str, Any]]) -> str:
     policy = _make_policy(script=f"{_hash(import_map)} {_hash(_ENTRY)} data:", style=_hash(style), connect="'none'")
     head = f'{_MARK}\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
     elements = (
-        f'<script type="application/json" id="documents">{_encode_documents(documents)}</script>\n'
+        f'<script type="application/json" id="documents">{_encode_json(list(documents))}</script>\n'
         f'<script type="importmap">{import_map}</script>\n<script type="module">{_ENTRY}</script>'
     )
     return _fill_template(head, elements)
@@ -79,16 +122,25 @@ def _read_text(name: str, folder: str = "files") -> str:
     return (_FOLDER / folder / name).read_text(encoding="utf-8")
 
 
-def _fill_template(head: str, scripts: str) -> str:
+def _link_styles(addresses: Sequence[str]) -> str:
+    return "\n".join(f'<link rel="stylesheet" href="{address}">' for address in addresses)
+
+
+def _fill_template(head: str, scripts: str, folder: Folder = "files") -> str:
     # Split and joined, not replaced, as the inserted text may contain the other mark.
-    before, _, rest = _read_text("index.html").partition("<!-- head -->")
+    before, _, rest = _read_text("index.html", folder).partition("<!-- head -->")
     between, _, after = rest.partition("<!-- scripts -->")
     return f"{before}{head}{between}{scripts}{after}"
 
 
 @cache
 def _make_served_import_map() -> str:
-    return _make_import_map({name: f"./page/{name}" for name in _list_names("js")})
+    names = [*_list_names("js"), *(f"translate/{name}" for name in _list_names("js", "translate"))]
+    return _make_import_map({name: f"./page/{name}" for name in names})
+
+
+def _make_import_map_element() -> str:
+    return f'<script type="importmap">{_make_served_import_map()}</script>'
 
 
 def _make_import_map(addresses: Mapping[str, str]) -> str:
@@ -96,9 +148,9 @@ def _make_import_map(addresses: Mapping[str, str]) -> str:
     return json.dumps({"imports": imports}, separators=(",", ":"))
 
 
-def _encode_documents(documents: Sequence[Mapping[str, Any]]) -> str:
+def _encode_json(value: object) -> str:
     """Encode JSON that can be embedded in a script element: without "<" and line separators."""
-    text = json.dumps(list(documents), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 

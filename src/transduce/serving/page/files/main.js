@@ -85,6 +85,7 @@ function masthead(model, several) {
     s("path", { d: "M9 9L21 23M16 9L10 23M23 9V23", class: "between" }), s("path", { d: "M5 9H27", class: "source" }), s("path", { d: "M5 23H27", class: "target" }));
   return [
     h("p", { class: "brand" }, mark, h("span", {}, "Transduce"), h("span", { class: "quiet" }, "look inside a translation")),
+    documents.live && h("a", { id: "to-translate", class: "pages", href: "./" }, "Translate"),
     model && h("div", { class: "model" }, several ?? h("b", {}, model.name), h("span", { class: "quiet" }, ` ${counted(model.parameters)} parameters`)),
     h("button", { id: "theme", type: "button", class: "plain", onclick: () => theme.switch() },
       document.documentElement.dataset.theme === "dark" ? "Light" : "Dark", h("span", { class: "unseen" }, " colours")),
