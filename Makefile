@@ -21,7 +21,8 @@ test: .venv/installed-test  ## run the tests that a change needs, in some minute
 	$(PYTEST) -m "not exhaustive"
 
 test-all: .venv/installed-test  ## run every test: also hundreds of kills, generated requests, every preset in every format
-	$(PYTEST) --hypothesis-profile=thorough --jaxtyping-packages=transduce,beartype.beartype
+	$(PYTEST) -m "not exhaustive" --hypothesis-profile=thorough --jaxtyping-packages=transduce,beartype.beartype
+	$(PYTEST) -m exhaustive --hypothesis-profile=thorough
 
 check: .venv/installed-test  ## format, lint and types; changes nothing
 	scripts/check
