@@ -120,3 +120,35 @@ def test_an_unknown_experiment_is_named_with_all_that_exist(tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"'scalling' is not an experiment; these exist: .*scaling"):
         run_experiment("scalling", Laboratory(tmp_path / "new", (1,)))
     assert not (tmp_path / "new").exists()
+
+
+def test_another_run_has_the_same_plan(experiment: str, tmp_path: Path) -> None:
+    first = Laboratory(tmp_path / "first", (1,))
+    run_experiment(experiment, first)
+    assert first.remember("updates", lambda: 300) == 300
+    second = Laboratory(tmp_path / "second", (2,), plan_of=first.folder)
+    report = run_experiment(experiment, second)
+    assert second.remember("updates", lambda: 400) == 300
+    assert second.remember("share", lambda: 0.5) == 0.5
+    assert Laboratory(second.folder, (2,)).remember("updates", lambda: 500) == 300
+    assert dict(report.facts)["command"].endswith(f" --plan-of {first.folder}")
+    assert dict(run_experiment(experiment, second).facts)["updates"] == "300"
+
+
+def test_a_plan_for_another_budget_is_refused(experiment: str, tmp_path: Path) -> None:
+    first = Laboratory(tmp_path / "first", (1,), budget=300.0)
+    with pytest.raises(UserError, match=r"has no plan.json"):
+        run_experiment(experiment, Laboratory(tmp_path / "second", (2,), plan_of=first.folder))
+    run_experiment(experiment, first)
+    first.remember("updates", lambda: 300)
+    with pytest.raises(UserError, match="was begun with budget = '5m', and this is '10m'"):
+        run_experiment(experiment, Laboratory(tmp_path / "second", (2,), plan_of=first.folder))
+    assert not (tmp_path / "second").exists()
+
+
+def test_a_damaged_plan_is_named(experiment: str, tmp_path: Path) -> None:
+    run_experiment(experiment, Laboratory(tmp_path, (1,)))
+    for content in ("{", "[]"):
+        (tmp_path / "plan.json").write_text(content, encoding="utf-8")
+        with pytest.raises(UserError, match=r"plan.json: is not a file of decisions"):
+            run_experiment(experiment, Laboratory(tmp_path, (1,)))

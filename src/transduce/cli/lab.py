@@ -42,6 +42,7 @@ def run(
     output: Path | None = None,
     source: Path | None = None,
     target: Path | None = None,
+    plan_of: Path | None = None,
     restart: bool = False,
 ) -> None:
     """Run an experiment, or go on with a stopped one, and write its reports.
@@ -55,6 +56,8 @@ def run(
         output: folder of the experiment. Default: lab/ and its name.
         source: text to train on, source side, one sentence per line; generated text unless given.
         target: text to train on, target side.
+        plan_of: folder of another run of the experiment, whose decisions are taken over, such as the number of updates;
+            otherwise they follow from the speed of this machine.
         restart: delete what was measured in the folder, and start over.
     """
     try:
@@ -76,6 +79,7 @@ def run(
             reporter.report,
             reporter.report_progress,
             files,
+            plan_of=plan_of,
         )
         result = run_experiment(name, laboratory, restart=restart)
     for finding in result.conclusion.findings:

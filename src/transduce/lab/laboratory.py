@@ -17,7 +17,7 @@ from transduce.baselines import make_encoder_decoder
 from transduce.bundle import replace_file
 from transduce.config import RunConfig, load_run_config
 from transduce.data import PreparedData, prepare
-from transduce.errors import CorpusError, DivergedError, RunError
+from transduce.errors import CorpusError, DivergedError, RunError, UserError
 from transduce.evaluation import corpus_scores
 from transduce.kernels.device import find_device
 from transduce.lab.measurements import Value
@@ -111,6 +111,7 @@ class Laboratory:
         report_progress: shows the progress of a training run.
         text_files: text to train on; generated text unless given.
         chosen_pairs: what to train on; the text without its test pairs unless given.
+        plan_of: folder of another run of the experiment, whose decisions are taken over; see `remember`.
     """
 
     folder: Path
@@ -120,25 +121,27 @@ class Laboratory:
     report_progress: Callable[[Progress], None] = lambda _: None
     text_files: TextFiles | None = None
     chosen_pairs: Sequence[Pair] | None = None
+    plan_of: Path | None = None
 
     def remember(self, name: str, decide: Callable[[], Any]) -> Any:  # noqa: ANN401 - a value of JSON
         """A decision that depends on the machine, taken once: after a stop the experiment goes on with the same.
+
+        With `plan_of`, the decision of that run is taken over if it has one.
 
         Args:
             name: names the decision in plan.json.
             decide: takes it; returns a value of JSON.
         """
         if name not in self._read_plan():
-            decision = decide()
+            others = {} if self.plan_of is None else read_plan(self.plan_of)
+            decision = others[name] if name in others else decide()
             self.folder.mkdir(parents=True, exist_ok=True)
             with replace_file(self.folder / PLAN) as beside:
                 beside.write_text(json.dumps(self._read_plan() | {name: decision}, indent=1) + "\n", encoding="utf-8")
         return self._read_plan()[name]
 
     def _read_plan(self) -> dict[str, Any]:
-        path = self.folder / PLAN
-        plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return plan
+        return read_plan(self.folder)
 
     @property
     def training_pairs(self) -> Sequence[Pair]:
@@ -385,3 +388,21 @@ def _round_down(number: float) -> int:
         return 0
     unit = 10 ** max(0, math.floor(math.log10(number)) - 1)
     return int(number // unit * unit)
+
+
+def read_plan(folder: Path) -> dict[str, Any]:
+    """The decisions of an experiment that runs in `folder`, by name; none before the first is taken.
+
+    Raises:
+        UserError: its plan.json is damaged.
+    """
+    path = folder / PLAN
+    try:
+        plan = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError as error:
+        raise UserError(
+            f"{path}: is not a file of decisions: {error}; restore it, or start over with --restart"
+        ) from None
+    if not isinstance(plan, dict):
+        raise UserError(f"{path}: is not a file of decisions; restore it, or start over with --restart")
+    return plan

@@ -8,6 +8,7 @@ from transduce.bundle import has_mark, replace_file
 from transduce.errors import UserError
 from transduce.lab.conclusion import Chart, Conclusion
 from transduce.lab.experiments import find_experiment
+from transduce.lab.laboratory import read_plan
 from transduce.lab.measurements import MeasurementLog
 from transduce.pages import Table, format_table, make_standalone, make_templates, read_style
 
@@ -26,7 +27,7 @@ class Report:
     method: str
     conclusion: Conclusion
     facts: Sequence[tuple[str, str]]
-    """Command, machine and versions."""
+    """Command, machine, versions, and numbers that followed from the speed of the machine."""
 
     @classmethod
     def read(cls, folder: Path) -> "Report":
@@ -45,7 +46,12 @@ class Report:
         measured = f"{len(results.measurements)} in {seconds:.0f} seconds, with seeds " + ", ".join(
             map(str, results.seeds())
         )
-        facts = [*((key, str(value)) for key, value in header.items() if key != "name"), ("measurements", measured)]
+        numbers = {name: value for name, value in read_plan(folder).items() if isinstance(value, int)}
+        facts = [
+            *((key, str(value)) for key, value in header.items() if key != "name"),
+            *((name, f"{value:,}") for name, value in numbers.items()),
+            ("measurements", measured),
+        ]
         return cls(str(header["name"]), experiment.title, experiment.method, conclusion, facts)
 
 

@@ -30,7 +30,8 @@ def run_experiment(name: str, laboratory: Laboratory, *, restart: bool = False) 
         restart: delete what was measured in the folder before.
 
     Raises:
-        UserError: there is no such experiment, or the folder is that of another one, of another text or budget.
+        UserError: there is no such experiment, or the folder, or that of `Laboratory.plan_of`, is that of another one,
+            of another text or budget.
         OutputError: the folder holds something else, or cannot be written.
         BusyError: another process is measuring in the folder.
         CorpusError: the text cannot be read, or is too short.
@@ -41,6 +42,8 @@ def run_experiment(name: str, laboratory: Laboratory, *, restart: bool = False) 
     folder = laboratory.folder
     task = _describe_task(laboratory)  # a text that cannot be used leaves no folder behind
     _check_folder(folder, {"name": name} if restart else {"name": name, **task})
+    if laboratory.plan_of is not None:
+        _check_plan(laboratory.plan_of, {"name": name, **task})
     check_writable(folder / MEASUREMENTS)
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, folder / ".lock"):
@@ -98,6 +101,19 @@ def _check_folder(folder: Path, task: Mapping[str, str]) -> None:
             )
 
 
+def _check_plan(folder: Path, task: Mapping[str, str]) -> None:
+    """Check that the folder whose decisions are taken over is that of an experiment with this name, budget and text."""
+    header = MeasurementLog(folder / MEASUREMENTS).header()
+    if not (folder / PLAN).exists():
+        raise UserError(f"--plan-of {folder}: has no {PLAN}: give the folder of another run of this experiment")
+    for key, value in task.items():
+        if header.get(key) != value:
+            raise UserError(
+                f"--plan-of {folder}: was begun with {key} = {header.get(key)!r}, and this is {value!r}: give a run of "
+                "the same experiment, with the same budget and text"
+            )
+
+
 def _describe_task(laboratory: Laboratory) -> dict[str, str]:
     files = laboratory.text_files
     named = "generated" if files is None else f"{files.source} and {files.target}"
@@ -109,7 +125,8 @@ def _format_command(name: str, laboratory: Laboratory) -> str:
     seeds = f"--seeds {len(laboratory.seeds)} --first-seed {min(laboratory.seeds)}"
     files = laboratory.text_files
     text = "" if files is None else f" --source {files.source} --target {files.target}"
-    return f"transduce lab run {name} --budget {_format_budget(round(laboratory.budget))} {seeds}{text}"
+    plan = "" if laboratory.plan_of is None else f" --plan-of {laboratory.plan_of}"
+    return f"transduce lab run {name} --budget {_format_budget(round(laboratory.budget))} {seeds}{text}{plan}"
 
 
 def _format_budget(seconds: int) -> str:
