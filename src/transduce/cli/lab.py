@@ -32,7 +32,7 @@ def list_experiments() -> None:
         print(f"{name:<{width}}  {title}")
 
 
-def run(
+def run(  # noqa: PLR0913 - the options of the command
     name: str,
     /,
     *,
