@@ -17,7 +17,7 @@ from transduce.baselines import make_encoder_decoder
 from transduce.bundle import replace_file
 from transduce.config import RunConfig, load_run_config
 from transduce.data import PreparedData, prepare
-from transduce.errors import CorpusError, DivergedError, RunError
+from transduce.errors import CorpusError, DivergedError, RunError, UserError
 from transduce.evaluation import corpus_scores
 from transduce.kernels.device import find_device
 from transduce.lab.measurements import Value
@@ -127,6 +127,9 @@ class Laboratory:
         Args:
             name: names the decision in plan.json.
             decide: takes it; returns a value of JSON.
+
+        Raises:
+            UserError: plan.json is damaged.
         """
         if name not in self._read_plan():
             decision = decide()
@@ -137,7 +140,12 @@ class Laboratory:
 
     def _read_plan(self) -> dict[str, Any]:
         path = self.folder / PLAN
-        plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if not path.exists():
+            return {}
+        try:
+            plan: dict[str, Any] = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise UserError(f"{path}: is damaged: {error}; restore it, or start over with --restart") from None
         return plan
 
     @property
