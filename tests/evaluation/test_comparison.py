@@ -234,6 +234,15 @@ def test_files_of_the_same_name_in_two_folders_are_told_apart(tmp_path: Path) ->
     )  # of two charts
 
 
+def test_charts_of_many_systems_say_that_they_show_the_first_ones() -> None:
+    outputs = [SystemOutput(f"number{number}", spoil(0.1, number)) for number in range(8)]
+    comparison = compare_systems(TEST_SET, outputs, ["ter"])
+    page = render_comparison([(comparison, analyse(comparison))], is_training_counted=False)
+    assert ">BLEU by length, first 6 systems</text>" in page
+    assert [page.count(f">number{number}</text>") for number in range(8)] == 6 * [2] + 2 * [0]
+    assert "number7" in page  # in the tables
+
+
 def test_an_unknown_tokenization_is_refused() -> None:
     with pytest.raises(ConfigError, match="tokenization = 'moses'"):
         compare_systems(TEST_SET, [GOOD, POOR], tokenization="moses")

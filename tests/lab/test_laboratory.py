@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from transduce.bundle import Bundle
-from transduce.errors import CorpusError, DivergedError, RunError
+from transduce.errors import CorpusError, DivergedError, RunError, UserError
 from transduce.lab import Laboratory, TextFiles
 from transduce.lab.laboratory import NUM_TEST_PAIRS, count_as_diverged
 from transduce.lab.measurements import Measurement, Results
@@ -69,6 +69,13 @@ def test_a_decision_is_taken_once(tmp_path: Path) -> None:
     assert Laboratory(tmp_path).remember("updates", lambda: 300) == 300
     assert Laboratory(tmp_path).remember("updates", lambda: 400) == 300
     assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8")) == {"updates": 300}
+
+
+@pytest.mark.parametrize("content", [b"", b'{"updates": 3', b"\xff"])
+def test_a_damaged_plan_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "plan.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"plan\.json: is damaged: .* start over with --restart"):
+        Laboratory(tmp_path).remember("updates", lambda: 400)
 
 
 def test_updates_fit_the_budget_and_are_the_same_for_all(text_files: TextFiles, tmp_path: Path) -> None:

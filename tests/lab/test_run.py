@@ -144,11 +144,3 @@ def test_a_plan_for_another_budget_is_refused(experiment: str, tmp_path: Path) -
     with pytest.raises(UserError, match="was begun with budget = '5m', and this is '10m'"):
         run_experiment(experiment, Laboratory(tmp_path / "second", (2,), plan_of=first.folder))
     assert not (tmp_path / "second").exists()
-
-
-def test_a_damaged_plan_is_named(experiment: str, tmp_path: Path) -> None:
-    run_experiment(experiment, Laboratory(tmp_path, (1,)))
-    for content in ("{", "[]"):
-        (tmp_path / "plan.json").write_text(content, encoding="utf-8")
-        with pytest.raises(UserError, match=r"plan.json: is not a file of decisions"):
-            run_experiment(experiment, Laboratory(tmp_path, (1,)))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transduce.evaluation.analysis import ClassScores, PhraseDifference, SentenceDifference, mark_shared
 from transduce.evaluation.comparison import Analysis, Comparison
-from transduce.pages import Table, draw_bar_chart, make_templates, read_style, shorten_text
+from transduce.pages import MAX_SERIES, Table, draw_bar_chart, make_templates, read_style, shorten_text
 
 _TEMPLATES = make_templates(Path(__file__).parent)
 
@@ -71,7 +71,10 @@ def _describe(comparison: Comparison, analysis: Analysis, where: str) -> dict[st
 
 
 def _draw(title: str, found: ClassScores, systems: Sequence[str], x_label: str, y_label: str) -> str:
-    return draw_bar_chart(title, found.names, dict(zip(systems, found.values, strict=True)), x_label, y_label)
+    if len(systems) > MAX_SERIES:
+        title = f"{title}, first {MAX_SERIES} systems"
+    shown = dict(list(zip(systems, found.values, strict=True))[:MAX_SERIES])
+    return draw_bar_chart(title, found.names, shown, x_label, y_label)
 
 
 def _tabulate(caption: str, name: str, counted: str, found: ClassScores, systems: Sequence[str]) -> Table:

@@ -131,6 +131,9 @@ class Laboratory:
         Args:
             name: names the decision in plan.json.
             decide: takes it; returns a value of JSON.
+
+        Raises:
+            UserError: plan.json is damaged.
         """
         if name not in self._read_plan():
             others = {} if self.plan_of is None else read_plan(self.plan_of)
@@ -397,12 +400,10 @@ def read_plan(folder: Path) -> dict[str, Any]:
         UserError: its plan.json is damaged.
     """
     path = folder / PLAN
+    if not path.exists():
+        return {}
     try:
-        plan = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        plan: dict[str, Any] = json.loads(path.read_bytes())
     except ValueError as error:
-        raise UserError(
-            f"{path}: is not a file of decisions: {error}; restore it, or start over with --restart"
-        ) from None
-    if not isinstance(plan, dict):
-        raise UserError(f"{path}: is not a file of decisions; restore it, or start over with --restart")
+        raise UserError(f"{path}: is damaged: {error}; restore it, or start over with --restart") from None
     return plan

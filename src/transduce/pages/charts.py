@@ -14,6 +14,9 @@ MAX_MARKERS = 60
 CLASSES = ("one", "two", "three", "four", "five", "six")
 """CSS classes of the series of a chart, which differ in colour and line style."""
 
+MAX_SERIES = len(CLASSES)
+"""Maximum number of series of a chart: of more, colours would repeat."""
+
 _TEMPLATES = make_templates()
 
 

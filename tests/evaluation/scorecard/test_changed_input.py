@@ -1,16 +1,23 @@
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transduce.evaluation import Sentence
+from transduce.evaluation.scorecard.behaviour import SourceText
 from transduce.evaluation.scorecard.changed_input import (
+    CHANGED_INPUT,
     compute_chrf,
     make_typing_errors,
     remove_full_stop,
     write_in_capitals,
     write_without_capitals,
 )
+from transduce.evaluation.scorecard.every_translation import EVERY_TRANSLATION
 from transduce.evaluation.scores import corpus_scores
 from transduce.text import find_protected_spans
+from transduce.translation import Translator
 
 WORDS = st.lists(st.text(st.characters(categories=["Ll"], max_codepoint=0x17F), min_size=1, max_size=9), max_size=12)
 
@@ -94,3 +101,12 @@ def test_chrf_is_that_of_sacrebleu(hypothesis: str, reference: str) -> None:
     assert compute_chrf(reference, reference) == 1
     expected = corpus_scores(["The old dog sleeps."], ["The dog sleeps."], ["chrf"])[0].value
     assert compute_chrf("The old dog sleeps.", "The dog sleeps.") == pytest.approx(expected / 100)
+
+
+def test_memory_grows_with_the_sentences_and_not_with_their_square(make_translator: Callable[..., Translator]) -> None:
+    sentences = tuple(Sentence(f"Sentence number {number}.") for number in range(100))
+    text = SourceText(sentences, make_translator())
+    for behaviour in (*CHANGED_INPUT, *EVERY_TRANSLATION):
+        cases = behaviour.make_cases(text)
+        assert sum(len(case.related) for case in cases) <= len(sentences)
+        assert len({id(case.others) for case in cases}) <= 1  # the same sequence for all

@@ -254,13 +254,16 @@ def _try_option(
     The guard leaves translations as they are in which it finds no problem. Of more than `MAX_RETRIED` others, so many
     are translated again, and the rest counts like these.
     """
-    affected = [case for case in cases if option is not GUARD or find_problems(case.text, translations[case.text])]
+    affected, others = list[Case](), list[Case]()
+    for case in cases:
+        is_affected = option is not GUARD or find_problems(case.text, translations[case.text])
+        (affected if is_affected else others).append(case)
     retried = choose_evenly(affected, MAX_RETRIED)
     try:
         again = {**translations, **translate(list(dict.fromkeys(case.text for case in retried)), option)}
     except ConfigError:
         return None
-    others = [behaviour.judge(case, translations).score for case in cases if case not in affected]
     scores = [behaviour.judge(case, again).score for case in retried]
-    total = sum(others) + len(affected) * statistics.fmean(scores or [0.0])
+    kept = sum(behaviour.judge(case, translations).score for case in others)
+    total = kept + len(affected) * statistics.fmean(scores or [0.0])
     return min(100.0, 100 * total / len(cases))  # rounding may go beyond

@@ -55,12 +55,14 @@ class Case:
     Args:
         text: the input.
         related: other inputs, whose translations its own is compared with.
+        others: all sentences, of which those that are different must have other translations.
         kept: parts of the input that its translation must contain.
         reference: a human translation of the input, if it is only changed in form.
     """
 
     text: str
     related: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     reference: str | None = None
 

@@ -106,18 +106,18 @@ def _make_cases(change: Change, text: SourceText) -> list[Case]:
     sources = tuple(sentence.source for sentence in text.sentences)
     changed = [(sentence, change(sentence.source, text)) for sentence in text.sentences]
     return [
-        Case(altered, (sentence.source, *sources), reference=sentence.reference)
+        Case(altered, (sentence.source,), others=sources, reference=sentence.reference)
         for sentence, altered in changed
         if altered.strip() and altered != sentence.source
     ]
 
 
 def _judge_consistency(normalize: Callable[[str], str], case: Case, translations: Translations) -> Judgement:
-    source, *others = case.related
+    (source,) = case.related
     found, expected = translations[case.text], translations[source]
     if PROBLEMS["empty"](case.text, found):
         return Judgement(0.0, "the translation is blank", expected)
-    if (other := find_same_translation(source, others, translations)) is not None:
+    if (other := find_same_translation(source, case.others, translations)) is not None:
         return Judgement(0.0, f"unchanged, its translation is also that of: {other}", expected)
     score = compute_chrf(normalize(found), normalize(expected))
     problem = "" if score >= CONSISTENT else f"chrF {100 * score:.0f} with the translation of the unchanged sentence"

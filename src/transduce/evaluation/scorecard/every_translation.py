@@ -49,11 +49,11 @@ def _judge_loops(case: Case, translations: Translations) -> Judgement:
 
 def _make_own(text: SourceText) -> list[Case]:
     sources = tuple(sentence.source for sentence in text.sentences)
-    return [Case(source, sources) for source in sources] if len(sources) > 1 else []
+    return [Case(source, others=sources) for source in sources] if len(sources) > 1 else []
 
 
 def _judge_own(case: Case, translations: Translations) -> Judgement:
-    other = find_same_translation(case.text, case.related, translations)
+    other = find_same_translation(case.text, case.others, translations)
     return Judgement(1.0) if other is None else Judgement(0.0, f"also the translation of: {other}")
 
 
