@@ -99,6 +99,23 @@ def test_interrupted_and_resumed(
     assert not set((corpus / "cache").rglob("dropout-*")) - before
 
 
+def test_the_loss_scale_of_float16_goes_on_where_it_was(
+    make_config: MakeConfig, outcome_of: OutcomeOf, watcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transduce.training.updater.LOSS_SCALE_INTERVAL", 3)
+    expected = outcome_of(train(make_config("unbroken", training__precision="float16")).folder)
+    config = make_config(training__precision="float16")
+    for place in (4, 11):
+        with pytest.raises(TrainingInterruptedError):
+            train(config, watcher(place, signal.SIGTERM))
+        state = load_checkpoint(Path(config.output) / "checkpoints", place)[1]
+        assert state["updates_at_loss_scale"]
+    train(config)
+    assert_same(outcome_of(Path(config.output)), expected)
+    scales = {line["loss_scale"] for line in expected["metrics"] if line["kind"] == "training"}
+    assert len(scales) > 3
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("place", [0, 4, 7])
 def test_stopped_between_the_parts_of_an_update(

@@ -1,5 +1,6 @@
 import itertools
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +20,14 @@ from transduce.data import Batch
 from transduce.model import NEVER, Dropout, Transformer
 from transduce.training import Ranks, UpdateFigures, Updater, learning_rate, train
 from transduce.training.updater import (
+    INITIAL_LOSS_SCALE,
+    LOSS_SCALE_INTERVAL,
+    MAX_LOSS_SCALE,
     TOLERANCE,
     BatchLoss,
     Decay,
     ExponentialMovingAverage,
+    LossScale,
     autocast,
     make_default_decay,
     plan_decay,
@@ -257,7 +262,7 @@ def test_bfloat16_is_close_to_float32_and_leaves_weights_and_gradients_in_float3
     ids=["paper", "other_parts"],
 )
 def test_no_gradient_of_many_positions_is_short_of_some(variant: dict[str, str]) -> None:
-    """Sums in bfloat16 stop growing when they are a few hundred times as large as what comes."""
+    """Sums in bfloat16 stop growing when they are a few hundred times as large as what comes; in float16, later."""
     torch.manual_seed(1)
     sizes = {"vocabulary": 300, "d_model": 64, "d_ff": 128, "num_heads": 2, "dropout": 0.0}
     layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
@@ -265,14 +270,15 @@ def test_no_gradient_of_many_positions_is_short_of_some(variant: dict[str, str])
     sources = torch.randint(2, 299, (256, 16)).tolist()
     batch = Batch.from_ids(sources, [[*row[:-2], 5, 1] for row in sources], 299)
     gradients = []
-    for precision in ("float32", "bfloat16"):
+    for precision, scale in (("float32", 1), ("bfloat16", 1), ("float16", 2**12)):
         model.zero_grad()
         batch_loss = BatchLoss(model, TrainingConfig(precision=precision), CPU)
-        (batch_loss(batch)[0] / batch.num_target_tokens).backward()
-        gradients.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
-    exact, rough = gradients
-    shares = {name: float((rough[name] * exact[name]).sum() / exact[name].square().sum()) for name in exact}
-    assert {name: share for name, share in shares.items() if abs(share - 1) > 0.03} == {}
+        (scale * batch_loss(batch)[0] / batch.num_target_tokens).backward()
+        gradients.append({name: parameter.grad / scale for name, parameter in model.named_parameters()})
+    exact, *others = gradients
+    for rough in others:
+        shares = {name: float((rough[name] * exact[name]).sum() / exact[name].square().sum()) for name in exact}
+        assert {name: share for name, share in shares.items() if abs(share - 1) > 0.03} == {}
 
 
 def test_afterwards_the_model_computes_as_before(small_model: Transformer) -> None:
@@ -609,6 +615,76 @@ def test_bfloat16_is_close_to_float32(make_updater: Callable[..., Updater]) -> N
     assert rough.loss != fine.loss
     assert rough.loss == pytest.approx(fine.loss, rel=2e-2)
     assert rough.gradient_norm == pytest.approx(fine.gradient_norm, rel=5e-2)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {},
+        {"norm_order": "pre", "activation": "swish", "output_bias": True, "positions": "learned"},
+        {"attention_score": "additive", "normalization": "batch", "tied_embeddings": "none"},
+        {"positions": "relative", "normalization": "rms", "feed_forward": "gated"},
+        *({"architecture": name} for name in ("recurrent", "convs2s", "bytenet")),
+    ],
+)
+def test_gradients_in_float16_are_nearer_to_those_in_float32_than_in_bfloat16(variant: dict[str, Any]) -> None:
+    sizes = {"vocabulary": 30, "d_model": 32, "d_ff": 64, "num_heads": 2, "dropout": 0.0}
+    sizes |= {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    random = np.random.default_rng(1)
+    sides = [[[*random.integers(2, 29, size=1 + row % 8), 1] for row in range(40)] for _ in range(2)]
+    given, gradients = Batch.from_ids(*sides, 29), {}
+    for precision in ("float32", "bfloat16", "float16"):
+        torch.manual_seed(1)
+        model = make_encoder_decoder(TransformerConfig(**{**sizes, **variant}))
+        updater = Updater(model, TrainingConfig(precision=precision), CPU)
+        updater.accumulate(given, given.num_target_tokens)
+        parts = [one.grad.flatten() / updater.loss_scale.factor for one in model.parameters() if one.grad is not None]
+        gradients[precision] = torch.cat(parts)
+    exact = gradients["float32"]
+    errors = [float((gradients[name] - exact).norm() / exact.norm()) for name in ("float16", "bfloat16")]
+    assert 0 < errors[0] < 0.7 * errors[1] < 0.1
+
+
+def test_small_gradients_in_float16_survive_by_the_loss_scale(make_updater: Callable[..., Updater]) -> None:
+    counts = []
+    for factor in (1, 2**16):
+        updater = make_updater(precision="float16")
+        updater.loss_scale = LossScale(factor)
+        updater.accumulate(batch(1), 10**9)  # as if the batch were one of a billion tokens
+        counts.append(sum(int(one.grad.count_nonzero()) for one in updater.model.encoder.parameters()))
+    assert counts[0] < counts[1] / 2
+
+
+def test_an_overflow_is_skipped_and_lowers_the_loss_scale(make_updater: Callable[..., Updater]) -> None:
+    updater, untouched = make_updater(precision="float16"), make_updater(precision="float16")
+    updater.loss_scale = LossScale(2**40, 5)
+    figures = updater.update(1, [batch(1)])
+    assert figures.is_skipped
+    assert math.isfinite(figures.loss)
+    assert figures.loss_scale == 2**40
+    assert updater.loss_scale == LossScale(2**39, 0)
+    assert equal(updater, untouched)
+    assert not updater.optimizer.state
+    updater.loss_scale = LossScale(INITIAL_LOSS_SCALE, 5)
+    assert not updater.update(2, [batch(1)]).is_skipped
+    assert updater.loss_scale == LossScale(INITIAL_LOSS_SCALE, 6)
+
+
+def test_the_loss_scale_doubles_after_many_updates_within_bounds() -> None:
+    scale = LossScale(2**23)
+    changes = [scale.adjust(is_skipped=False) for _ in range(3 * LOSS_SCALE_INTERVAL)]
+    assert [number for number, has_changed in enumerate(changes, start=1) if has_changed] == [LOSS_SCALE_INTERVAL]
+    assert scale.factor == MAX_LOSS_SCALE
+    for _ in range(30):
+        scale.adjust(is_skipped=True)
+    assert scale == LossScale(1, 0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_other_precisions_have_no_loss_scale(make_updater: Callable[..., Updater], precision: str) -> None:
+    updater = make_updater(precision=precision)
+    assert updater.update(1, [batch(1)]).loss_scale is None
+    assert updater.loss_scale == LossScale(1, 0)
 
 
 def test_dropout_rises_from_zero_to_what_is_asked_for(make_updater: Callable[..., Updater]) -> None:

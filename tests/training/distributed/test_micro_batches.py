@@ -83,6 +83,19 @@ def test_the_bits_do_not_depend_on_how_many_processes_compute(
     assert found == {1: 1, 2: 2, 3: 3}
 
 
+def test_they_know_the_loss_scale_of_float16(
+    set_threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transduce.training.updater.LOSS_SCALE_INTERVAL", 1)
+    found = {}
+    for threads in (1, 2):
+        set_threads(threads)
+        found[threads] = run(make_updater(2, precision="float16"))
+    assert [figures.loss_scale for figures in found[1][0]] == [2**16, 2**17, 2**18]
+    assert found[1][0] == found[2][0]
+    assert all(torch.equal(one, other) for one, other in zip(found[1][1], found[2][1], strict=True))
+
+
 def test_they_compute_what_the_whole_batch_does(set_threads: Callable[[int], None]) -> None:
     set_threads(2)
     (divided, weights, _), (whole, expected, _) = run(make_updater(2)), run(make_updater(1))
