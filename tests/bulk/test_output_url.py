@@ -71,22 +71,23 @@ def test_what_was_not_written_whole_is_done_again(
 def test_a_crash_while_a_file_is_put_in_its_place(
     bucket: Any, task: BulkTask, write_text: Any, run: Any, translate_alone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from s3fs import S3FileSystem
+    import fsspec
 
+    store = fsspec.filesystem("s3")  # the same object as in the translation
     expected = translate_alone(write_text("in/text", 30))
 
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("the connection is lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(S3FileSystem, "rm", fail)
+        patched.setattr(store, "rm", fail)
         with pytest.raises(TransduceError, match=r"out/text: the store does not answer .*connection is lost"):
             run(task)
     assert run(task)[-1].num_lines == 0  # all that was missing is that blocks are removed
     assert [path for path in bucket.find(WORK) if "/0000" in path] == [f"{WORK}/000000/finished.json"]
     bucket.rm("bucket/out", recursive=True)
     with monkeypatch.context() as patched:
-        patched.setattr(S3FileSystem, "put_file", fail)
+        patched.setattr(store, "put_file", fail)
         with pytest.raises(TransduceError, match="connection is lost"):
             run(task)
     bucket.pipe_file("bucket/out/text", expected)  # the crash came right after it

@@ -235,6 +235,16 @@ def test_loads_a_bundle_or_the_best_of_a_run(run_folder: Path, translator: Trans
     assert translate(run_folder, ["river", "sun"], beam=1) == translator.translate(["river", "sun"], beam=1)
 
 
+def test_weights_are_read_again_where_pytorch_needs_them(run_folder: Path) -> None:
+    texts = ["sun moon", "river"]
+    keeping, reading = (
+        Translator.load(run_folder, device="cpu", precision="float32", should_keep_weights=keep)
+        for keep in (True, False)
+    )
+    assert reading.draw_samples(texts, 2, seed=3) == keeping.draw_samples(texts, 2, seed=3)
+    assert reading.translate(texts) == keeping.translate(texts)
+
+
 def test_what_cannot_be_loaded(run_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="there is no such folder"):
         Translator.load(tmp_path / "nowhere")

@@ -170,6 +170,7 @@ class BlockTranslator:
             device=settings.device,
             precision=settings.precision,
             ensemble=settings.ensemble,
+            should_keep_weights=False,  # every worker would have them
             report=report,
         )
         if settings.max_pieces is not None:

@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -119,6 +119,7 @@ def _hold_back_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    resource_tracker.ensure_running()  # with the first process; it would unblock the signal again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -154,9 +155,11 @@ def run_worker(settings: TranslationSettings, digest: str, driver: Connection) -
 def load_or_describe(settings: TranslationSettings, digest: str) -> BlockTranslator | Failure:
     """The translator, or what went wrong."""
     try:
-        return BlockTranslator.load(settings, digest)
+        translator = BlockTranslator.load(settings, digest)
     except Exception as error:  # noqa: BLE001 - the driver raises it
         return Failure.describe(error)
+    give_back_freed_memory()  # that of weights that have been packed
+    return translator
 
 
 def translate_or_describe(

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, cast
+from io import BufferedReader
+from typing import Any, BinaryIO
 
 from transduce.errors import ConfigError, CorpusError, TransduceError
 
@@ -40,7 +41,7 @@ def open_url(url: str) -> BinaryIO:
     """
     store, path = find_store(url)
     with report_store(url):
-        return cast("BinaryIO", store.open(path, "rb"))
+        return BufferedReader(store.open(path, "rb"))
 
 
 def identify_url(url: str) -> tuple[int, str]:

@@ -39,6 +39,7 @@ def load_translator(
     device: str = "auto",
     precision: str = "auto",
     ensemble: Sequence[Path] = (),
+    should_keep_weights: bool = True,
     report: Callable[[str], None] = lambda _: None,
 ) -> Translator:
     """Load a translator that runs a model on the engine of that name.
@@ -53,6 +54,7 @@ def load_translator(
         precision: one that the engine supports. "auto" is the fastest one for the native engine, the one of an exported
             folder, and float32 for a bundle.
         ensemble: further bundles, for the native engine.
+        should_keep_weights: as of `Translator.load`, for the native engine.
         report: receives a message when a bundle is exported.
 
     Raises:
@@ -68,7 +70,13 @@ def load_translator(
         if precision not in NATIVE_PRECISIONS:
             known = ", ".join(NATIVE_PRECISIONS)
             raise ConfigError(f"precision = {precision!r}: the native engine has {known}; other engines support more")
-        return Translator.load(model, device=device, precision=cast("Precision", precision), ensemble=ensemble)
+        return Translator.load(
+            model,
+            device=device,
+            precision=cast("Precision", precision),
+            ensemble=ensemble,
+            should_keep_weights=should_keep_weights,
+        )
     if engine not in ENGINES:
         raise ConfigError(f"engine = {engine!r}: must be one of {', '.join((NATIVE, *ENGINES))}")
     if ensemble:

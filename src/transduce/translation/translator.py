@@ -114,6 +114,7 @@ class Translator:
         device: str = "auto",
         precision: Precision = "auto",
         ensemble: Sequence[str | Path] = (),
+        should_keep_weights: bool = True,
     ) -> "Translator":
         """The translator of a bundle, or of a run folder's best bundle.
 
@@ -125,6 +126,9 @@ class Translator:
                 compiled kernels, unless it has AMX and d_model is at least `MIN_D_MODEL_OF_AMX`; otherwise bfloat16
                 if the hardware supports it (see `resolve_precision`), else float32.
             ensemble: other bundles with the same tokenizer, whose probabilities are averaged with the model's.
+            should_keep_weights: whether the weights stay in memory beside those packed for compiled kernels, for what
+                only PyTorch computes, such as sampling. False: they are then read again, and the bundle must not have
+                changed.
 
         Raises:
             BundleError: there is no bundle, or it is damaged.
@@ -165,7 +169,9 @@ class Translator:
             precision = "int8" if are_int8 else _choose_precision(bundle)
         compiled = None
         if is_on_cpu and not others:
-            compiled = _load_compiled_engine(bundle, tokenizer.end_id, precision)
+            compiled = _load_compiled_engine(
+                bundle, tokenizer.end_id, precision, should_keep_weights=should_keep_weights
+            )
         engine = compiled or _load_pytorch_engine((bundle, *others), tokenizer.end_id, device, precision)
         search = description.search
         for other in others:  # a source must be short enough for all of them
@@ -358,7 +364,9 @@ def _choose_precision(bundle: Bundle) -> Precision:
     return "auto" if library.has_amx and config.d_model >= MIN_D_MODEL_OF_AMX else "float32"
 
 
-def _load_compiled_engine(bundle: Bundle, end_id: int, precision: Precision) -> CompiledEngine | None:
+def _load_compiled_engine(
+    bundle: Bundle, end_id: int, precision: Precision, *, should_keep_weights: bool
+) -> CompiledEngine | None:
     """The compiled engine, which searches on a CPU without PyTorch; None if it does not support this model."""
     config = bundle.model_config
     library = find_library() if precision in {"float32", "int8"} and has_inference_model(config) else None
@@ -368,13 +376,16 @@ def _load_compiled_engine(bundle: Bundle, end_id: int, precision: Precision) -> 
     if weights is None:
         return None
     model = CompiledModel(config, weights, library, is_int8=precision == "int8")
+    kept = weights if should_keep_weights else None
 
     def load_pytorch_engine() -> "PyTorchEngine":
         from transduce.bundle.weights import make_model  # noqa: PLC0415 - loads PyTorch
         from transduce.translation.engines.networks import CompiledNetwork  # noqa: PLC0415 - loads PyTorch
         from transduce.translation.engines.pytorch_engine import PyTorchEngine  # noqa: PLC0415 - loads PyTorch
 
-        network = make_model(config, weights, str(bundle.folder))
+        arrays = bundle.load_arrays() if kept is None else kept
+        assert arrays is not None  # noqa: S101 - they could be read before
+        network = make_model(config, arrays, str(bundle.folder))
         return PyTorchEngine(network, end_id, precision, network=CompiledNetwork(model))
 
     return CompiledEngine(model, end_id, load_pytorch_engine)
