@@ -77,6 +77,7 @@ def serve(
     computation: Computation = _COMPUTATION,
     source_language: str = "",
     target_language: str = "",
+    glossary_folder: Path | None = None,
     log_format: Literal["text", "json"] = "text",
 ) -> None:
     """Translate over HTTP, for clients of LibreTranslate and DeepL, and for browsers.
@@ -89,6 +90,7 @@ def serve(
         computation: engine, precision and device.
         source_language: source language code, as in en, for a model without recorded languages.
         target_language: target language code, as in de, for a model without recorded languages.
+        glossary_folder: where glossaries of DeepL's clients are kept; without it, in memory until the service ends.
         log_format: format of the log on standard error: one line per request, without texts, keys or addresses.
     """
     access.check()
@@ -110,7 +112,8 @@ def serve(
             computation.engine, computation.device, computation.choose_precision(), source_language, target_language
         )
         service = Service((model, *more), settings, limits=limits, report=log)
-        app = make_app(service, authorization, RequestRate(access.requests_per_minute), cors=access.cors)
+        rate = RequestRate(access.requests_per_minute)
+        app = make_app(service, authorization, rate, cors=access.cors, glossary_folder=glossary_folder)
         if not (is_local(listening) or authorization.is_required):
             log(f"anyone who can reach {access.host} can use this service; require keys with --api-key-file")
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -15,9 +16,10 @@ from starlette.responses import HTMLResponse, JSONResponse
 from transduce import __version__
 from transduce.documents import FORMATS
 from transduce.errors import TemporaryRefusalError, UserError
-from transduce.serving.dialects import deepl, libretranslate, native
+from transduce.serving.dialects import deepl, glossaries, libretranslate, native
 from transduce.serving.error_responses import make_error_response
 from transduce.serving.files import FileStore
+from transduce.serving.glossaries import GlossaryStore
 from transduce.serving.middleware import (
     LIVENESS_PROBES,
     READINESS_PROBES,
@@ -47,7 +49,14 @@ DESCRIPTION = """Translation by the Transformer of "Attention Is All You Need", 
 and with all functions of the engine under `/v1`."""
 
 
-def make_app(service: Service, authorization: Authorization, rate: RequestRate, *, cors: Sequence[str] = ()) -> FastAPI:
+def make_app(
+    service: Service,
+    authorization: Authorization,
+    rate: RequestRate,
+    *,
+    cors: Sequence[str] = (),
+    glossary_folder: Path | None = None,
+) -> FastAPI:
     """Make the application of a service, which is started and drained by the caller.
 
     Args:
@@ -55,6 +64,10 @@ def make_app(service: Service, authorization: Authorization, rate: RequestRate, 
         authorization: API keys.
         rate: the rate limit.
         cors: origins whose pages may use the service from a browser, as in "https://example.org", or "*" for all.
+        glossary_folder: where glossaries are kept; None: in memory.
+
+    Raises:
+        ConfigError: the folder cannot be used, or has a damaged glossary.
     """
     app = FastAPI(
         title="Transduce",
@@ -67,7 +80,9 @@ def make_app(service: Service, authorization: Authorization, rate: RequestRate, 
     )
     app.state.service, app.state.authorization = service, authorization
     app.state.files = FileStore(service.limits.max_files_bytes, service.limits.file_seconds)
-    for router in (operations, libretranslate.router, deepl.router, native.router, pages):
+    limits = service.limits
+    app.state.glossaries = GlossaryStore(glossary_folder, limits.max_glossaries, limits.max_glossary_bytes)
+    for router in (operations, libretranslate.router, deepl.router, glossaries.router, native.router, pages):
         app.include_router(router)
     for kind in (HTTPException, RequestValidationError, UserError, TemporaryRefusalError):
         app.add_exception_handler(kind, _handle_error)
@@ -83,7 +98,7 @@ def make_app(service: Service, authorization: Authorization, rate: RequestRate, 
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(cors),
-            allow_methods=["GET", "POST"],
+            allow_methods=["DELETE", "GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
             expose_headers=["Retry-After", "X-Request-ID"],
         )
