@@ -232,12 +232,12 @@ def test_deepl_keeps_glossaries(both_ways: Any, tmp_path: Path) -> None:
                 other.get_glossary_entries(made)
             with pytest.raises(deepl.GlossaryNotFoundException):
                 other.delete_glossary(made)
-            with pytest.raises(deepl.GlossaryNotFoundException):
+            with pytest.raises(deepl.DeepLException, match="there is no such glossary"):
                 other.translate_text_with_glossary("Moon.", made)
         for one in (made, csv, back):
             client.delete_glossary(one)
         assert client.list_glossaries() == []
-        with pytest.raises(deepl.GlossaryNotFoundException):
+        with pytest.raises(deepl.DeepLException, match="there is no such glossary"):
             client.translate_text_with_glossary("Moon.", made)
 
 

@@ -23,7 +23,7 @@ def test_a_glossary_without_keys_is_everybodys(client: httpx.Client) -> None:
     assert client.get(path).json() == answer.json()
     assert answer.json() in client.get("/v2/glossaries").json()["glossaries"]
     found = client.get(f"{path}/entries")
-    assert (found.text, found.headers["Content-Type"]) == ("moon\tMond", "text/tab-separated-values")
+    assert (found.text, found.headers["Content-Type"]) == ("moon\tMond", "text/tab-separated-values; charset=utf-8")
     gone = client.delete(path)
     assert (gone.status_code, gone.content) == (204, b"")
     for answer in (client.get(path), client.get(f"{path}/entries"), client.delete(path)):
