@@ -13,6 +13,7 @@ A message names the value that was found, the rule it breaks and what to do abou
     │   ├── BusyError            a folder that another process is writing to
     │   ├── TooLongError, UnknownPairError, UnsatisfiableError, NotAuthorizedError, ParameterError,
     │   │   WrongMediaTypeError, BodyTooLargeError, UnknownFileError,
+    │   │   UnknownGlossaryError, TooManyGlossariesError,
     │   │   BodyTooSlowError     an invalid request to the server
     │   └── MissingExtraError    an optional package that is not installed
     ├── ParityError              another program does not compute the same as a model
@@ -168,6 +169,14 @@ class UnknownPairError(UserError):
 
 class UnknownFileError(UserError):
     """No document is stored under the name or with the key; it may have been removed."""
+
+
+class UnknownGlossaryError(UserError):
+    """No glossary of the client is stored under the id."""
+
+
+class TooManyGlossariesError(UserError):
+    """A client has as many glossaries as the server keeps for it."""
 
 
 class UnsatisfiableError(UserError):

@@ -41,7 +41,7 @@ def test_no_other_origin_unless_asked(client: httpx.Client, make_running: Callab
 
 @pytest.mark.parametrize(
     ("path", "allowed"),
-    [("/languages", "GET, POST"), ("/translate", "POST"), ("/livez", "GET, HEAD")],
+    [("/languages", "GET, POST"), ("/v2/glossaries", "GET, POST"), ("/translate", "POST"), ("/livez", "GET, HEAD")],
 )
 def test_methods_that_are_not_there(client: httpx.Client, path: str, allowed: str) -> None:
     answer = client.request("DELETE", path)

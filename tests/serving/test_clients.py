@@ -3,6 +3,7 @@
 import io
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -19,6 +20,7 @@ from libretranslatepy import LibreTranslateAPI
 from transduce.translation import Translator
 
 KEY = "correct-horse-battery"
+OTHER_KEY = "another-horse-battery"
 LANGUAGES = [
     {"code": "en", "name": "English", "targets": ["de"]},
     {"code": "de", "name": "German", "targets": ["en"]},
@@ -33,7 +35,7 @@ def both_ways(make_running: Callable[..., Any], make_bundle: Callable[..., Path]
     folder = tmp_path_factory.mktemp("both-ways")
     pairs = (("en", "de"), ("de", "en"))
     models = [make_bundle(folder / source, number, source, target) for number, (source, target) in enumerate(pairs)]
-    return make_running(*models, keys=(KEY,))
+    return make_running(*models, keys=(KEY, OTHER_KEY))
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +158,6 @@ def test_deepl_asks_what_there_is(both_ways: Any) -> None:
         assert usage.character.valid
         assert usage.character.count > 0
         assert not usage.any_limit_reached
-        assert client.get_glossary_languages() == []
-        assert client.list_glossaries() == []
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,6 @@ def test_deepl_asks_what_there_is(both_ways: Any) -> None:
         ({"target_lang": "FR"}, "target_lang"),
         ({"target_lang": "DE", "source_lang": "FR"}, "source_lang"),
         ({"target_lang": "DE", "source_lang": "EN", "formality": "more"}, "formality"),
-        ({"target_lang": "DE", "source_lang": "EN", "glossary": "some-id"}, "glossary_id"),
         ({"target_lang": "DE", "custom_instructions": ["Be brief."]}, "custom_instructions"),
         ({"target_lang": "DE", "tag_handling": "markdown"}, "tag_handling"),
     ],
@@ -191,6 +190,55 @@ def test_deepl_tries_again_while_the_server_is_not_ready(both_ways: Any, expecte
     with deepl_client(both_ways.url) as client:
         assert client.translate_text("Sun.", source_lang="EN", target_lang="DE").text == expected("en", "Sun.")
     opening.join()
+
+
+def test_deepl_keeps_glossaries(both_ways: Any, tmp_path: Path) -> None:
+    terms = {"moon": "Mond", "river bank": "Ufer", "Straße & Co.": "<Str.>"}
+    with deepl_client(both_ways.url) as client:
+        assert [(one.source_lang, one.target_lang) for one in client.get_glossary_languages()] == [
+            ("en", "de"),
+            ("de", "en"),
+        ]
+        assert client.list_glossaries() == []
+        made = client.create_glossary("Sky", "EN", "DE", terms)
+        assert (made.name, made.ready, made.source_lang, made.target_lang, made.entry_count) == (
+            *("Sky", True, "EN", "DE"),
+            3,
+        )
+        assert abs((datetime.now(UTC) - made.creation_time).total_seconds()) < 60
+        assert client.get_glossary_entries(made) == terms
+        assert client.get_glossary(made.glossary_id).name == "Sky"
+        csv = client.create_glossary_from_csv("From CSV", "EN", "DE", 'moon,"Mond, der",en,de\r\nsun,Sonne\r\n')
+        assert client.get_glossary_entries(csv.glossary_id) == {"moon": "Mond, der", "sun": "Sonne"}
+        assert [one.glossary_id for one in client.list_glossaries()] == [made.glossary_id, csv.glossary_id]
+        assert "Mond" in client.translate_text_with_glossary("Sun and moon.", made).text
+        assert "Mond, der" in client.translate_text_with_glossary("Sun and moon.", csv).text
+        assert (
+            "Mond"
+            in client.translate_text(
+                "Sun <b>and moon</b>.", glossary=made, source_lang="EN", target_lang="DE", tag_handling="html"
+            ).text
+        )
+        (tmp_path / "sun.txt").write_text("Sun and moon.", encoding="utf-8")
+        client.translate_document_from_filepath(
+            tmp_path / "sun.txt", tmp_path / "sonne.txt", source_lang="EN", target_lang="DE", glossary=made
+        )
+        assert "Mond" in (tmp_path / "sonne.txt").read_text(encoding="utf-8")
+        back = client.create_glossary("Back", "DE", "EN", {"Mond": "satellite"})
+        assert "satellite" in client.translate_text_with_glossary("Der Mond.", back, target_lang="EN-US").text
+        with deepl_client(both_ways.url, OTHER_KEY) as other:  # has none of them
+            assert other.list_glossaries() == []
+            with pytest.raises(deepl.GlossaryNotFoundException):
+                other.get_glossary_entries(made)
+            with pytest.raises(deepl.GlossaryNotFoundException):
+                other.delete_glossary(made)
+            with pytest.raises(deepl.DeepLException, match="there is no such glossary"):
+                other.translate_text_with_glossary("Moon.", made)
+        for one in (made, csv, back):
+            client.delete_glossary(one)
+        assert client.list_glossaries() == []
+        with pytest.raises(deepl.DeepLException, match="there is no such glossary"):
+            client.translate_text_with_glossary("Moon.", made)
 
 
 class deepl_client:  # noqa: N801 - used as a function

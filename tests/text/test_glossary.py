@@ -117,3 +117,15 @@ def test_what_is_found_is_a_term_and_nothing_overlaps(terms: dict[str, str], tex
 )
 def test_whole_words_are_counted(text: str, phrase: str, expected: int) -> None:
     assert count_whole(text, phrase) == expected
+
+
+@given(
+    st.dictionaries(st.text("abA b", min_size=1).filter(str.strip), st.just("x"), min_size=1, max_size=5),
+    st.lists(st.text("abA b.", max_size=12), max_size=3),
+)
+def test_selected_terms_are_all_that_are_found(terms: dict[str, str], sentences: list[str]) -> None:
+    """In the text, and in the sentences that it is divided into."""
+    selected = Glossary(terms).select_terms([" ".join(sentences)])
+    assert selected.items() <= terms.items()
+    for sentence in sentences:
+        assert found(selected, sentence) == found(terms, sentence)

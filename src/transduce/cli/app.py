@@ -69,9 +69,10 @@ COMMANDS = {
     "info": "Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.",
     "config": "Show the settings of a recipe, or the schema of all settings.",
     "serve": "Translate over HTTP, for clients of LibreTranslate and DeepL, and for browsers.\n\n"
-    "http://127.0.0.1:5000/ is a page that shows the Transformer at work, /docs describes the API. After SIGTERM or "
-    "Ctrl-C the server refuses new requests, finishes the accepted ones, and exits with code 0. A model whose files "
-    "change is reloaded without losing requests. /v1/score, /v1/inspect, markup and glossaries need the native engine.",
+    "http://127.0.0.1:5000/ is a page for translating, /inspect shows the Transformer at work, /docs describes the "
+    "API. After SIGTERM or Ctrl-C the server refuses new requests, finishes the accepted ones, and exits with code 0. "
+    "A model whose files change is reloaded without losing requests. /v1/score, /v1/inspect, markup and glossaries "
+    "need the native engine.",
     "inspect": "Write a page that shows how a sentence is translated.\n\n"
     "Attention, the arithmetic of each head, the search as a tree, and what each layer predicts: a single HTML file "
     "that opens in any browser, without a network.",

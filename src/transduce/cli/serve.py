@@ -82,6 +82,7 @@ def serve(
     computation: Computation = _COMPUTATION,
     source_language: str = "",
     target_language: str = "",
+    glossary_folder: Path | None = None,
     log_format: Literal["text", "json"] = "text",
 ) -> None:
     """Translate over HTTP, for clients of LibreTranslate and DeepL, and for browsers.
@@ -94,6 +95,7 @@ def serve(
         computation: engine, precision and device.
         source_language: source language code, as in en, for a model without recorded languages.
         target_language: target language code, as in de, for a model without recorded languages.
+        glossary_folder: where glossaries of DeepL's clients are kept; without it, in memory until the service ends.
         log_format: format of the log on standard error: one line per request, without texts, keys or addresses.
     """
     access.check()
@@ -119,7 +121,9 @@ def serve(
         service = Service((model, *more), settings, limits=limits, report=log)
         rate = RequestRate(access.requests_per_minute)
         has_traces = access.traces is not None
-        app = make_app(service, authorization, rate, cors=access.cors, has_traces=has_traces)
+        app = make_app(
+            service, authorization, rate, cors=access.cors, has_traces=has_traces, glossary_folder=glossary_folder
+        )
         if not (is_local(listening) or authorization.is_required):
             log(f"anyone who can reach {access.host} can use this service; require keys with --api-key-file")
 

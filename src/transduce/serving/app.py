@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -15,9 +16,10 @@ from starlette.responses import HTMLResponse, JSONResponse
 from transduce import __version__
 from transduce.documents import FORMATS
 from transduce.errors import TemporaryRefusalError, UserError
-from transduce.serving.dialects import deepl, libretranslate, native
+from transduce.serving.dialects import deepl, glossaries, libretranslate, native
 from transduce.serving.error_responses import make_error_response
 from transduce.serving.files import FileStore
+from transduce.serving.glossaries import GlossaryStore
 from transduce.serving.middleware import (
     LIVENESS_PROBES,
     READINESS_PROBES,
@@ -55,6 +57,7 @@ def make_app(
     *,
     cors: Sequence[str] = (),
     has_traces: bool = False,
+    glossary_folder: Path | None = None,
 ) -> FastAPI:
     """Make the application of a service, which is started and drained by the caller.
 
@@ -64,6 +67,10 @@ def make_app(
         rate: the rate limit.
         cors: origins whose pages may use the service from a browser, as in "https://example.org", or "*" for all.
         has_traces: whether spans of requests are recorded; see `start_tracing`.
+        glossary_folder: where glossaries are kept; None: in memory.
+
+    Raises:
+        ConfigError: the folder cannot be used, or has a damaged glossary.
     """
     app = FastAPI(
         title="Transduce",
@@ -76,7 +83,9 @@ def make_app(
     )
     app.state.service, app.state.authorization = service, authorization
     app.state.files = FileStore(service.limits.max_files_bytes, service.limits.file_seconds)
-    for router in (operations, libretranslate.router, deepl.router, native.router, pages):
+    limits = service.limits
+    app.state.glossaries = GlossaryStore(glossary_folder, limits.max_glossaries, limits.max_glossary_bytes)
+    for router in (operations, libretranslate.router, deepl.router, glossaries.router, native.router, pages):
         app.include_router(router)
     for kind in (HTTPException, RequestValidationError, UserError, TemporaryRefusalError):
         app.add_exception_handler(kind, _handle_error)
@@ -94,7 +103,7 @@ def make_app(
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(cors),
-            allow_methods=["GET", "POST"],
+            allow_methods=["DELETE", "GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
             expose_headers=["Retry-After", "X-Request-ID"],
         )

@@ -19,7 +19,9 @@ from transduce.errors import (
     RateExceededError,
     TemporaryRefusalError,
     TooLongError,
+    TooManyGlossariesError,
     UnknownFileError,
+    UnknownGlossaryError,
     UnknownPairError,
     UserError,
     WrongMediaTypeError,
@@ -34,6 +36,7 @@ _STATUSES: dict[type[Exception], tuple[int, int, int]] = {
     TooLongError: (400, 413, 413),
     UnknownPairError: (400, 400, 404),
     UnknownFileError: (404, 404, 404),
+    UnknownGlossaryError: (404, 404, 404),
     RateExceededError: (429, 429, 429),
     DeadlineExceededError: (504, 504, 504),
     TemporaryRefusalError: (503, 503, 503),
@@ -53,6 +56,7 @@ _METRIC_REASONS: dict[type[Exception], str] = {
     QueueFullError: "queue full",
     RateExceededError: "rate exceeded",
     TooLongError: "too long",
+    TooManyGlossariesError: "too many glossaries",
 }
 
 INTERNAL_ERROR = "internal error; the log of the service shows where it occurred"

@@ -242,19 +242,23 @@ class Authorization:
         """Whether a key is required."""
         return bool(self._digests)
 
-    def check(self, request: Request, key: str | None = None) -> None:
+    def check(self, request: Request, key: str | None = None) -> str:
         """Check the key of a request: the one in its header, as in "Bearer KEY", or else `key`, from its parameters.
+
+        Returns:
+            A name for the owner of the key: its digest, or "" if no key is required.
 
         Raises:
             NotAuthorizedError: the key is missing or unknown.
         """
         if not self._digests:
-            return
+            return ""
         given = _read_header_key(request) or key
         if not given:
             raise NotAuthorizedError(is_missing=True)
         if not self._is_known(given):
             raise NotAuthorizedError(is_missing=False)
+        return _digest(given).hex()
 
     def check_header(self, request: Request) -> bool | None:
         """Return whether the header of a request has a known key; None if it has none and the body may contain one."""
@@ -397,8 +401,14 @@ def admit_request(request: Request, key: str | None = None) -> Iterator[Service]
     """
     service = get_service(request)
     with service.admit():
-        request.app.state.authorization.check(request, key)
+        request.state.owner = request.app.state.authorization.check(request, key)
         yield service
+
+
+def get_owner(request: Request) -> str:
+    """Return the owner of the API key of an admitted request; see `Authorization.check`."""
+    owner: str = request.state.owner
+    return owner
 
 
 def set_logged_pair(request: Request, pair: str) -> None:

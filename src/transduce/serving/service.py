@@ -42,6 +42,7 @@ from transduce.serving.scheduling.tasks import (
     prepare_texts,
 )
 from transduce.serving.tracing import record_span
+from transduce.text import Glossary
 from transduce.translation import DescribedFields, PairScore, TranslationOptions
 
 CHARACTERS_PER_TOKEN = 4
@@ -68,6 +69,8 @@ class TranslationRequest:
         options: the options of the translation.
         markup: rules for the markup of the texts; None for plain text.
         deadline_seconds: for the whole request; at most `Limits.deadline_seconds`, the default.
+        glossary: terms besides those of the options, of any number, as only those that occur in the texts are searched
+            for.
     """
 
     texts: Sequence[str]
@@ -76,6 +79,7 @@ class TranslationRequest:
     options: TranslationOptions = TranslationOptions()  # noqa: RUF009 - frozen
     markup: MarkupRules | None = None
     deadline_seconds: float | None = None
+    glossary: Glossary | None = None
 
 
 @dataclass(frozen=True)
@@ -262,6 +266,7 @@ class Service:
         source: str | None,
         target: str,
         report_pair: Callable[[str], None] = lambda _: None,
+        glossary: Glossary | None = None,
     ) -> TranslatedDocument:
         """Translate a document as one text with markup, within the limits of any request.
 
@@ -271,6 +276,7 @@ class Service:
             source: language code of a model; None: detected.
             target: language code of a model.
             report_pair: as for `translate`.
+            glossary: terms with the translations that they must have.
 
         Raises:
             DocumentError: the document is damaged, too large when unpacked, or of another format.
@@ -278,7 +284,7 @@ class Service:
         run = asyncio.get_running_loop().run_in_executor
         async with self._limit_time(None):
             document = await run(self._documents, read_formatted_document, content, ending)
-            request = TranslationRequest([document.text], source, target, markup=document.rules)
+            request = TranslationRequest([document.text], source, target, markup=document.rules, glossary=glossary)
             (found,) = (await self.translate(request, report_pair)).translations
             written = await run(self._documents, document.write, found.text)
         return TranslatedDocument(written, found.source, len(document.text))
@@ -406,48 +412,49 @@ class Service:
     ) -> list[TranslatedText]:
         if request.markup is None:
             texts = [one.text for one in inputs]
-            translated = await self._translate_texts(pair, texts, request.options)
+            translated = await self._translate_texts(pair, texts, request.options, request.glossary)
             return [
                 replace(text, source_probability=one.language.probability)
                 for text, one in zip(translated, inputs, strict=True)
             ]
         passages = [part for one in inputs for part in one.parts if isinstance(part, Passage)]
-        markups = await self._translate_passages(pair, passages, request.options)
+        markups = await self._translate_passages(pair, passages, request)
         return [
             one.make_translation("".join(part if isinstance(part, str) else markups[part] for part in one.parts))
             for one in inputs
         ]
 
     async def _translate_passages(
-        self, pair: LanguagePair, passages: Sequence[Passage], options: TranslationOptions
+        self, pair: LanguagePair, passages: Sequence[Passage], request: TranslationRequest
     ) -> dict[Passage, str]:
         """Translate passages of markup; tags follow the words that they mark if the engine can align words."""
         model = self._models.find(pair)
         is_native = model is not None and model.info.engine == NATIVE
         marked = [passage for passage in passages if is_native and passage.get_marks()]
+        options = request.options
         kept = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
         texts = [passage.to_marked_text() for passage in marked]
-        translations = await self._translate_in_chunks(pair, texts, kept)
+        translations = await self._translate_in_chunks(pair, texts, kept, request.glossary)
         restored = {one: one.restore_tags(text) for one, text in zip(marked, translations, strict=True)}
         markups = {passage: markup for passage, markup in restored.items() if markup is not None}
         in_parts = [passage for passage in passages if passage not in markups]
         texts = [text for passage in in_parts for text in passage.get_texts()]
-        parts = iter(await self._translate_in_chunks(pair, texts, options))
+        parts = iter(await self._translate_in_chunks(pair, texts, options, request.glossary))
         return markups | {passage: passage.replace_texts(parts) for passage in in_parts}
 
     async def _translate_in_chunks(
-        self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions
+        self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions, glossary: Glossary | None
     ) -> list[str]:
         """Translate passages, of which a single text may have more than the limit of texts in a request."""
         size = self.limits.max_texts
         found: list[str] = []
         for start in range(0, len(texts), size):
-            chunk = await self._translate_texts(pair, texts[start : start + size], options)
+            chunk = await self._translate_texts(pair, texts[start : start + size], options, glossary)
             found += [one.text for one in chunk]
         return found
 
     async def _translate_texts(
-        self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions
+        self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions, glossary: Glossary | None
     ) -> list[TranslatedText]:
         """Split plain texts into sentences, and translate them in batches with those of other requests."""
         model = self._find_model(pair)
@@ -456,6 +463,9 @@ class Service:
         self._check_size(len(texts), [*texts, *phrases])
         with self._reserve_room(texts):
             is_over = Event()
+            if glossary is not None:
+                terms = await self._prepare(glossary.select_terms, texts)
+                options = options.model_copy(update={"glossary": {**terms, **options.glossary}})
             try:
                 prepared = await self._prepare(prepare_texts, model, texts, options, is_over)
             finally:

@@ -3,9 +3,9 @@
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from transduce.errors import CorpusError, UserError
 from transduce.text.lines import read_lines
@@ -59,28 +59,54 @@ class Glossary:
             CorpusError: a line is not two terms separated by a tab, a source term has two translations, or there are no
                 terms; see also `read_lines`.
         """
+        return cls.from_rows((line.split("\t") for line in read_lines(path)), str(path), "\t")
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Sequence[str]], name: str, separator: Literal["\t", ","]) -> "Glossary":
+        """The glossary in the lines of a file, each divided into columns by `separator`.
+
+        Args:
+            rows: the lines in order; blank ones are skipped, and so are spaces around a term.
+            name: what error messages call the file.
+            separator: named in error messages.
+
+        Raises:
+            CorpusError: as for `read`.
+        """
+        mark = {"\t": "tab", ",": "comma"}[separator]
         targets: dict[str, str] = {}
         numbers: dict[str, int] = {}
-        for number, line in enumerate(read_lines(path), start=1):
-            if not line.strip():
+        for number, row in enumerate(rows, start=1):
+            terms = [column.strip() for column in row]
+            if not any(terms):
                 continue
-            terms = [column.strip() for column in line.split("\t")]
             if len(terms) != 2 or not all(terms):
                 raise CorpusError(
-                    f"{path}, line {number}: must be a source term, one tab and a target term, not {line!r:.80}"
+                    f"{name}, line {number}: must be a source term, one {mark} and a target term, not "
+                    f"{separator.join(row)!r:.80}"
                 )
             source, target = terms
             if targets.setdefault(source, target) != target:
                 raise CorpusError(
-                    f"{path}, line {number}: {source!r} has the translation {target!r:.80} here, but "
+                    f"{name}, line {number}: {source!r} has the translation {target!r:.80} here, but "
                     f"{targets[source]!r:.80} in line {numbers[source]}: keep one of them"
                 )
             numbers.setdefault(source, number)
         if not targets:
             raise CorpusError(
-                f"{path}: contains no terms: give one per line, as a source term, a tab and a target term"
+                f"{name}: contains no terms: give one per line, as a source term, a {mark} and a target term"
             )
         return cls(targets)
+
+    def select_terms(self, texts: Iterable[str]) -> dict[str, str]:
+        """The source terms that `find_terms` may find in the texts or in parts of them, with their translations."""
+        found: set[str] = set()
+        for text in texts:
+            for start, character in enumerate(text):
+                if character.casefold() in self._lengths and _is_border(text, start):
+                    lengths = self._lengths[character.casefold()]
+                    found.update(text[start : start + length].casefold() for length in lengths)
+        return {source: target for source, target in self.targets.items() if source.casefold() in found}
 
     def find_terms(self, text: str) -> list[Term]:
         """The terms in `text` from left to right; a source term that stands there twice is found twice."""

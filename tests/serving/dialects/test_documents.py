@@ -131,7 +131,7 @@ def test_deepl_refuses_another_format(client: httpx.Client) -> None:
     answer = client.post("/v2/document", data=DEEPL | {"output_format": "pdf"}, files={"file": ("x.txt", b"Sun.")})
     assert (answer.status_code, answer.json()["message"].startswith("output_format")) == (400, True)
     answer = client.post("/v2/document", data=DEEPL | {"glossary_id": "x"}, files={"file": ("x.txt", b"Sun.")})
-    assert answer.status_code == 400
+    assert answer.status_code == 404
 
 
 def test_limits_hold_for_documents(make_running: Callable[..., Any], bundle: Path) -> None:

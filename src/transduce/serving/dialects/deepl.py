@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal
@@ -31,9 +31,11 @@ from transduce.serving.dialects import (
 )
 from transduce.serving.error_responses import INTERNAL_ERROR, describe_errors
 from transduce.serving.files import StoredFile
-from transduce.serving.middleware import set_logged_pair
+from transduce.serving.glossaries import GlossaryStore
+from transduce.serving.middleware import get_owner, set_logged_pair
 from transduce.serving.models import SupportedLanguages, find_language, get_language_name
 from transduce.serving.service import Service, TranslatedDocument, TranslationRequest
+from transduce.text import Glossary
 from transduce.translation import TranslationOptions
 
 UNLIMITED = 1_000_000_000_000
@@ -47,7 +49,6 @@ _VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
 writes."""
 
 _UNSUPPORTED = (
-    "glossary_id",
     "glossary_ids",
     "style_id",
     "custom_instructions",
@@ -58,7 +59,7 @@ _UNSUPPORTED = (
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 _LINES = re.compile(r"\s*\n\s*")
-_ERRORS = describe_errors(
+ERRORS = describe_errors(
     {
         400: "A parameter is missing or not supported.",
         403: "The API key is missing or unknown.",
@@ -81,7 +82,9 @@ _TagNames = Annotated[Texts, WithJsonSchema({"anyOf": [_LIST, {"type": "string"}
 _Unused = Annotated[Any, Field(description="Has no effect.")]
 
 
-class _DeepLParameters(Parameters):
+class DeepLParameters(Parameters):
+    """Base of the request models of this dialect."""
+
     missing_message: ClassVar[str] = "Parameter '{}' not specified"
 
     @model_validator(mode="before")
@@ -90,13 +93,11 @@ class _DeepLParameters(Parameters):
         """Refuse parameters that would change a translation and are not supported."""
         for name in _UNSUPPORTED:
             if values.get(name, "") not in ("", None):
-                raise ParameterError(
-                    f"{name} is not supported by this service: leave it out; /v1/translate takes a glossary"
-                )
+                raise ParameterError(f"{name} is not supported by this service: leave it out")
         return values
 
 
-class DeepLRequest(_DeepLParameters):
+class DeepLRequest(DeepLParameters):
     """Texts to be translated."""
 
     keeps_empty: ClassVar[frozenset[str]] = frozenset({"text"})
@@ -136,6 +137,9 @@ class DeepLRequest(_DeepLParameters):
     ] = True
     """0: only splitting_tags split sentences; 1: block elements are detected as well."""
 
+    glossary_id: Text | None = None
+    """Id of a glossary between the two languages; `source_lang` is then required."""
+
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"
     """Has no effect."""
 
@@ -164,7 +168,7 @@ class DeepLRequest(_DeepLParameters):
         return MarkupRules(is_xml, splitting, non_splitting, split_names(self.ignore_tags), self.outline_detection)
 
 
-class DocumentRequest(_DeepLParameters):
+class DocumentRequest(DeepLParameters):
     """A document to be translated, without its file."""
 
     target_lang: Annotated[Text, Field(json_schema_extra={"x-languages": "deepl-targets"})]
@@ -179,6 +183,9 @@ class DocumentRequest(_DeepLParameters):
     output_format: Text | None = None
     """The format of the document: no other can be written."""
 
+    glossary_id: Text | None = None
+    """Id of a glossary between the two languages; `source_lang` is then required."""
+
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"
     """Has no effect."""
 
@@ -186,7 +193,7 @@ class DocumentRequest(_DeepLParameters):
     """API key, if this service requires one; a document of some size needs it in a header."""
 
 
-class DocumentKey(_DeepLParameters):
+class DocumentKey(DeepLParameters):
     """What is needed besides the id of a document."""
 
     document_key: Text
@@ -240,7 +247,7 @@ class DeepLLanguage(BaseModel):
     supports_formality: Annotated[bool | SkipJsonSchema[None], Field(description="Of targets.")] = None
 
 
-router = APIRouter(prefix="/v2", tags=["DeepL"], responses=_ERRORS)
+router = APIRouter(prefix="/v2", tags=["DeepL"], responses=ERRORS)
 
 
 @router.post(
@@ -262,13 +269,15 @@ async def translate(request: Request) -> DeepLResponse:
     """Texts, as JSON or as a form in which `text` is repeated."""
     async with admit_with_parameters(request, "auth_key") as (service, parameters):
         body = parse_parameters(DeepLRequest, parameters)
-        source, target = _find_pair(service.languages, body)
+        source, target = find_pair(service.languages, body.source_lang, body.target_lang)
+        glossary = await _find_glossary(request, body.glossary_id, source, target)
         markup, texts = body.markup, body.text
         if body.split_sentences == "nonewlines" and markup is None:
             texts = [_LINES.sub(" ", text) for text in texts]
         options = TranslationOptions(split_sentences=body.split_sentences != "0")
         found = await service.translate(
-            TranslationRequest(texts, source, target, options, markup), partial(set_logged_pair, request)
+            TranslationRequest(texts, source, target, options, markup, glossary=glossary),
+            partial(set_logged_pair, request),
         )
     return DeepLResponse(
         translations=[
@@ -310,13 +319,15 @@ async def translate_document(request: Request) -> DocumentHandle:
         if upload is None:
             raise ParameterError("Parameter 'file' not specified")
         body = parse_parameters(DocumentRequest, parameters)
-        source, target = _find_pair(service.languages, body)
+        source, target = find_pair(service.languages, body.source_lang, body.target_lang)
+        glossary = await _find_glossary(request, body.glossary_id, source, target)
         name = body.filename or upload.name
         ending = find_format(name)
         if body.output_format and "." + body.output_format.lower() != ending:
             raise ParameterError(f"output_format = {body.output_format[:50]!r}: a document keeps its format, {ending}")
         set_logged_pair(request, f"{source or '*'}-{target}")
-        translating = _translate_admitted(service, upload.content, ending, source, target)
+        translate = partial(service.translate_document, upload.content, ending, source, target, glossary=glossary)
+        translating = _translate_admitted(service, translate)
         name = f"{PurePosixPath(name).stem} {body.target_lang}{ending}"
         file: StoredFile = request.app.state.files.add(translating, name, ending, len(upload.content))
         await asyncio.sleep(0)  # it is admitted before this request ends, so that a service that stops waits for it
@@ -324,10 +335,10 @@ async def translate_document(request: Request) -> DocumentHandle:
 
 
 async def _translate_admitted(
-    service: Service, content: bytes, ending: str, source: str | None, target: str
+    service: Service, translate: Callable[[], Awaitable[TranslatedDocument]]
 ) -> TranslatedDocument:
     with service.admit():
-        return await service.translate_document(content, ending, source, target)
+        return await translate()
 
 
 @router.post(
@@ -433,40 +444,51 @@ async def usage(request: Request) -> dict[str, int]:
         return {"character_count": service.num_characters, "character_limit": UNLIMITED}
 
 
-@router.get(
-    "/glossary-language-pairs",
-    summary="List pairs with glossaries",
-    responses=describe_success("No pairs.", {"supported_languages": []}),
-)
-async def glossary_pairs(request: Request) -> dict[str, list[str]]:
-    """Always empty: glossaries are not stored. `/v1/translate` takes one with each request."""
-    async with admit_with_parameters(request, "auth_key"):
-        return {"supported_languages": []}
-
-
-@router.get("/glossaries", summary="List glossaries", responses=describe_success("No glossaries.", {"glossaries": []}))
-async def glossaries(request: Request) -> dict[str, list[str]]:
-    """Always empty: glossaries are not stored. `/v1/translate` takes one with each request."""
-    async with admit_with_parameters(request, "auth_key"):
-        return {"glossaries": []}
-
-
 def list_language_codes(codes: Sequence[str], side: Literal["sources", "targets"]) -> list[str]:
     """List the codes that clients may use."""
     plain = [code.upper() for code in codes]
     return plain if side == "sources" else [*plain, *(variant for code in codes for variant in _format_targets(code))]
 
 
-def _find_pair(languages: SupportedLanguages, body: DeepLRequest | DocumentRequest) -> tuple[str | None, str]:
-    """Find the language codes of the models; None for a source that is to be detected."""
-    source = None if body.source_lang is None else find_language(body.source_lang, languages.sources)
-    if body.source_lang is not None and source is None:
+def find_pair(languages: SupportedLanguages, source_lang: str | None, target_lang: str) -> tuple[str | None, str]:
+    """Find the language codes of the models; None for a source that is to be detected.
+
+    Raises:
+        ParameterError: no model has the languages.
+    """
+    source = None if source_lang is None else find_language(source_lang, languages.sources)
+    if source_lang is not None and source is None:
         raise ParameterError(f"Value for 'source_lang' not supported: there are {_join_codes(languages.sources)}")
     targets = languages.targets if source is None else languages.get_targets(source)
-    target = find_language(body.target_lang, targets)
+    target = find_language(target_lang, targets)
     if target is None:
         raise ParameterError(f"Value for 'target_lang' not supported: there are {_join_codes(targets)}")
     return source, target
+
+
+def get_store(request: Request) -> GlossaryStore:
+    """Return the glossaries of the application that received the request."""
+    store: GlossaryStore = request.app.state.glossaries
+    return store
+
+
+async def _find_glossary(request: Request, glossary_id: str | None, source: str | None, target: str) -> Glossary | None:
+    """Find the glossary of a request; None if it names none.
+
+    Raises:
+        UnknownGlossaryError: the client has no such glossary.
+        ParameterError: the glossary is of other languages, or the source is to be detected.
+    """
+    if glossary_id is None:
+        return None
+    found = await asyncio.to_thread(get_store(request).get, get_owner(request), glossary_id)
+    if source is None:
+        raise ParameterError("Parameter 'source_lang' not specified: a glossary needs it")
+    if found.pair != (source, target):
+        raise ParameterError(
+            f"glossary_id: this glossary is from {found.source} to {found.target}, not {source} to {target}"
+        )
+    return await asyncio.to_thread(found.parse)
 
 
 def _format_source(code: str) -> str:

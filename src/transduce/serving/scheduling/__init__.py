@@ -15,8 +15,8 @@ class Limits:
         max_characters: maximum number of characters of all texts, phrases and terms of a request; the default is about
             80,000 words.
         max_texts: maximum number of texts, or of pairs to be scored, in a request.
-        max_terms: maximum number of required and forbidden phrases and glossary terms in a request; each slows the
-            search down.
+        max_terms: maximum number of required and forbidden phrases and glossary terms sent with a request; each slows
+            the search down.
         max_body_bytes: maximum size of a request body in bytes.
         max_queue_tokens: maximum number of source tokens in the queue. A request may use half of the free space, so
             that there is always room for a short one.
@@ -31,6 +31,9 @@ class Limits:
         drain_seconds: grace period for accepted requests after SIGTERM, in seconds.
         max_files_bytes: maximum total size in bytes of documents that are being translated or wait to be downloaded.
         file_seconds: time for which a translated document can be downloaded, in seconds.
+        max_glossaries: maximum number of glossaries that are kept for an API key, or for all clients if none is needed.
+        max_glossary_bytes: maximum size of the terms of a glossary in bytes. Such a glossary may have more than
+            `max_terms` terms, as only those that occur in a text are searched for.
         reload_seconds: interval between checks for changed model files, in seconds.
 
     Raises:
@@ -51,6 +54,8 @@ class Limits:
     drain_seconds: float = 30.0
     max_files_bytes: int = 100_000_000
     file_seconds: float = 1_800.0
+    max_glossaries: int = 100
+    max_glossary_bytes: int = 1_000_000
     reload_seconds: float = 1.0
 
     def __post_init__(self) -> None:
