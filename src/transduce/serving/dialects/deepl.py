@@ -466,7 +466,7 @@ def find_pair(languages: SupportedLanguages, source_lang: str | None, target_lan
     return source, target
 
 
-def get_store(request: Request) -> GlossaryStore:
+def get_glossary_store(request: Request) -> GlossaryStore:
     """Return the glossaries of the application that received the request."""
     store: GlossaryStore = request.app.state.glossaries
     return store
@@ -481,7 +481,7 @@ async def _find_glossary(request: Request, glossary_id: str | None, source: str 
     """
     if glossary_id is None:
         return None
-    found = await asyncio.to_thread(get_store(request).get, get_owner(request), glossary_id)
+    found = await asyncio.to_thread(get_glossary_store(request).get, get_owner(request), glossary_id)
     if source is None:
         raise ParameterError("Parameter 'source_lang' not specified: a glossary needs it")
     if found.pair != (source, target):
