@@ -250,13 +250,22 @@ class DeepLLanguage(BaseModel):
 router = APIRouter(prefix="/v2", tags=["DeepL"], responses=ERRORS)
 
 
+_NO_GLOSSARY: dict[int | str, dict[str, Any]] = {
+    404: {
+        "description": "There is no such glossary.",
+        "content": describe_error("message", "there is no such glossary"),
+    }
+}
+
+
 @router.post(
     "/translate",
     summary="Translate",
     openapi_extra=describe_body(
         DeepLRequest, {"text": ["A man is riding a bike."], "target_lang": "DE"}, "application/x-www-form-urlencoded"
     ),
-    responses=describe_success(
+    responses=_NO_GLOSSARY
+    | describe_success(
         "A translation of each text, in order.",
         {
             "translations": [
@@ -305,7 +314,8 @@ _DocumentId = Annotated[str, Path(description="From the upload.")]
     "/document",
     summary="Translate a document",
     openapi_extra=describe_upload(DocumentRequest),
-    responses=describe_success(
+    responses=_NO_GLOSSARY
+    | describe_success(
         "The translation has begun.",
         {
             "document_id": "0qg2cPUS2v4hnDm7XnxtCq0F5yzBqWtjmYc7LbGqkSA.docx",
