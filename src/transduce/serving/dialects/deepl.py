@@ -250,13 +250,22 @@ class DeepLLanguage(BaseModel):
 router = APIRouter(prefix="/v2", tags=["DeepL"], responses=ERRORS)
 
 
+_NO_GLOSSARY: dict[int | str, dict[str, Any]] = {
+    404: {
+        "description": "There is no such glossary.",
+        "content": describe_error("message", "there is no such glossary"),
+    }
+}
+
+
 @router.post(
     "/translate",
     summary="Translate",
     openapi_extra=describe_body(
         DeepLRequest, {"text": ["A man is riding a bike."], "target_lang": "DE"}, "application/x-www-form-urlencoded"
     ),
-    responses=describe_success(
+    responses=_NO_GLOSSARY
+    | describe_success(
         "A translation of each text, in order.",
         {
             "translations": [
@@ -305,7 +314,8 @@ _DocumentId = Annotated[str, Path(description="From the upload.")]
     "/document",
     summary="Translate a document",
     openapi_extra=describe_upload(DocumentRequest),
-    responses=describe_success(
+    responses=_NO_GLOSSARY
+    | describe_success(
         "The translation has begun.",
         {
             "document_id": "0qg2cPUS2v4hnDm7XnxtCq0F5yzBqWtjmYc7LbGqkSA.docx",
@@ -466,7 +476,7 @@ def find_pair(languages: SupportedLanguages, source_lang: str | None, target_lan
     return source, target
 
 
-def get_store(request: Request) -> GlossaryStore:
+def get_glossary_store(request: Request) -> GlossaryStore:
     """Return the glossaries of the application that received the request."""
     store: GlossaryStore = request.app.state.glossaries
     return store
@@ -481,7 +491,7 @@ async def _find_glossary(request: Request, glossary_id: str | None, source: str 
     """
     if glossary_id is None:
         return None
-    found = await asyncio.to_thread(get_store(request).get, get_owner(request), glossary_id)
+    found = await asyncio.to_thread(get_glossary_store(request).get, get_owner(request), glossary_id)
     if source is None:
         raise ParameterError("Parameter 'source_lang' not specified: a glossary needs it")
     if found.pair != (source, target):

@@ -17,7 +17,7 @@ from transduce.serving.dialects import (
     describe_success,
     parse_parameters,
 )
-from transduce.serving.dialects.deepl import ERRORS, DeepLParameters, find_pair, get_store
+from transduce.serving.dialects.deepl import ERRORS, DeepLParameters, find_pair, get_glossary_store
 from transduce.serving.glossaries import EntriesFormat, StoredGlossary
 from transduce.serving.middleware import get_owner, set_logged_pair
 from transduce.serving.models import LanguagePair
@@ -162,7 +162,7 @@ async def create(request: Request) -> GlossaryDescription:
         if pair not in _find_pairs(service):
             raise ParameterError(f"glossaries from {source} to {target} are not supported: its engine keeps to none")
         stored = await asyncio.to_thread(
-            get_store(request).add, get_owner(request), body.name, pair, body.entries, body.entries_format
+            get_glossary_store(request).add, get_owner(request), body.name, pair, body.entries, body.entries_format
         )
         return _describe(stored)
 
@@ -175,7 +175,7 @@ async def create(request: Request) -> GlossaryDescription:
 async def list_all(request: Request) -> GlossaryList:
     """The glossaries that were stored with the same API key; where none is required, all of them."""
     async with admit_with_parameters(request, "auth_key"):
-        found = await asyncio.to_thread(get_store(request).list_all, get_owner(request))
+        found = await asyncio.to_thread(get_glossary_store(request).list_all, get_owner(request))
         return GlossaryList(glossaries=[_describe(one) for one in found])
 
 
@@ -219,12 +219,12 @@ async def entries(request: Request, glossary_id: _GlossaryId) -> Response:
 async def delete(request: Request, glossary_id: _GlossaryId) -> Response:
     """Requests that use the glossary at this moment are finished with it."""
     async with admit_with_parameters(request, "auth_key"):
-        await asyncio.to_thread(get_store(request).remove, get_owner(request), glossary_id)
+        await asyncio.to_thread(get_glossary_store(request).remove, get_owner(request), glossary_id)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 async def _find(request: Request, glossary_id: str) -> StoredGlossary:
-    return await asyncio.to_thread(get_store(request).get, get_owner(request), glossary_id)
+    return await asyncio.to_thread(get_glossary_store(request).get, get_owner(request), glossary_id)
 
 
 def _find_pairs(service: Service) -> list[LanguagePair]:
