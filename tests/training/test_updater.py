@@ -631,7 +631,7 @@ def test_gradients_in_float16_are_nearer_to_those_in_float32_than_in_bfloat16(va
     sizes = {"vocabulary": 30, "d_model": 32, "d_ff": 64, "num_heads": 2, "dropout": 0.0}
     sizes |= {"num_encoder_layers": 2, "num_decoder_layers": 2}
     random = np.random.default_rng(1)
-    sides = [[[*random.integers(2, 29, size=1 + row % 8), 1] for row in range(40)] for _ in range(2)]
+    sides = [[[*random.integers(2, 29, size=1 + row % 8).tolist(), 1] for row in range(40)] for _ in range(2)]
     given, gradients = Batch.from_ids(*sides, 29), {}
     for precision in ("float32", "bfloat16", "float16"):
         torch.manual_seed(1)
