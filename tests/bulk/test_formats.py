@@ -61,7 +61,7 @@ def test_a_json_object_keeps_every_byte(translate: Translate) -> None:
     [
         ("", "must be a JSON object, but is ''"),
         ("[1]", r"must be a JSON object, but is '\[1\]'"),
-        ('{"x": "a"}', r"must have the key 's', but has \['x'\]: choose it by --column"),
+        ('{"x": "a"}', r"must have the key 's', but has 'x': choose it by --column"),
         ('{"s": null}', "'s' must be text, but is null"),
         ('{"s": "a", "t": "b"}', "has the key 't' already: choose another by --translation-column"),
         ('{"s": "\\ud800"}', "unpaired surrogate"),
@@ -84,7 +84,7 @@ def test_a_table_gets_a_column(translate: Translate) -> None:
     ("column", "rows", "message"),
     [
         ("2", b"a\tb\nc\n", "line 2: has 1 columns, and column 2 is to be translated"),
-        ("x", b"a\tb\n", r"must have the name 'x', but they are \['a', 'b'\]"),
+        ("x", b"a\tb\n", r"must have the name 'x', but they are 'a', 'b'"),
         ("a", b"a\tt\n", "has the column 't' already"),
         ("a", b"a\n\xff\n", "line 2, byte 1 of the line: the byte 0xff is not UTF-8"),
     ],
@@ -112,6 +112,8 @@ def test_parquet_keeps_columns_types_and_nulls(translate: Translate, tmp_path: P
 def test_what_is_wrong_in_parquet_is_named(translate: Translate, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"a\.parquet: damaged, truncated or not Parquet"):
         translate(ParquetFormat("s", "t"), "a.parquet", b"PAR1 or not")
+    with pytest.raises(CorpusError, match=r"a\.parquet: damaged, truncated or not Parquet"):
+        translate(ParquetFormat("s", "t"), "a.parquet", b"PAR1" + bytes(999) + b"PAR1")
     parquet.write_table(table({"s": [1], "t": ["a"]}), tmp_path / "b.parquet")
     for column, other, message in (
         ("x", "y", "must have the name 'x'"),

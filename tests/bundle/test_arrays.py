@@ -80,3 +80,9 @@ def test_what_is_unusual_is_noticed(make_model: Callable[..., Transformer], tmp_
     assert not has_usual_weights(tmp_path / "nowhere", config)
     with pytest.raises(BundleError, match="has no tensor"):
         make_model_of(config, {}, "here")
+
+
+def test_scales_of_damaged_weights_give_no_warning(tmp_path: Path) -> None:
+    tensors = {"a.weight": torch.full((1, 2), 100, dtype=torch.int8), "a.weight_scale": torch.tensor([3e38])}
+    write_tensors(tmp_path / "weights.safetensors", tensors)
+    assert np.isinf(read_arrays(tmp_path / "weights.safetensors")["a.weight"]).all()

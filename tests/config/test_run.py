@@ -244,6 +244,8 @@ def test_what_has_no_value_is_left_out() -> None:
         (b"model =\n", "not valid TOML: .*line 1"),
         (b"[model]\nd_model = 3\nd_model = 4\n", "not valid TOML: .*line 3"),
         (b"[model]\n[model]", "not valid TOML: .*line 2"),
+        (b"[training]\nupdates = " + b"1" * 5000, "not valid TOML: .*digits"),
+        (b"a = " + b"[" * 100_000, "not valid TOML: "),
         (b'output = "\xff"', "byte 10 is not UTF-8"),
     ],
 )
@@ -510,3 +512,14 @@ def test_r_drop_without_dropout_is_refused(load: Load) -> None:
     assert load("[training]\nr_drop = 5.0").training.r_drop == 5
     with pytest.raises(ConfigError, match=r"training\.r_drop = 5\.0 has no effect with model\.dropout = 0"):
         load("[training]\nr_drop = 5.0\n[model]\ndropout = 0.0")
+
+
+def test_a_number_that_is_too_long_on_the_command_line_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"training\.updates"):
+        load_run_config(None, settings=["training.updates=" + "1" * 5000])
+
+
+def test_a_message_has_a_limited_number_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("[[data.corpora]]\n" * 300, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"number 20: a corpus has no files[^\n]*\nand 280 more"):
+        load_run_config(tmp_path / "a.toml")

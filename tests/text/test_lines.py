@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from transduce.errors import CorpusError, MissingExtraError
 from transduce.text import compress, decompress, read_available_blocks, read_lines, read_stream
+from transduce.text.lines import MIN_BOMB
 
 Lines = Callable[[str, bytes | str], list[str]]
 TEXT = "".join(f"Zeile {number} mit Ä und 😀\n" for number in range(20_000))
@@ -239,3 +240,22 @@ def test_pieces_compressed_one_by_one_are_read_as_one(ending: str, tmp_path: Pat
     with path.open("rb") as file, decompress(file, path.name) as stream:
         assert stream.read() == b"a\nb\nc\n"
     assert compress(pieces[0], path.name) == compress(pieces[0], path.name)
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_a_line_that_would_fill_the_memory_is_an_error(lines_of: Lines, ending: str) -> None:
+    content = b"a\n" + bytes(MIN_BOMB // 2)
+    assert [len(line) for line in lines_of(f"a{ending}", COMPRESS[ending](content))] == [1, MIN_BOMB // 2]
+    for much in (bytes(2 * MIN_BOMB), b"a\n" + bytes(2 * MIN_BOMB) + b"\n"):
+        with pytest.raises(CorpusError, match=rf"a\{ending}: has a line of more than 16,777,216 bytes"):
+            lines_of(f"a{ending}", COMPRESS[ending](much))
+
+
+def test_a_name_that_no_file_can_have_is_an_error() -> None:
+    for name, words in (
+        ("a" * 300, "cannot be opened"),
+        ("a\0b", "there is no such file"),
+        ("missing", "no such file"),
+    ):
+        with pytest.raises(CorpusError, match=words):
+            list(read_lines(Path(name)))

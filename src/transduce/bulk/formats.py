@@ -12,6 +12,7 @@ from transduce.bulk.inputs import InputFile
 from transduce.bulk.parquet import ParquetFormat
 from transduce.errors import ConfigError, CorpusError
 from transduce.text import COMPRESSIONS, compress, decompress, read_stream
+from transduce.text.formats.columns import list_names
 
 
 @runtime_checkable
@@ -118,7 +119,9 @@ class JsonFormat:
         if not isinstance(found, dict):
             raise CorpusError(f"{place}: must be a JSON object, but is {record[:60]!r}: correct it")
         if self._key not in found:
-            raise CorpusError(f"{place}: must have the key {self._key!r}, but has {list(found)}: choose it by --column")
+            raise CorpusError(
+                f"{place}: must have the key {self._key!r}, but has {list_names(found)}: choose it by --column"
+            )
         if self._translation_key in found:
             raise CorpusError(
                 f"{place}: has the key {self._translation_key!r} already: choose another by --translation-column"
@@ -173,8 +176,8 @@ class TsvFormat:
         names = [] if header is None else header.split("\t")
         if names and names.count(self._column) != 1:
             raise CorpusError(
-                f"{file.path}: one column of its first line must have the name {self._column!r}, but they are {names}: "
-                "choose it by --column, by name or by number"
+                f"{file.path}: one column of its first line must have the name {self._column!r}, but they are "
+                f"{list_names(names)}: choose it by --column, by name or by number"
             )
         if self._translation_column in names:
             raise CorpusError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from transduce.bulk.blocks import Block
 from transduce.bulk.inputs import InputFile
 from transduce.errors import CorpusError, MissingExtraError
+from transduce.text.formats.columns import list_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +35,7 @@ class ParquetFormat:
                 batches = table.iter_batches(size, use_threads=False)
                 first, number = 1, 0
                 for batch in _cut_batches(batches, schema, size):
+                    batch.validate(full=True)  # reading does not check places in memory
                     texts = batch.column(schema.get_field_index(self._column)).to_pylist()
                     kept = [None if text is None else text.split("\n") for text in texts]
                     lines = [line for text in kept for line in text or ()]
@@ -47,8 +49,8 @@ class ParquetFormat:
 
         if schema.names.count(self._column) != 1:
             raise CorpusError(
-                f"{file.path}: one column must have the name {self._column!r}, but they are {schema.names}: choose it "
-                "by --column"
+                f"{file.path}: one column must have the name {self._column!r}, but they are "
+                f"{list_names(schema.names)}: choose it by --column"
             )
         kind = schema.field(self._column).type
         if not (types.is_string(kind) or types.is_large_string(kind)):
@@ -116,7 +118,7 @@ def _report_damage(path: str) -> Iterator[None]:
         raise MissingExtraError("pyarrow", "data", f"reading {path}") from None
     try:
         yield
-    except (pa.ArrowException, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         raise CorpusError(
             f"{path}: damaged, truncated or not Parquet ({reason}): download or create it again"

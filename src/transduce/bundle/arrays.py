@@ -94,7 +94,7 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[np.float32]]:
     """
     arrays: dict[str, npt.NDArray[Any]] = load_file(path)
     scales = {name: arrays.pop(name + SCALE_SUFFIX) for name in list(arrays) if name + SCALE_SUFFIX in arrays}
-    with np.errstate(invalid="ignore"):  # infinite scales of damaged weights: reported by the search
+    with np.errstate(over="ignore", invalid="ignore"):  # scales of damaged weights: reported by the search
         return arrays | {name: arrays[name] * of_rows[:, None] for name, of_rows in scales.items()}
 
 
@@ -108,7 +108,7 @@ def find_precision(path: Path) -> str:
         with safe_open(path, framework="numpy") as file:
             return "int8" if any(name.endswith(SCALE_SUFFIX) for name in file.keys()) else "float32"  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise BundleError(f"{path}: cannot be read as safetensors: {error}") from None
+        raise BundleError(f"{path}: cannot be read as safetensors: {error!s:.300}") from None
 
 
 def quantize_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:

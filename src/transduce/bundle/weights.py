@@ -137,7 +137,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise BundleError(f"{path}: cannot be read as safetensors: {error}") from None
+        raise BundleError(f"{path}: cannot be read as safetensors: {error!s:.300}") from None
     for name in [name for name in tensors if name + SCALE_SUFFIX in tensors]:
         scales = tensors.pop(name + SCALE_SUFFIX)
         kinds = (tensors[name].dtype, tensors[name].dim(), scales.dtype)

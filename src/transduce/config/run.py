@@ -149,7 +149,7 @@ def parse_value(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may hav
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
     try:
         found = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML, a number of thousands of digits, or thousands of brackets
         return text
     return found["value"] if len(found) == 1 else text  # a second line would be parsed as another setting and dropped
 
@@ -194,7 +194,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); a recipe must be a readable file") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8; a recipe is a TOML file in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, or a number that is too long for Python
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
 
@@ -262,7 +262,13 @@ def describe_errors(error: ValidationError, values: Mapping[str, Any], origins: 
             found = _describe_value_found(problem["loc"], key, values[key])
             rules.setdefault(f"{origins[key]}: {found}", []).append(rule)
     lines = [f"{found}: must be {' or '.join(dict.fromkeys(alternatives))}" for found, alternatives in rules.items()]
-    return "\n".join([*lines, *contradictions])
+    problems = [*lines, *contradictions]
+    more = [f"and {len(problems) - _MAX_PROBLEMS} more"] if len(problems) > _MAX_PROBLEMS else []
+    return "\n".join([*problems[:_MAX_PROBLEMS], *more])
+
+
+_MAX_PROBLEMS = 20
+"""Lines of a message: hundreds of corpora may all have the same problem."""
 
 
 def _key(location: tuple[int | str, ...]) -> str:

@@ -18,6 +18,7 @@ from transduce.errors import CorpusError, MissingExtraError
 
 _BLOCK = 1 << 14
 _READ = 1 << 16
+_COMPRESSED_BLOCK = 1 << 10  # which zstandard decompresses at once: 4 bytes may become 128 KiB
 
 _DAMAGES = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
@@ -95,11 +96,17 @@ def read_document(stream: BinaryIO, name: str) -> str:
 
 def check_file(path: Path) -> None:
     """Check that `path` is a regular file, not a folder, pipe or device."""
-    if path.is_dir():
+    try:
+        kind = path.stat().st_mode
+    except (OSError, ValueError) as error:  # the latter: a NUL character
+        if isinstance(error, FileNotFoundError | NotADirectoryError | ValueError):
+            raise CorpusError(
+                f"{path}: there is no such file: check the path and the folder it is relative to"
+            ) from None
+        raise CorpusError(f"{path}: cannot be opened ({error.strerror}): check the path and its permissions") from None
+    if stat.S_ISDIR(kind):
         raise CorpusError(f"{path} is a folder: give the path of a text file")
-    if not path.exists():
-        raise CorpusError(f"{path}: there is no such file: check the path and the folder it is relative to")
-    if not path.is_file():
+    if not stat.S_ISREG(kind):
         raise CorpusError(f"{path} is not a regular file, but the text is read several times: write it to a file first")
 
 
@@ -119,18 +126,52 @@ def decompress(file: BinaryIO, name: str) -> io.BufferedReader | BinaryIO:
     itself.
 
     Raises:
+        CorpusError (while it is read): a line has more than 16 MiB and 200 times the bytes of the compressed file, as
+            no text can have, and would fill the memory.
         MissingExtraError: the name ends in .zst and zstandard is not installed.
     """
-    # A buffer around those of gzip and lzma: one written in C yields lines several times as fast.
+    stream: gzip.GzipFile | lzma.LZMAFile | _ZstandardFile
     match Path(name).suffix.lower():
         case ".gz":
-            return io.BufferedReader(gzip.GzipFile(fileobj=file), _BLOCK)
+            stream = gzip.GzipFile(fileobj=file)
         case ".xz":
-            return io.BufferedReader(lzma.LZMAFile(file), _BLOCK)
+            stream = lzma.LZMAFile(file)  # noqa: SIM115 - which opens nothing
         case ".zst":
-            return io.BufferedReader(_ZstandardFile(file, _import_zstandard(f"reading {name}")), _BLOCK)
+            stream = _ZstandardFile(file, _import_zstandard(f"reading {name}"))
         case _:
             return file
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    # A buffer around those of gzip and lzma: one written in C yields lines several times as fast.
+    return io.BufferedReader(_LimitedLines(stream, name, max(MIN_BOMB, MAX_RATIO * size)), _BLOCK)
+
+
+MAX_RATIO = 200
+MIN_BOMB = 1 << 24
+"""Limits on compressed text: more than so many times the compressed bytes is no text, but harmless while it has fewer
+bytes than this."""
+
+
+class _LimitedLines(io.RawIOBase):
+    """A stream whose lines are at most `limit` bytes long."""
+
+    def __init__(self, stream: "gzip.GzipFile | lzma.LZMAFile | _ZstandardFile", name: str, limit: int) -> None:
+        self._stream, self._name, self._limit = stream, name, limit
+        self._length = 0  # of the line so far
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
+        size = self._stream.readinto(buffer)
+        end = bytes(buffer[:size]).rfind(b"\n")
+        self._length = self._length + size if end < 0 else size - end - 1
+        if self._length > self._limit:
+            raise CorpusError(
+                f"{self._name}: has a line of more than {self._limit:,} bytes, which no text of its compressed size "
+                "can have: download the file from a source that you trust"
+            )
+        return size
 
 
 def compress(content: bytes, name: str) -> bytes:
@@ -173,7 +214,7 @@ class _ZstandardFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
-        while not self._left and (block := self._file.read(_BLOCK)):
+        while not self._left and (block := self._file.read(_COMPRESSED_BLOCK)):
             self._left = memoryview(self._decompressed(block))
         if not self._left and self._in_frame:
             raise EOFError("the last Zstandard frame is incomplete")

@@ -240,6 +240,7 @@ def zipped(content: bytes) -> bytes:
         (pickled(), "is not an archive of arrays: Object arrays cannot be loaded"),
         (saved(W=np.ones(3, np.float32))[:-40], "is not an archive of arrays"),
         (zipped(b"nonsense"), "model.npz"),
+        (zipped(b"\x93NUMPY\x01\x00\x10\x00{'descr': (((\0\n  "), "is not an archive of arrays"),
         (saved(W=np.ones(3, np.float32)), "has no special:model.yml"),
         (saved(**{SETTINGS_ENTRY: np.frombuffer(b"\xff\0", np.int8)}), "is not text"),
         (saved(**{SETTINGS_ENTRY: np.frombuffer(b"a\0", np.int8)}), "special:model.yml, line 1"),

@@ -258,6 +258,14 @@ def test_other_contents_are_an_error(read_pairs: ReadPairs, tmp_path: Path) -> N
             read_pairs(tmp_path / "a.parquet", languages=LANGUAGES)
 
 
+def test_a_state_with_a_name_that_no_file_can_have_is_an_error(read_pairs: ReadPairs, tmp_path: Path) -> None:
+    folder = save_dataset(tmp_path / "saved", make_table([("a", "A")]))
+    state = folder / "state.json"
+    state.write_text(state.read_text(encoding="utf-8").replace("data-", "x" * 300), encoding="utf-8")
+    with pytest.raises(CorpusError, match="cannot be opened"):
+        read_pairs(folder, languages=LANGUAGES)
+
+
 def test_splits_are_named_and_one_of_them_is_to_be_given(read_pairs: ReadPairs, tmp_path: Path) -> None:
     save_dataset(tmp_path / "saved" / "train", make_table([("a", "A")]))
     (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}', encoding="utf-8")

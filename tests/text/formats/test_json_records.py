@@ -139,3 +139,18 @@ def test_a_wrong_array_is_an_error_with_its_place(
 ) -> None:
     with pytest.raises(CorpusError, match=message):
         read_pairs(write("a.json", content))
+
+
+def test_an_item_of_many_lines_takes_linear_time(
+    write: Write, read_pairs: ReadPairs, time_growth: Callable[..., float]
+) -> None:
+    paths = [
+        write(f"{count}.json", '[{"source": "a",' + "\n" * count + '"target": "b"}\n,\n[]]')
+        for count in (4_000, 32_000)
+    ]
+
+    def read(path: Path) -> None:
+        with pytest.raises(CorpusError, match=f"line {int(path.stem) + 3}, item 2 .*must be a JSON object, not"):
+            read_pairs(path)
+
+    assert time_growth(read, *paths) < 40  # 64 if quadratic

@@ -118,3 +118,13 @@ def test_every_sentence_is_counted_in_its_bin(lengths: list[tuple[int, int]]) ->
 def test_a_few_long_ones_do_not_widen_the_bins(longest: int) -> None:
     lengths = np.array([[10, 12]] * 999 + [[longest, 12]])
     assert length_histogram(lengths)["width"] == 1
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"kind": "training", "update": 1, "half": "\\ud800"}'])
+def test_a_line_that_cannot_be_written_again_is_damaged(tmp_path: Path, line: str) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    log.path.write_text(f"{line}\n", encoding="utf-8")
+    log.append("training", 2, {})
+    assert log.damaged_lines() == [1]
+    log.truncate_after(2, average=False)
+    assert [one["update"] for one in log.read()] == [2]

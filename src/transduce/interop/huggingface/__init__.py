@@ -178,7 +178,7 @@ def load_folder(folder: Path, precision: str = "auto") -> tuple[Foreign, Foreign
                 f"{folder}: its weights are a pickle (.bin) with objects other than tensors, which could run arbitrary "
                 "code; it was not read: obtain the model as model.safetensors"
             ) from error
-        raise BundleError(f"{folder}: Transformers cannot load it: {error}") from error
+        raise BundleError(f"{folder}: Transformers cannot load it: {error!s:.300}") from error
     for name in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if found[name]:
             raise BundleError(f"{folder}: Transformers has {name.replace('_', ' ')}: {sorted(map(str, found[name]))}")

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -233,9 +234,9 @@ _SETTINGS = "special:model.yml"
 
 _DAMAGE = (
     *(ValueError, KeyError, EOFError, AttributeError, TypeError, OverflowError, MemoryError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error),
+    *(zipfile.BadZipFile, zlib.error, SyntaxError, TokenError),
 )
-"""The exceptions of NumPy for damaged files."""
+"""The exceptions of NumPy for damaged files, whose headers it parses as Python."""
 
 
 class Archive(NamedTuple):
@@ -268,7 +269,7 @@ def read_archive(path: Path) -> Archive:
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror or error}") from None
     except _DAMAGE as error:
-        raise BundleError(f"{path}: is not an archive of arrays: {error}; give a Marian model (.npz)") from None
+        raise BundleError(f"{path}: is not an archive of arrays: {error!s:.300}; give a Marian model (.npz)") from None
     if _SETTINGS not in arrays:
         raise BundleError(f"{path}: has no {_SETTINGS}; give a model of Marian, with its settings inside")
     try:

@@ -105,7 +105,7 @@ def _read_names(path: Path, find: Callable[[Any], object]) -> list[str]:
     try:
         names = find(json.loads(path.read_bytes()))
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise CorpusError(f"{path}: is damaged ({error!r}): save the data set again") from None
+        raise CorpusError(f"{path}: is damaged ({error!r:.200}): save the data set again") from None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise CorpusError(f"{path}: is damaged, as its names are not texts: save the data set again")
     return names

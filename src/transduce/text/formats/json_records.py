@@ -4,12 +4,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from transduce.errors import CorpusError
 from transduce.text.corpus import Pair, ParallelCorpus
-from transduce.text.formats.columns import SideSelection, choose_languages, shorten
+from transduce.text.formats.columns import SideSelection, choose_languages, list_names, shorten
 from transduce.text.lines import read_lines
 
 
@@ -52,9 +53,10 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _read_items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
     """Read the items of the array that begins in `text`, the first line, and continues in `lines`, one at a time."""
-    line, item, position, needs_comma = 1, 1, text.index("[") + 1, False
+    line, item, position, needs_comma, num_more = 1, 1, text.index("[") + 1, False, 1
     while True:
-        position = _SPACE.match(text, position).end()  # type: ignore[union-attr] # it always matches
+        begin, position = position, _SPACE.match(text, position).end()  # type: ignore[union-attr] # it always matches
+        line += text.count("\n", begin, position)
         place, next_character = f"{path}, line {line}, item {item} of its array", text[position : position + 1]
         if next_character == "]":
             break
@@ -64,13 +66,15 @@ def _read_items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[s
                 raise CorpusError(f"{place}: must follow a comma, but found {found}")
             position, needs_comma = position + 1, False
         elif next_character and (read := _read_item(text, position, place)) is not None:
-            yield place, read[0]
-            position, item, needs_comma = read[1], item + 1, True
+            line += text.count("\n", position, read[1])
+            yield f"{path}, line {line}, item {item} of its array", read[0]
+            position, item, needs_comma, num_more = read[1], item + 1, True, 1
         else:
-            more = next(lines, None)
-            if more is None:
+            # Twice as many each time: an item of many lines is parsed again and again.
+            more = list(islice(lines, num_more))
+            if not more:
                 raise CorpusError(f"{path}: its JSON array is not closed: download or create the file again")
-            text, position, line = f"{text[position:]}\n{more}", 0, line + 1
+            text, position, num_more = "\n".join([text[position:], *more]), 0, num_more * 2
     if text[position + 1 :].strip() or any(rest.strip() for rest in lines):
         raise CorpusError(f"{path}: has text after its JSON array: give one array, or one object per line")
 
@@ -78,7 +82,7 @@ def _read_items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[s
 def _read_item(text: str, position: int, place: str) -> tuple[Any, int] | None:
     """The item of an array at `position`, and the position after it; None if the item continues on the next line."""
     try:
-        return json.JSONDecoder().raw_decode(text, position)
+        return _DECODER.raw_decode(text, position)
     except (ValueError, RecursionError) as error:
         # An error at the very end means that the item continues: JSON strings cannot contain line ends.
         if getattr(error, "pos", 0) >= len(text.rstrip()) - 1:
@@ -87,6 +91,7 @@ def _read_item(text: str, position: int, place: str) -> tuple[Any, int] | None:
         raise CorpusError(f"{place}: must be a JSON object, not {found} ({error})") from None
 
 
+_DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"\s*")
 
 
@@ -106,7 +111,7 @@ def _find_texts(
 
 def _get_text(record: Mapping[str, object], key: str, selection: SideSelection, place: str) -> str:
     if key not in record:
-        found = ", ".join(map(repr, record)) or "no keys"
+        found = list_names(record) if record else "no keys"
         raise CorpusError(f"{place}: must have the key {key!r}, but has {found}; choose keys by {selection.setting}")
     value = record[key]
     if not isinstance(value, str):

@@ -12,7 +12,7 @@ from transduce.errors import CorpusError
 from transduce.text.corpus import Pair, ParallelCorpus
 from transduce.text.formats.columns import GIVE_LANGUAGES, SideSelection, list_names
 from transduce.text.languages import find_codes
-from transduce.text.lines import read_lines, read_stream
+from transduce.text.lines import MAX_RATIO, MIN_BOMB, read_lines, read_stream
 
 
 def open_two_files(source: Path, target: Path) -> ParallelCorpus:
@@ -39,11 +39,6 @@ def _pair_lines(names: tuple[str, str], sources: Iterator[str], targets: Iterato
                 f"they must be translations of each other, line for line"
             )
         yield source_line, target_line
-
-
-_MAX_RATIO = 200
-_MIN_BOMB = 1 << 24
-"""Text of fewer bytes does no harm, however well it is compressed."""
 
 
 def open_zip(path: Path, selection: SideSelection) -> ParallelCorpus:
@@ -112,7 +107,7 @@ def _find_member(name: str, members: list[zipfile.ZipInfo], path: Path, selectio
 def _open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> io.BufferedReader:
     if member.flag_bits & 1:
         raise CorpusError(f"{name}: is encrypted: unpack it with its password, and give two files")
-    if member.file_size > max(_MIN_BOMB, _MAX_RATIO * member.compress_size):
+    if member.file_size > max(MIN_BOMB, MAX_RATIO * member.compress_size):
         raise CorpusError(
             f"{name}: {member.file_size:,} bytes are compressed to {member.compress_size:,}, as no text can be: "
             "download the file from a source that you trust, or unpack it and give two files"

@@ -80,7 +80,9 @@ class MetricsLog:
 def _figures(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
-    except ValueError:
+        if b"\\u" in line:
+            json.dumps(found, ensure_ascii=False).encode()  # half of a character could not be written again
+    except (ValueError, RecursionError):
         return None
     is_ours = isinstance(found, dict) and isinstance(found.get("kind"), str) and isinstance(found.get("update"), int)
     return found if is_ours else None
