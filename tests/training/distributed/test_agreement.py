@@ -146,7 +146,6 @@ def test_a_sharded_run_goes_on_from_a_model_that_only_one_machine_has(
         machine.process.send_signal(signal.SIGTERM)
     messages = one.end()[2] + other.end()[2]  # the first to end says it
     assert messages.count("the same command resumes from there") == 1
-    shutil.rmtree(folders[1] / "model")  # needed no longer
     one, other = Machine(folders[1], port + 2), Machine(tmp_path / "other", port + 2)
     code, output, messages = one.end()
     assert (code, output) == (0, ""), messages
