@@ -238,3 +238,10 @@ def test_hostile_markup_takes_linear_time(pattern: str, time_growth: Callable[..
         return [one.to_marked_text() for one in split_markup(markup, HTML) if isinstance(one, Passage)]
 
     assert time_growth(work, pattern * 500, pattern * 4_000) < 24  # 8 times the text; squares would be 64
+
+
+@pytest.mark.parametrize("number", ["1" * 5000, "0" * 5000 + "65"])
+def test_a_reference_to_no_character_is_one_unknown_character(number: str) -> None:
+    pieces = split_markup(f'<p class="&#{number};" translate=yes>a &#{number}; b &#66;</p>', MarkupRules())
+    (passage,) = [piece for piece in pieces if isinstance(piece, Passage)]
+    assert passage.get_texts() == ["a \ufffd b B"]

@@ -3,11 +3,12 @@
 Tags, comments and text are found as a browser finds them (HTML Living Standard, 13.2.5), in linear time.
 """
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape, unescape
+from html import escape
 from html.parser import HTMLParser
 from typing import Literal, NamedTuple
 
@@ -92,7 +93,7 @@ def parse_attributes(tag: Part) -> dict[str, str]:
     """
     reader = _AttributeParser()
     # Names of XML elements need not be valid in HTML.
-    reader.feed("<x" + tag.raw[1 + len(tag.name) :])
+    reader.feed("<x" + _LONG_REFERENCE.sub("\ufffd", tag.raw[1 + len(tag.name) :]))
     return reader.found
 
 
@@ -165,7 +166,7 @@ class Passage:
 
     def get_texts(self) -> list[str]:
         """Return the visible text of each part that is text."""
-        shown = [unescape(part.raw) for part in self.parts if part.shape == "text"]
+        shown = [unescape_text(part.raw) for part in self.parts if part.shape == "text"]
         return shown if self.keeps_spaces else [_SPACES.sub(" ", text) for text in shown]
 
     def get_marks(self) -> list[str]:
@@ -201,6 +202,14 @@ class Passage:
         """Replace each of `get_texts` by its translation."""
         texts = iter(translations)
         return "".join(escape_text(next(texts)) if part.shape == "text" else part.raw for part in self.parts)
+
+
+_LONG_REFERENCE = re.compile("&#[0-9]{1000,};?")
+
+
+def unescape_text(text: str) -> str:
+    """Replace references to characters by these; numbers so long that Python does not read them are no character."""
+    return html.unescape(_LONG_REFERENCE.sub("\ufffd", text))
 
 
 def escape_text(text: str) -> str:

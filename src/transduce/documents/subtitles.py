@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator
-from html import escape, unescape
+from html import escape
 from itertools import groupby
 
 from transduce.documents.formats import FormattedDocument, decode_text
-from transduce.documents.markup import MarkupRules, parse_markup
+from transduce.documents.markup import MarkupRules, parse_markup, unescape_text
 from transduce.errors import DocumentError
 
 _TIMES = re.compile(r"[ \t]*(?:\d+:)?\d{1,2}:\d{2}[,.]\d{1,3}[ \t]+-->[ \t]+(?:\d+:)?\d{1,2}:\d{2}[,.]\d{1,3}")
@@ -25,7 +25,7 @@ def read_subrip(content: bytes) -> FormattedDocument:
     Raises:
         DocumentError: it is not text, or has no times.
     """
-    return _read(content, lambda text: escape(text, quote=False), unescape)
+    return _read(content, lambda text: escape(text, quote=False), unescape_text)
 
 
 def read_webvtt(content: bytes) -> FormattedDocument:
@@ -41,7 +41,7 @@ def read_webvtt(content: bytes) -> FormattedDocument:
 
 def _escape_again(text: str) -> str:
     """Escape what is not escaped properly."""
-    return escape(unescape(text), quote=False)
+    return escape(unescape_text(text), quote=False)
 
 
 def _read(content: bytes, to_markup: Callable[[str], str], from_markup: Callable[[str], str]) -> FormattedDocument:

@@ -14,14 +14,13 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from html import unescape
 from importlib import import_module
 from io import BytesIO
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from transduce.documents.formats import FormattedDocument
-from transduce.documents.markup import MarkupRules, escape_text, parse_markup
+from transduce.documents.markup import MarkupRules, escape_text, parse_markup, unescape_text
 from transduce.errors import DocumentError, MissingExtraError
 
 MAX_ENTRIES = 5_000
@@ -291,7 +290,7 @@ class _Markup:
         place = -1
         for part in parse_markup(translation, is_xml=True):
             if part.shape == "text":
-                self.owners[place].translation.append(unescape(part.raw))
+                self.owners[place].translation.append(unescape_text(part.raw))
             else:
                 place += 1
         for group in dict.fromkeys(self.owners):

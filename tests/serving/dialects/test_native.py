@@ -227,3 +227,10 @@ def test_an_object_has_no_more_names_than_it_can_need(client: httpx.Client, plac
         422,
         "an object in the body has more than 1,000 names: split the request",
     )
+
+
+def test_bytes_of_half_a_character_are_refused(client: httpx.Client) -> None:
+    body = b'{"text": "sun \xed\xa0\x80 moon"}'
+    response = client.post("/v1/translate", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 422
+    assert "unpaired surrogate" in response.json()["detail"]

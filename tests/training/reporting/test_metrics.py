@@ -120,10 +120,13 @@ def test_a_few_long_ones_do_not_widen_the_bins(longest: int) -> None:
     assert length_histogram(lengths)["width"] == 1
 
 
-@pytest.mark.parametrize("line", ["[" * 100_000, '{"kind": "training", "update": 1, "half": "\\ud800"}'])
-def test_a_line_that_cannot_be_written_again_is_damaged(tmp_path: Path, line: str) -> None:
+HALF = '{"kind": "training", "update": 1, "half": "\ud800"}'.encode("utf-8", "surrogatepass")
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, HALF, HALF.replace(b"\xed\xa0\x80", b"\\ud800")], ids=len)
+def test_a_line_that_cannot_be_written_again_is_damaged(tmp_path: Path, line: bytes) -> None:
     log = MetricsLog(tmp_path / "metrics.jsonl")
-    log.path.write_text(f"{line}\n", encoding="utf-8")
+    log.path.write_bytes(line + b"\n")
     log.append("training", 2, {})
     assert log.damaged_lines() == [1]
     log.truncate_after(2, average=False)

@@ -176,7 +176,7 @@ def check_body(body: bytes) -> None:
     """
     try:
         value = json.loads(body, object_pairs_hook=_make_object)
-        if b"\\u" in body:
+        if b"\\u" in body or b"\xed" in body:  # an escape, or the first byte of one in UTF-8, which `json` accepts
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         raise ParameterError(

@@ -79,7 +79,7 @@ class MetricsLog:
 
 def _figures(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        found = json.loads(line.decode())
         if b"\\u" in line:
             json.dumps(found, ensure_ascii=False).encode()  # half of a character could not be written again
     except (ValueError, RecursionError):
