@@ -155,6 +155,9 @@ def test_any_model_of_the_same_languages_may_be_the_baseline(make_config: Make, 
         train(make_config("third", training__baseline=str(tmp_path / "reverse")))
     with pytest.raises(BundleError, match="nowhere"):
         check_baseline(make_config(training__baseline=str(tmp_path / "nowhere")))
+    own = make_config("own")
+    with pytest.raises(ConfigError, match="is in the folder of the run, whose model would be compared with itself"):
+        check_baseline(make_config("own", training__baseline=f"{own.output}/best"))
     assert not (tmp_path / "third").exists()
 
 

@@ -61,14 +61,21 @@ def find_baseline(config: RunConfig) -> Path | None:
 
 
 def check_baseline(config: RunConfig) -> None:
-    """Check that `training.baseline`, if it is given, is a model of the run's languages.
+    """Check that `training.baseline`, if it is given, is a model of the run's languages, and not that of the run.
 
     Raises:
         BundleError: it is not a bundle.
-        ConfigError: it translates other languages.
+        ConfigError: it translates other languages, or is in the folder of the run.
     """
     given = config.training.baseline
-    if given is not None and (difference := _find_other_languages(config, Bundle.open(find_bundle(Path(given))))):
+    if given is None:
+        return
+    if Path(given).resolve().is_relative_to(Path(config.output).resolve()):
+        raise ConfigError(
+            f"training.baseline = {given!r}: is in the folder of the run, whose model would be compared with itself; "
+            "give another model, or a copy of this one"
+        )
+    if difference := _find_other_languages(config, Bundle.open(find_bundle(Path(given)))):
         raise ConfigError(f"training.baseline = {given!r}: {difference}; give a model of the same languages")
 
 
