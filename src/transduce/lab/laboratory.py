@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,7 @@ class Laboratory:
     def _split_text(self) -> tuple[list[Pair], list[Pair]]:
         """Pairs for training and pairs for the test, which have no side in common."""
         if self.text_files is None:
-            return demo.training_pairs(NUM_PAIRS, seed=1), demo.unseen_pairs()[:NUM_TEST_PAIRS]
+            return _generate_text()
         names = str(self.text_files.source), str(self.text_files.target)
         corpus = open_parallel_corpus(Path(), *names, None, None)
         corpus.check()
@@ -391,6 +391,12 @@ def _round_down(number: float) -> int:
         return 0
     unit = 10 ** max(0, math.floor(math.log10(number)) - 1)
     return int(number // unit * unit)
+
+
+@cache
+def _generate_text() -> tuple[list[Pair], list[Pair]]:
+    """Generated pairs for training and for the test; made once, as it takes seconds."""
+    return demo.training_pairs(NUM_PAIRS, seed=1), demo.unseen_pairs()[:NUM_TEST_PAIRS]
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
