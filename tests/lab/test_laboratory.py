@@ -71,7 +71,15 @@ def test_a_decision_is_taken_once(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8")) == {"updates": 300}
 
 
-@pytest.mark.parametrize("content", [b"", b'{"updates": 3', b"\xff"])
+def test_a_plan_that_differs_from_that_of_another_run_is_refused(tmp_path: Path) -> None:
+    Laboratory(tmp_path / "first").remember("updates", lambda: 300)
+    Laboratory(tmp_path / "second").remember("updates", lambda: 400)
+    second = Laboratory(tmp_path / "second", plan_of=tmp_path / "first")
+    with pytest.raises(UserError, match=r"was begun with updates = 400, and --plan-of .* has 300: leave out"):
+        second.remember("updates", lambda: 500)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"updates": 3', b"\xff", b"[]"])
 def test_a_damaged_plan_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "plan.json").write_bytes(content)
     with pytest.raises(UserError, match=r"plan\.json: is damaged: .* start over with --restart"):

@@ -1,6 +1,7 @@
 """Glossaries that are kept: in memory or in a folder, by owner, and within limits."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,7 @@ def test_a_running_service_goes_on_without_a_damaged_file(tmp_path: Path) -> Non
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("", encoding="utf-8")
-    with pytest.raises(ConfigError, match="cannot keep glossaries there"):
+    with pytest.raises(ConfigError, match="cannot be used for glossaries"):
         GlossaryStore(tmp_path / "x")
 
 
@@ -114,3 +115,26 @@ def test_what_is_wrong_with_a_glossary_is_said(entries: str, entries_format: str
     with pytest.raises(UserError, match=message):
         store.add("", "Sky", PAIR, entries, "csv" if entries_format == "csv" else "tsv")
     assert store.list_all("") == []
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "glossaries").mkdir(mode=0o555)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(ConfigError, match="cannot be used for glossaries"):
+            GlossaryStore(tmp_path / "glossaries")
+    finally:
+        os.seteuid(os.getuid())
+
+
+def test_a_file_that_was_mended_is_read_again(tmp_path: Path) -> None:
+    store, other = GlossaryStore(tmp_path), GlossaryStore(tmp_path)
+    stored = store.add("me", "Sky", ("en", "de"), "sun\tSonne", "tsv")
+    path = tmp_path / f"{stored.identifier}.json"
+    content = path.read_bytes()
+    path.write_bytes(content[:20])
+    os.utime(path, ns=(1, 1))
+    assert other.list_all("me") == []
+    path.write_bytes(content)
+    assert other.list_all("me") == [stored]

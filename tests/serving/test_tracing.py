@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -107,6 +108,16 @@ def test_a_collector_that_is_away_harms_nobody(serve: Serve) -> None:
     _, said = process.communicate(timeout=30)
     assert process.returncode == 0
     assert b"Traceback" not in said
+
+
+def test_a_collector_that_never_answers_does_not_hold_up_the_end(serve: Serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process, url = serve("--traces", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        httpx.post(f"{url}/v1/translate", json={"text": "Sun."}).raise_for_status()
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert time.monotonic() - began < 9
 
 
 def test_the_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
 import gzip
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,3 +130,28 @@ def test_selected_terms_are_all_that_are_found(terms: dict[str, str], sentences:
     assert selected.items() <= terms.items()
     for sentence in sentences:
         assert found(selected, sentence) == found(terms, sentence)
+
+
+def test_selecting_ends_when_nobody_waits() -> None:
+    calls: list[None] = []
+
+    def check() -> None:
+        calls.append(None)
+        if len(calls) == 3:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        Glossary({"sun": "Sonne"}).select_terms(["moon " * 10_000], check)
+
+
+def test_selecting_keeps_only_terms() -> None:
+    """Candidates of a thousand lengths at every word of a book would fill the memory."""
+    glossary = Glossary({"a" + "b" * length: "x" for length in range(1, 400)})
+    text = " ".join("a" + f"{number:05}" for number in range(5_000))
+    tracemalloc.start()
+    try:
+        assert glossary.select_terms([text]) == {}
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000

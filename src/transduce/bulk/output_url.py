@@ -9,6 +9,7 @@ Nothing is kept on this machine, so that any other may go on. There are no locks
 the same work twice, and write the same.
 """
 
+import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from transduce.bulk.stores import find_store, identify, report_store
 from transduce.bundle.output import make_write_error
 from transduce.errors import OutputError
 
-_ON_ITS_WAY = ""
+_ON_ITS_WAY = "on its way"
 """Version that is recorded before a file is put in its place."""
 
 _COMPARED_BYTES = 2**20
@@ -58,6 +59,7 @@ class OutputUrl:
         with report_store(self._url):
             before = self._read(path)
             if before is not None:
+                self._store.invalidate_cache()
                 has_results = set(self._store.find(self._work)) != {path}
                 work = f"{self._url}/{WORKING_FOLDER}"
                 if check_plan(before, content, self._url, work, has_results=has_results):
@@ -115,7 +117,12 @@ class OutputUrl:
             blocks = [Path(name, str(block)) for block in range(num_blocks)]
             with report_store(url):
                 for block, path in enumerate(blocks):
-                    self._store.get_file(self._blocks[number][block], str(path))
+                    try:
+                        self._store.get_file(self._blocks[number][block], str(path))
+                    except OSError as error:
+                        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                            raise make_write_error(path, error) from error
+                        raise
             try:
                 join(blocks, joined)
             except OSError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from transduce.bulk.blocks import Block
 from transduce.bulk.inputs import InputFile
-from transduce.errors import CorpusError, MissingExtraError
+from transduce.errors import CorpusError, MissingExtraError, TransduceError
 from transduce.text.formats.columns import list_names
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ def _report_damage(path: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of a disk or a network, not of pyarrow
+            raise TransduceError(f"{path}: cannot be read ({error}): give the same command again") from error
         reason = str(error).partition("\n")[0].rstrip(".")
         raise CorpusError(
             f"{path}: damaged, truncated or not Parquet ({reason}): download or create it again"

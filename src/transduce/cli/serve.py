@@ -28,6 +28,7 @@ _PACKAGES = {
     "prometheus_client": "prometheus-client",
     "python_multipart": "python-multipart",
     "py3langid": "py3langid",
+    "opentelemetry": "opentelemetry-api",
 }
 """Modules of the extra, and the packages that provide them."""
 

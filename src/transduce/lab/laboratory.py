@@ -126,17 +126,24 @@ class Laboratory:
     def remember(self, name: str, decide: Callable[[], Any]) -> Any:  # noqa: ANN401 - a value of JSON
         """A decision that depends on the machine, taken once: after a stop the experiment goes on with the same.
 
-        With `plan_of`, the decision of that run is taken over if it has one.
+        With `plan_of`, the decision of that run is taken over if it has one; a run that has decided otherwise before is
+        refused.
 
         Args:
             name: names the decision in plan.json.
             decide: takes it; returns a value of JSON.
 
         Raises:
-            UserError: plan.json is damaged.
+            UserError: plan.json is damaged, or has another decision than that of `plan_of`.
         """
-        if name not in self._read_plan():
-            others = {} if self.plan_of is None else read_plan(self.plan_of)
+        known = self._read_plan()
+        others = {} if self.plan_of is None else read_plan(self.plan_of)
+        if name in known and name in others and known[name] != others[name]:
+            raise UserError(
+                f"{self.folder}: was begun with {name} = {known[name]!r}, and --plan-of {self.plan_of} has "
+                f"{others[name]!r}: leave out --plan-of, choose another --output, or start over with --restart"
+            )
+        if name not in known:
             decision = others[name] if name in others else decide()
             self.folder.mkdir(parents=True, exist_ok=True)
             with replace_file(self.folder / PLAN) as beside:
@@ -409,7 +416,9 @@ def read_plan(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        plan: dict[str, Any] = json.loads(path.read_bytes())
+        plan = json.loads(path.read_bytes())
     except ValueError as error:
         raise UserError(f"{path}: is damaged: {error}; restore it, or start over with --restart") from None
+    if not isinstance(plan, dict):
+        raise UserError(f"{path}: is damaged: it is no JSON object; restore it, or start over with --restart")
     return plan

@@ -4,10 +4,12 @@ import csv
 import logging
 import unicodedata
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Lock
 from typing import Literal
 from uuid import uuid4
@@ -88,15 +90,21 @@ class GlossaryStore:
     def __init__(self, folder: Path | None = None, max_glossaries: int = 100, max_bytes: int = 1_000_000) -> None:
         self._folder, self._max_glossaries, self._max_bytes = folder, max_glossaries, max_bytes
         self._glossaries: dict[str, StoredGlossary] = {}
-        self._damaged: set[str] = set()
+        self._damaged: dict[str, int] = {}  # files that are no glossaries, with the times at which they were written
         self._lock = Lock()
         if folder is not None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                for path in folder.glob("*.json"):
-                    self._glossaries[path.stem] = _read_glossary(path)
+                with TemporaryFile(dir=folder):  # which fails if nothing can be written there
+                    pass
+                for path in _list_files(folder):
+                    with suppress(FileNotFoundError):  # another server has removed it
+                        self._glossaries[path.stem] = _read_glossary(path)
             except OSError as error:
-                raise ConfigError(f"{folder}: cannot keep glossaries there: {error.strerror}") from None
+                raise ConfigError(
+                    f"{error.filename or folder}: cannot be used for glossaries: {error.strerror}; make it readable "
+                    "and writable, or choose another --glossary-folder"
+                ) from None
 
     def add(
         self, owner: str, name: str, pair: LanguagePair, entries: str, entries_format: EntriesFormat
@@ -179,6 +187,7 @@ class GlossaryStore:
                 try:
                     _make_path(self._folder, found).unlink(missing_ok=True)
                 except OSError as error:
+                    log("glossary cannot be deleted", logging.ERROR, reason=error.strerror)
                     raise WriteError(f"{self._folder}: a glossary cannot be deleted: {error.strerror}") from error
             self._glossaries.pop(identifier, None)
 
@@ -191,17 +200,27 @@ class GlossaryStore:
         """Notice what other processes have added to the folder or removed from it."""
         if self._folder is None:
             return
-        paths = {path.stem: path for path in self._folder.glob("*.json")}
+        try:
+            paths = {path.stem: path for path in _list_files(self._folder)}
+        except OSError as error:
+            log("glossaries cannot be listed", logging.ERROR, reason=error.strerror)
+            return
         for identifier in self._glossaries.keys() - paths.keys():
             del self._glossaries[identifier]
-        for identifier in paths.keys() - self._glossaries.keys() - self._damaged:
+        for identifier in paths.keys() - self._glossaries.keys():
+            path = paths[identifier]
             try:
-                self._glossaries[identifier] = _read_glossary(paths[identifier])
+                changed = path.stat().st_mtime_ns
+                if self._damaged.get(identifier) == changed:
+                    continue
+                self._glossaries[identifier] = _read_glossary(path)
             except FileNotFoundError:
                 continue  # removed meanwhile
-            except (ConfigError, OSError):
-                self._damaged.add(identifier)
-                log("glossary cannot be read", logging.ERROR, file=paths[identifier].name)
+            except OSError as error:  # perhaps only now
+                log("glossary cannot be read", logging.ERROR, file=path.name, reason=error.strerror)
+            except ConfigError:
+                self._damaged[identifier] = changed
+                log("file is no glossary", logging.ERROR, file=path.name)
 
     def _write(self, glossary: StoredGlossary) -> None:
         if self._folder is None:
@@ -210,7 +229,13 @@ class GlossaryStore:
             with replace_file(_make_path(self._folder, glossary)) as path:
                 path.write_text(glossary.model_dump_json(indent=2) + "\n", encoding="utf-8")
         except OSError as error:
+            log("glossary cannot be written", logging.ERROR, reason=error.strerror)
             raise WriteError(f"{self._folder}: a glossary cannot be written: {error.strerror}") from error
+
+
+def _list_files(folder: Path) -> list[Path]:
+    """The files of glossaries; unlike by `Path.glob`, a folder that cannot be read is an error."""
+    return [path for path in folder.iterdir() if path.suffix == ".json"]
 
 
 def _make_path(folder: Path, glossary: StoredGlossary) -> Path:

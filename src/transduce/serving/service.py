@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Annotated, Any, TypeVar
@@ -40,6 +41,7 @@ from transduce.serving.scheduling.tasks import (
     TranslationTask,
     prepare_pairs,
     prepare_texts,
+    raise_if_over,
 )
 from transduce.serving.tracing import record_span
 from transduce.text import Glossary
@@ -463,10 +465,11 @@ class Service:
         self._check_size(len(texts), [*texts, *phrases])
         with self._reserve_room(texts):
             is_over = Event()
-            if glossary is not None:
-                terms = await self._prepare(glossary.select_terms, texts)
-                options = options.model_copy(update={"glossary": {**terms, **options.glossary}})
             try:
+                if glossary is not None:
+                    check_waiting = partial(raise_if_over, is_over, "these texts")
+                    terms = await self._prepare(glossary.select_terms, texts, check_waiting)
+                    options = options.model_copy(update={"glossary": {**terms, **options.glossary}})
                 prepared = await self._prepare(prepare_texts, model, texts, options, is_over)
             finally:
                 is_over.set()  # the deadline may have passed, or the client disconnected

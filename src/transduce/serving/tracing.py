@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from threading import Thread
 
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, StatusCode
@@ -18,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from transduce import __version__
 from transduce.errors import MissingExtraError
 
-FLUSH_MILLISECONDS = 3000
+FLUSH_SECONDS = 3.0
 """Maximum time that the last spans may take to be sent when the server ends."""
 
 CLIENT_LEFT = 499
@@ -27,14 +28,14 @@ CLIENT_LEFT = 499
 _TRACER = trace.get_tracer("transduce", __version__)
 
 
-def start_tracing(collector: str) -> Callable[[], object]:
+def start_tracing(collector: str) -> Callable[[], None]:
     """Record spans from now on, and send them to a collector by OTLP over HTTP.
 
-    The variables of OpenTelemetry for the exporter, the sampler and the resource are respected, as
-    OTEL_EXPORTER_OTLP_HEADERS, OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME.
+    The variables of OpenTelemetry are respected: those of the exporter, as OTEL_EXPORTER_OTLP_HEADERS, those of the
+    sampler, as OTEL_TRACES_SAMPLER, and OTEL_SERVICE_NAME.
 
     Args:
-        collector: its address, as in http://localhost:4318.
+        collector: its address, as in http://localhost:4318, with or without /v1/traces.
 
     Returns:
         A function that sends the last spans, to be called before the process ends.
@@ -50,10 +51,19 @@ def start_tracing(collector: str) -> Callable[[], object]:
     except ImportError:
         raise MissingExtraError("opentelemetry-exporter-otlp-proto-http", "traces", "--traces") from None
     name = os.environ.get("OTEL_SERVICE_NAME", "transduce")
-    provider = TracerProvider(resource=Resource.create({"service.name": name, "service.version": __version__}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{collector.rstrip('/')}/v1/traces")))
+    resource = Resource.create({"service.name": name, "service.version": __version__})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # which could wait for half a minute
+    endpoint = f"{collector.rstrip('/').removesuffix('/v1/traces')}/v1/traces"
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
     trace.set_tracer_provider(provider)
-    return lambda: provider.force_flush(FLUSH_MILLISECONDS)
+
+    def send_last_spans() -> None:
+        # A thread, as `force_flush` ignores its timeout in OpenTelemetry 1.45.
+        sending = Thread(target=provider.force_flush, daemon=True)
+        sending.start()
+        sending.join(FLUSH_SECONDS)
+
+    return send_last_spans
 
 
 @contextmanager
@@ -92,7 +102,9 @@ class RequestTrace:
                 status = message["status"]
             await send(message)
 
-        parent = TraceContextTextMapPropagator().extract(Headers(scope=scope))
+        # Without `tracestate`, in which a client may write anything.
+        header = Headers(scope=scope).get("traceparent", "")
+        parent = TraceContextTextMapPropagator().extract({"traceparent": header})
         with _TRACER.start_as_current_span(
             "request", parent, kind=SpanKind.SERVER, record_exception=False, set_status_on_exception=False
         ) as span:

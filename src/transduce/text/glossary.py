@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -23,6 +23,10 @@ class Term(NamedTuple):
     start: int
     end: int
     target: str
+
+
+_CHECKED_EVERY = 1000
+"""Characters of a text between two looks at whether anybody still waits."""
 
 
 class Glossary:
@@ -98,14 +102,23 @@ class Glossary:
             )
         return cls(targets)
 
-    def select_terms(self, texts: Iterable[str]) -> dict[str, str]:
-        """The source terms that `find_terms` may find in the texts or in parts of them, with their translations."""
+    def select_terms(self, texts: Iterable[str], check_waiting: Callable[[], None] = lambda: None) -> dict[str, str]:
+        """The source terms that `find_terms` may find in the texts or in parts of them, with their translations.
+
+        Args:
+            texts: where terms are looked for.
+            check_waiting: is called again and again, and may raise to end the search.
+        """
         found: set[str] = set()
         for text in texts:
             for start, character in enumerate(text):
+                if start % _CHECKED_EVERY == 0:
+                    check_waiting()
                 if character.casefold() in self._lengths and _is_border(text, start):
-                    lengths = self._lengths[character.casefold()]
-                    found.update(text[start : start + length].casefold() for length in lengths)
+                    for length in self._lengths[character.casefold()]:
+                        written = text[start : start + length].casefold()
+                        if written in self._any_case:  # all others would fill the memory
+                            found.add(written)
         return {source: target for source, target in self.targets.items() if source.casefold() in found}
 
     def find_terms(self, text: str) -> list[Term]:

@@ -140,8 +140,11 @@ def decompress(file: BinaryIO, name: str) -> io.BufferedReader | BinaryIO:
             stream = _ZstandardFile(file, _import_zstandard(f"reading {name}"))
         case _:
             return file
-    size = file.seek(0, os.SEEK_END)
-    file.seek(0)
+    try:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+    except (OSError, ValueError):  # a stream, as over HTTP without ranges
+        size = 0
     # A buffer around those of gzip and lzma: one written in C yields lines several times as fast.
     return io.BufferedReader(_LimitedLines(stream, name, max(MIN_BOMB, MAX_RATIO * size)), _BLOCK)
 

@@ -79,6 +79,25 @@ def test_a_stopped_translation_goes_on_with_the_same_result(
     assert not unfinished.exists()
 
 
+def test_what_another_version_began_is_done_again(
+    text: Path, model: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synthetic = make_synthetic(text, model, TranslationOptions(), is_target=True)
+    (tmp_path / "whole").mkdir()
+    whole = synthetic.translate(tmp_path / "whole", "cpu", 1, ignore).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(translation, "_read_pairs", lambda _: 1 / 0)  # killed after the translation
+        with pytest.raises(ZeroDivisionError):
+            synthetic.translate(tmp_path, "cpu", 1, ignore)
+    (plan,) = tmp_path.glob("*-unfinished/translated/*/plan.json")
+    known = json.loads(plan.read_text(encoding="utf-8"))
+    plan.write_text(json.dumps(known | {"transduce": "0.0.1"}), encoding="utf-8")
+    messages: list[str] = []
+    assert synthetic.translate(tmp_path, "auto", 1, messages.append).read_bytes() == whole
+    assert messages[0].startswith("translating mono.txt from its beginning: ")
+    assert not list(tmp_path.glob("*-unfinished"))
+
+
 def test_what_is_done_is_found_again_and_never_taken_for_another(text: Path, model: Bundle, tmp_path: Path) -> None:
     synthetic = make_synthetic(text, model, TranslationOptions(), is_target=True)
     path = synthetic.translate(tmp_path, "cpu", 1, ignore)

@@ -127,7 +127,7 @@ class GlossaryPairs(BaseModel):
     ),
 )
 async def language_pairs(request: Request) -> GlossaryPairs:
-    """Pairs of languages whose models can keep to a glossary: those of the native engine."""
+    """Pairs of languages whose models can keep to a glossary: Transformers of the native engine."""
     async with admit_with_parameters(request, "auth_key") as (service, _):
         pairs = dict.fromkeys(tuple(map(_format_language, pair)) for pair in _find_pairs(service))
         return GlossaryPairs(
@@ -228,7 +228,7 @@ async def _find(request: Request, glossary_id: str) -> StoredGlossary:
 
 
 def _find_pairs(service: Service) -> list[LanguagePair]:
-    return [one.pair for one in service.models if one.engine == NATIVE]
+    return [one.pair for one in service.models if one.engine == NATIVE and one.architecture == "transformer"]
 
 
 def _describe(glossary: StoredGlossary) -> GlossaryDescription:

@@ -136,11 +136,12 @@ class InspectionTask:
         """Make inspection documents."""
         info = self.model.info
         about = InspectedModel(info.model, info.digest, self.model.confidence)
-        check_waiting = partial(_check_waiting, self.is_over, "this inspection")
+        check_waiting = partial(raise_if_over, self.is_over, "this inspection")
         return [inspect_text(self.model.translator, one, about, check_cancelled=check_waiting) for one in requests]
 
 
-def _check_waiting(is_over: Event, what: str) -> None:
+def raise_if_over(is_over: Event, what: str) -> None:
+    """Raise `DeadlineExceededError` if nobody waits for `what` any more."""
     if is_over.is_set():
         raise DeadlineExceededError(f"request cancelled before {what} finished")
 
@@ -177,7 +178,7 @@ def prepare_texts(
     if options.align:
         model.translator.make_forced_decoder("alignments")
     translator, tokenizer = model.translator, model.translator.tokenizer
-    check_waiting = partial(_check_waiting, is_over or Event(), "these texts")
+    check_waiting = partial(raise_if_over, is_over or Event(), "these texts")
     max_tokens = MAX_PARTS * model.info.max_pieces
     known: dict[str, list[int]] = {}  # ids of long sentences
 

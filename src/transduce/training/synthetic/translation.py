@@ -13,7 +13,7 @@ from pathlib import Path
 from transduce.bulk import BulkTask, ProcessPool, TranslationSettings, translate_files
 from transduce.bundle import Bundle, replace_file
 from transduce.data.store import writable_cache
-from transduce.errors import CorpusError
+from transduce.errors import CorpusError, OutputError
 from transduce.kernels.device import find_device
 from transduce.kernels.hardware import count_threads, get_available_memory
 from transduce.text import read_lines
@@ -70,14 +70,17 @@ class SyntheticText:
             ConfigError, WriteError: `cache` cannot be written.
         """
         path = self.find_file(cache)
+        work = path.with_name(f"{path.stem}-unfinished")
         if path.exists():
+            shutil.rmtree(work, ignore_errors=True)  # of a process that was killed at the end
             report(f"the translations of {self.name} by {self.model.folder} are in {path}")
             return path
-        work = path.with_name(f"{path.stem}-unfinished")
         given, made = ("target", "source") if self.is_target else ("source", "target")
         output = work / "translated"
         task = BulkTask(
-            settings=TranslationSettings(model=self.model.folder.absolute(), options=self.options, device=device),
+            settings=TranslationSettings(
+                model=self.model.folder.absolute(), options=self.options, device=str(find_device(device))
+            ),
             inputs=(str(work / TEXT),),
             output=output,
             column=given,
@@ -89,7 +92,13 @@ class SyntheticText:
                 _write_json_lines(
                     work / TEXT, ({"line": n, given: text} for n, text in enumerate(self.read(), start=1))
                 )
-            self._run(task, choose_num_workers(device) if num_workers is None else num_workers, report)
+            workers = choose_num_workers(device) if num_workers is None else num_workers
+            try:
+                self._run(task, workers, report)
+            except OutputError as error:  # begun by another version, on another device, or elsewhere
+                report(f"translating {self.name} from its beginning: {error}")
+                shutil.rmtree(output)
+                self._run(task, workers, report)
             num_pairs = _write_json_lines(path, _read_pairs(output / TEXT))
             shutil.rmtree(work)
         if not num_pairs:
