@@ -188,6 +188,7 @@ async def translation_page(request: Request) -> HTMLResponse:
     settings = PageSettings(
         limits.max_alternatives_within_beam,
         limits.max_characters,
+        limits.max_texts,
         limits.max_body_bytes,
         limits.file_seconds,
         tuple(FORMATS),
@@ -228,7 +229,8 @@ async def reference_file(name: str) -> Response:
 
 
 def _make_page_response(html: str) -> HTMLResponse:
-    return HTMLResponse(html, headers={"Content-Security-Policy": make_page_policy()})
+    # With "no-store", browsers forget what was typed into a page that one comes back to.
+    return HTMLResponse(html, headers={"Content-Security-Policy": make_page_policy(), "Cache-Control": "no-cache"})
 
 
 def _make_file_response(name: str, folder: Folder) -> Response:

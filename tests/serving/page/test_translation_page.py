@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from transduce.serving.scheduling import Limits
 from transduce.translation import Translator
@@ -45,6 +45,19 @@ def translation(page: Page) -> Any:
     return page.locator("#translation")
 
 
+def hold(page: Page, address: str) -> Callable[[], Route]:
+    """Hold the next request to an address back, and return what waits for it."""
+    held: list[Route] = []
+    page.route(address, lambda route: route.continue_() if held else held.append(route))
+
+    def wait() -> Route:
+        while not held:
+            page.wait_for_timeout(20)
+        return held[0]
+
+    return wait
+
+
 def test_a_text_is_translated_as_one_types(
     open_page: Callable[..., Page], address: str, expected: Callable[[str, str], str]
 ) -> None:
@@ -53,6 +66,7 @@ def test_a_text_is_translated_as_one_types(
     expect(translation(page)).to_have_text(expected("en-de", "Sun and moon."))
     assert translation(page).get_attribute("lang") == "de"
     expect(page.locator("#announcements")).to_have_text(expected("en-de", "Sun and moon."))
+    assert page.get_attribute("#announcements", "lang") == "de"
     page.fill("#source-text", "River.")
     expect(translation(page)).to_have_text(expected("en-de", "River."))
     page.click("#clear")
@@ -104,6 +118,71 @@ def test_the_language_is_detected_and_both_are_swapped(
     expect(page.locator("#swap")).to_be_disabled()  # no model translates back
 
 
+def test_swapping_keeps_a_text_whose_translation_is_not_there(
+    open_page: Callable[..., Page], address: str, expected: Callable[[str, str], str]
+) -> None:
+    page = open_page(f"{address}/#source=en&target=de")
+    page.fill("#source-text", "Sun.")
+    expect(page.locator("#copy")).to_be_enabled()
+    is_copy_disabled = page.evaluate(
+        """() => {
+            const [source, copy, swap] = ["source-text", "copy", "swap"].map((id) => document.getElementById(id));
+            source.value = "River.";
+            source.dispatchEvent(new Event("input"));
+            const isCopyDisabled = copy.disabled;
+            swap.click(); // within the pause
+            return isCopyDisabled;
+        }"""
+    )
+    assert is_copy_disabled
+    assert page.input_value("#source-text") == "River."
+    assert page.input_value("#source-language") == "de"
+    expect(translation(page)).to_have_text(expected("de-en", "River."))
+    page.route("**/v1/translate", lambda route: route.fulfill(status=400, json={"detail": "not today"}))
+    page.fill("#source-text", "Bird.")
+    expect(page.locator("#problem")).to_contain_text("not today")
+    expect(page.locator("#copy")).to_be_disabled()
+    page.click("#swap")
+    assert page.input_value("#source-text") == "Bird."
+    assert page.input_value("#source-language") == "en"
+
+
+def test_no_request_is_larger_than_the_server_takes(
+    open_page: Callable[..., Page], make_running: Callable[..., Any], bundles: dict[str, Path]
+) -> None:
+    page = open_page(make_running(bundles["en-de"], limits=Limits(max_characters=200, max_texts=5)).url)
+    asked: list[list[str]] = []
+    page.on("request", lambda request: asked.append(request.post_data_json["text"]) if "v1" in request.url else None)
+    short = [f"Sun {number}." for number in range(10)]
+    long = [f"Moon {number} and sun and moon and river and stone." for number in range(10)]
+    page.fill("#source-text", "\n".join(short + long))
+    expect(page.locator("#copy")).to_be_enabled()
+    assert [text for texts in asked for text in texts] == short + long
+    assert max(map(len, asked)) == 5
+    assert 150 < max(len("".join(texts)) for texts in asked) <= 200
+    expect(page.locator("#problem")).to_be_empty()
+
+
+def test_half_an_emoji_does_not_hinder_detection(open_page: Callable[..., Page], address: str) -> None:
+    page = open_page(f"{address}/#source=auto&target=en")
+    text = f"{GERMAN}\n" * 28
+    page.fill("#source-text", f"{text}{'x' * (1499 - len(text))}😀")
+    expect(page.locator("#detected")).to_have_text("Detected: German")
+
+
+def test_the_text_is_there_when_one_comes_back(open_page: Callable[..., Page], address: str) -> None:
+    page = open_page(f"{address}/#source=en&target=de")
+    page.fill("#source-text", "Sun.")
+    expect(page.locator("#copy")).to_be_enabled()
+    page.click("text=Look inside the model")
+    page.wait_for_url("**/inspect*")
+    page.go_back()
+    expect(page.locator("#source-text")).to_have_value("Sun.")
+    expect(page.locator("#copy")).to_be_enabled()
+    for name in ("", "inspect"):
+        assert page.request.get(f"{address}/{name}").headers["cache-control"] == "no-cache"
+
+
 def test_a_text_in_the_target_language_is_not_translated(open_page: Callable[..., Page], address: str) -> None:
     page = open_page(f"{address}/#source=auto&target=de")
     page.fill("#source-text", GERMAN)
@@ -143,6 +222,49 @@ def test_a_sentence_has_other_translations(open_page: Callable[..., Page], addre
     page.keyboard.press("Escape")
     expect(page.locator("#alternatives")).to_be_hidden()
     expect(sentences.last).to_be_focused()
+
+
+def test_late_alternatives_leave_the_focus_where_one_types(open_page: Callable[..., Page], address: str) -> None:
+    page = open_page(f"{address}/#source=en&target=de")
+    page.fill("#source-text", "Sun and moon.")
+    expect(page.locator("#copy")).to_be_enabled()
+    wait = hold(page, "**/v1/translate")
+    page.click("#translation [role=button]")
+    request = wait()
+    page.focus("#source-text")
+    request.continue_()
+    expect(page.locator("#alternatives li button")).not_to_have_count(0)
+    expect(page.locator("#source-text")).to_be_focused()
+
+
+def test_alternatives_that_are_closed_say_nothing(open_page: Callable[..., Page], address: str) -> None:
+    page = open_page(f"{address}/#source=en&target=de")
+    page.fill("#source-text", "Sun and moon.")
+    expect(page.locator("#copy")).to_be_enabled()
+    said = page.inner_text("#announcements")
+    wait = hold(page, "**/v1/translate")
+    page.click("#translation [role=button]")
+    request = wait()
+    page.click("#close")
+    with page.expect_response("**/v1/translate") as response:
+        request.continue_()
+    response.value.finished()
+    page.wait_for_timeout(200)  # nothing happens, for which one could wait
+    assert page.inner_text("#announcements") == said
+    expect(page.locator("#alternatives")).to_be_hidden()
+    expect(page.locator("#translation [role=button]")).to_be_focused()
+
+
+def test_arrow_keys_follow_the_direction_of_the_text(open_page: Callable[..., Page], address: str) -> None:
+    page = open_page(f"{address}/#source=en&target=de")
+    page.fill("#source-text", "Sun and moon. River and stone.")
+    sentences = page.locator("#translation [role=button]")
+    expect(sentences).to_have_count(2)
+    page.evaluate("document.querySelector('#translation p').dir = 'rtl'")
+    sentences.first.press("ArrowLeft")
+    expect(sentences.last).to_be_focused()
+    sentences.last.press("ArrowRight")
+    expect(sentences.first).to_be_focused()
 
 
 def test_without_alternatives_there_is_nothing_to_choose(
@@ -199,6 +321,30 @@ def test_documents_are_chosen_and_dropped(
     assert Path(download.value.path()).read_text(encoding="utf-8") == f"<p>{expected('en-de', 'Moon.')}</p>"
     expect(rows.nth(3)).to_contain_text("This server translates TXT, HTML,")
     expect(rows.nth(4)).to_contain_text("It is empty.")
+
+
+def test_a_waiting_document_is_cancelled_at_once(open_page: Callable[..., Page], address: str, tmp_path: Path) -> None:
+    page = open_page(f"{address}/#source=en&target=de")
+    page.fill("#source-text", "Sun.")  # the languages are there
+    expect(page.locator("#copy")).to_be_enabled()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "translate_file" in request.url else None)
+    files = [tmp_path / f"{name}.txt" for name in ("sun", "moon", "bird")]
+    for file in files:
+        file.write_text("Sun.", encoding="utf-8")
+    wait = hold(page, "**/translate_file")
+    page.set_input_files("#file", files)
+    request = wait()
+    rows = page.locator("#files li")
+    expect(rows.nth(1)).to_contain_text("Waiting.")
+    rows.nth(1).locator("button").click()
+    expect(rows.nth(1)).to_contain_text("Cancelled.")
+    assert rows.locator("button").count() == 2
+    expect(rows.nth(0)).to_contain_text("Translating.")
+    request.continue_()
+    expect(rows.locator("a")).to_have_count(2)
+    expect(rows.nth(1)).to_contain_text("Cancelled.")
+    assert len(asked) == 2
 
 
 def test_a_key_is_asked_for(

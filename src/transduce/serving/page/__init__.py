@@ -36,6 +36,7 @@ class PageSettings(NamedTuple):
     Args:
         max_alternatives: maximum number of alternatives to a translation.
         max_characters: maximum number of characters in a request.
+        max_texts: maximum number of texts in a request.
         max_body_bytes: maximum size of a request, and so of a document.
         file_seconds: time for which a translated document can be downloaded.
         formats: endings of documents, as in ".docx".
@@ -44,6 +45,7 @@ class PageSettings(NamedTuple):
 
     max_alternatives: int
     max_characters: int
+    max_texts: int
     max_body_bytes: int
     file_seconds: float
     formats: tuple[str, ...]

@@ -38,24 +38,37 @@ export function createFiles(settings, pair, say, needsKey) {
 
   function add(file) {
     const controller = new AbortController();
+    const { signal } = controller;
     const status = h("span", { class: "quiet" }, "Waiting.");
-    const cancel = h("button", { type: "button", class: "plain", "aria-label": `Cancel ${file.name}`, onclick: () => controller.abort() }, "Cancel");
-    const item = h("li", {}, h("span", { class: "name" }, file.name), status, cancel);
+    const cancel = h("button", { type: "button", class: "plain", "aria-label": `Cancel ${file.name}`, onclick: stop }, "Cancel");
+    const item = h("li", {}, h("span", { class: "name", dir: "auto" }, file.name), status, cancel);
     list.append(item);
     const languages = pair();
+
+    function refuse(message) {
+      cancel.remove();
+      replace(status, h("span", { class: "refused" }, message));
+      say(`${file.name}: ${message}`);
+    }
+
+    function stop() {
+      controller.abort();
+      refuse("Cancelled.");
+    }
+
     before = before.then(async () => {
+      if (signal.aborted) return;
       try {
         check(file);
         replace(status, "Translating.");
-        const address = await translate(file, languages, status, controller.signal);
+        const address = await translate(file, languages, status, signal);
         replace(status, h("a", { href: address, download: "" }, `Download the translation (${languages.target})`));
+        cancel.remove();
         say(`${file.name} is translated.`);
       } catch (error) {
+        if (signal.aborted) return;
         if (error.needsKey) needsKey(error);
-        replace(status, h("span", { class: "refused" }, controller.signal.aborted ? "Cancelled." : error.message));
-        say(`${file.name}: ${status.textContent}`);
-      } finally {
-        cancel.remove();
+        refuse(error.message);
       }
     });
   }

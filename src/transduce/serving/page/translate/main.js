@@ -26,7 +26,7 @@ if (new URLSearchParams(location.hash.slice(1)).has("view")) location.replace(`.
 
 const source = place("source-text");
 const languages = createLanguages(translateNow);
-const translate = createTranslator();
+const translate = createTranslator(settings);
 const output = createOutput(place("translation"), numBest > 1 ? showAlternatives : null);
 const theme = followTheme(nameTheme);
 let hasKey = !settings.needsKey;
@@ -34,11 +34,14 @@ let areLanguagesKnown = false;
 let timer = 0;
 /** The pair of what is shown, without detection. @type {import("./languages.js").Pair} */
 let shownPair = languages.pair();
+/** The text whose whole translation is shown; null while there is none. @type {?string} */
+let shownText = null;
 /** What is running; a newer text ends it. */
 let running = new AbortController();
 
-/** Read out by screen readers. @param {string} message */
-function say(message) {
+/** Read out by screen readers, in the voice of the language. @param {string} message @param {string} [language] */
+function say(message, language = "en") {
+  place("announcements").lang = language;
   place("announcements").textContent = message;
 }
 
@@ -46,6 +49,8 @@ function begin() {
   clearTimeout(timer);
   running.abort();
   running = new AbortController();
+  shownText = null;
+  place("copy").disabled = true;
   replace(place("problem"));
   hideAlternatives();
   return running.signal;
@@ -111,16 +116,17 @@ async function showTranslation(text, pair, signal) {
   shownPair = pair;
   const paragraphs = await translate(text, pair, signal, show, (message) => { place("status").textContent = message; });
   place("translation").ariaBusy = "false";
-  place("copy").disabled = false;
+  shownText = text;
+  place("copy").disabled = source.value !== text; // a newer text may wait for its pause
   const all = output.text();
-  say(all.length <= READ_OUT_CHARACTERS ? all : `Translated: ${paragraphs.length} paragraphs in ${Math.ceil((performance.now() - started) / 1000)} seconds.`);
+  if (all.length <= READ_OUT_CHARACTERS) say(all, pair.target);
+  else say(`Translated: ${paragraphs.length} paragraphs in ${Math.ceil((performance.now() - started) / 1000)} seconds.`);
 }
 
 const progressOf = (done, all) => (all > 1 ? `Translating: ${done} of ${all} paragraphs.` : "Translating.");
 
 function showNothing() {
   output.clear();
-  place("copy").disabled = true;
   place("detected").textContent = place("status").textContent = "";
 }
 
@@ -164,6 +170,7 @@ async function showAlternatives(sentence, element) {
   panel.hidden = false;
   try {
     const found = await alternativesOf(sentence.source, pair, numBest, signal);
+    if (panel.hidden || !list.isConnected) return;
     const every = [...new Set([...found, sentence.text])];
     const take = (text) => {
       output.replaceSentence(sentence, text);
@@ -174,7 +181,9 @@ async function showAlternatives(sentence, element) {
       type: "button", dir: "auto", lang: pair.target, "aria-pressed": String(text === sentence.text), onclick: () => take(text),
     }, text)))), every.length === 1 && h("p", { class: "quiet" }, "The model has no other translation."));
     say(`${every.length} translations to choose from.`);
-    list.querySelector("[aria-pressed=true]").focus();
+    // Whoever has gone elsewhere in the meantime, to type for example, stays there.
+    const focused = document.activeElement;
+    if ([element, document.body].includes(focused) || panel.contains(focused)) list.querySelector("[aria-pressed=true]").focus();
   } catch (error) {
     if (!signal.aborted) replace(list, h("p", { class: "problem" }, error.message));
   }
@@ -208,9 +217,9 @@ function copyBySelection(text) {
   place("copy").focus();
 }
 
+/** Exchange the languages, and the texts where the translation is that of the text as it is now. */
 function swap() {
-  const text = output.text();
-  if (text && place("translation").ariaBusy !== "true") source.value = text;
+  if (source.value === shownText) source.value = output.text();
   languages.swap();
 }
 
@@ -232,6 +241,7 @@ async function start() {
 
 source.addEventListener("input", () => {
   clearTimeout(timer);
+  place("copy").disabled = true;
   timer = setTimeout(translateNow, PAUSE_MILLISECONDS);
 });
 place("clear").addEventListener("click", () => {

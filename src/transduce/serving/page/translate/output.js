@@ -51,8 +51,10 @@ export function createOutput(container, choose) {
   });
   container.addEventListener("keydown", (event) => {
     const element = event.target.closest("[role=button]");
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    if (!element || !(step || event.key === "Enter" || event.key === " ")) return;
+    if (!element) return;
+    const right = getComputedStyle(element).direction === "rtl" ? -1 : 1;
+    const step = { ArrowRight: right, ArrowDown: 1, ArrowLeft: -right, ArrowUp: -1 }[event.key];
+    if (!(step || event.key === "Enter" || event.key === " ")) return;
     event.preventDefault();
     const every = all();
     if (step) move(element, every[every.indexOf(element) + step]);

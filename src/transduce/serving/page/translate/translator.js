@@ -8,11 +8,11 @@ import { ask, askPatiently } from "transduce/server";
  * @typedef {{source: string, parts: (string|Sentence)[]}} Paragraph */
 /** @typedef {{source: string, text: string}} Sentence  `text` is the translation, which a person may replace */
 
-/** Characters of one request; the first one is small, so that something is there soon. */
+/** Characters of one request, where the server takes as many; the first one is small, so that something is there soon. */
 const FIRST_CHARACTERS = 600;
 const CHARACTERS = 4000;
 
-/** Paragraphs of one request. */
+/** Paragraphs of one request, where the server takes as many. */
 const PARAGRAPHS = 100;
 
 /** Characters by which a language is detected. */
@@ -28,13 +28,16 @@ export const textOf = (paragraph) => paragraph.parts.map((part) => part.text ?? 
  * @param {string} text @param {string} target @param {string[]} sources @param {AbortSignal} signal
  * @returns {Promise<string>} may be the target itself */
 export async function detect(text, target, sources, signal) {
-  const ranked = await askPatiently("./detect", { q: text.slice(0, DETECTED_CHARACTERS) }, signal);
+  // Half a character at the end, as of an emoji, would be refused.
+  const start = text.slice(0, DETECTED_CHARACTERS).replace(/[\ud800-\udbff]$/, "");
+  const ranked = await askPatiently("./detect", { q: start }, signal);
   const isCertain = ({ language, confidence }) => language === target && confidence > CERTAIN;
   return ranked.find((one) => sources.includes(one.language) || isCertain(one))?.language ?? sources[0];
 }
 
-/** @returns a translator that remembers the paragraphs of the text that it translated last */
-export function createTranslator() {
+/** @param {{maxCharacters: number, maxTexts: number}} limits  of one request, which the server sets
+ * @returns a translator that remembers the paragraphs of the text that it translated last */
+export function createTranslator({ maxCharacters, maxTexts }) {
   /** @type {Map<string, Paragraph>} */
   let known = new Map();
 
@@ -58,7 +61,7 @@ export function createTranslator() {
     known = kept;
     const all = () => sources.map((source) => kept.get(name(source)) ?? null);
     show(all());
-    for (const batch of batches([...missing])) {
+    for (const batch of batches([...missing], maxCharacters, Math.min(PARAGRAPHS, maxTexts))) {
       const { translations } = await askPatiently("./v1/translate", { text: batch, ...pair }, signal, waiting);
       batch.forEach((source, index) => kept.set(name(source), { source, parts: partsOf(translations[index]) }));
       show(all());
@@ -75,14 +78,15 @@ export async function alternativesOf(sentence, pair, count, signal) {
   return [...new Set([found.text, ...found.alternatives.map((one) => one.text)])];
 }
 
-/** @param {string[]} paragraphs @returns {string[][]} */
-function batches(paragraphs) {
+/** @param {string[]} paragraphs  none longer than `maxCharacters`
+ * @param {number} maxCharacters @param {number} maxParagraphs @returns {string[][]} */
+function batches(paragraphs, maxCharacters, maxParagraphs) {
   /** @type {string[][]} */
   const found = [];
   let room = 0;
   for (const one of paragraphs) {
-    if (!found.length || room < one.length || found.at(-1).length === PARAGRAPHS) {
-      room = found.length ? CHARACTERS : FIRST_CHARACTERS;
+    if (!found.length || room < one.length || found.at(-1).length === maxParagraphs) {
+      room = Math.min(maxCharacters, found.length ? CHARACTERS : FIRST_CHARACTERS);
       found.push([]);
     }
     found.at(-1).push(one);
