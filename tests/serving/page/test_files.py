@@ -19,7 +19,7 @@ from transduce.serving.page import (
 
 def render_page() -> str:
     """The page that translates, whose formats are no text that could leave its place."""
-    return render_translation_page(PageSettings(1, 2, 3, 4.0, (".txt", "</script><!-- scripts -->"), False))
+    return render_translation_page(PageSettings(1, 2, 3, 3, 4.0, (".txt", "</script><!-- scripts -->"), False))
 
 
 def read_file(name: str) -> tuple[bytes, str] | None:
