@@ -99,8 +99,9 @@ def translate_with_kills(
                 continue
             found = find_victims(waiting[-1], running.pid) if time.monotonic() > due else []
             if found:
-                os.kill(chance.choice(found), signal.SIGKILL)
-                killed[waiting.pop()] += 1
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(chance.choice(found), signal.SIGKILL)
+                    killed[waiting.pop()] += 1
                 due = time.monotonic() + chance.uniform(0, given.longest_delay)
         code = running.wait()
         print(f"the driver ended with {code}; {count_blocks(output)} blocks wait; killed so far: {killed}", flush=True)

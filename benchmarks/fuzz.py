@@ -3,8 +3,8 @@
     python benchmarks/fuzz.py --cases 100000 --seed 1 --failures failures
     python benchmarks/fuzz.py --repeat failures/pairs-1-4711
 
-A case changes valid files (fuzz_mutations.py) and has a reader read them (fuzz_readers.py), in a process of its own
-kind, so that a crash is a finding. Findings are: another exception, a warning, a crash, more than --seconds of the
+A case changes valid files (fuzz_mutations.py) and has a reader read them (fuzz_readers.py), in a process for each
+reader, so that a crash is a finding. Findings are: another exception, a warning, a crash, more than --seconds of the
 processor or --megabytes of memory, a file that was changed or left behind, and an answer of the server with another
 status than a result, a refusal, or one of the documented states of overload. A case is decided by seed, reader and
 number; the files of a finding are kept under its name, and --repeat reads them again with a traceback. Prints a table
@@ -78,7 +78,7 @@ def run(given: argparse.Namespace) -> None:
     started = time.monotonic()
     totals: dict[str, Counter[str]] = {}
     findings: list[str] = []
-    print(f"{'reader':12} {'cases':>8} {'read':>8} {'refused':>8} {'findings':>8} {'seconds':>8}", flush=True)
+    print(f"{'reader':17} {'cases':>8} {'read':>8} {'refused':>8} {'findings':>8} {'seconds':>8}", flush=True)
     for name in names:
         begun = time.monotonic()
         totals[name] = Counter()
@@ -90,7 +90,7 @@ def run(given: argparse.Namespace) -> None:
                 print(f"    {findings[-1]}: {outcome}", flush=True)
         found = totals[name]
         figures = " ".join(f"{found[kind]:8,}" for kind in ("cases", "read", "refused", "findings"))
-        print(f"{name:12} {figures} {time.monotonic() - begun:8.0f}", flush=True)
+        print(f"{name:17} {figures} {time.monotonic() - begun:8.0f}", flush=True)
     result = {
         "cases": sum(found["cases"] for found in totals.values()),
         "findings": findings,
@@ -163,11 +163,11 @@ def work(given: argparse.Namespace, name: str) -> None:
         temporary.mkdir()
         folder = Path(scratch) / "case" / "files"
         _write(folder, inputs[0])
+        _keep_temporary_files(scratch)
         reader.read(folder, np.random.default_rng(0))  # what is loaded at first is no memory of a case
         shutil.rmtree(folder.parent)
         before = find_peak()
-        tempfile.tempdir = str(temporary)
-        os.environ["TMPDIR"] = str(temporary)
+        _keep_temporary_files(str(temporary))
         for number in range(given.first, given.first + given.cases):
             files, random = make_case(given.seed, name, number, inputs)
             _write(folder, files)
@@ -182,9 +182,7 @@ def work(given: argparse.Namespace, name: str) -> None:
             shutil.rmtree(folder.parent)
             if is_large:
                 break
-        else:
-            os._exit(0)  # threads of the server do not end by themselves
-    os._exit(75)
+    os._exit(75 if is_large else 0)  # threads of the server do not end by themselves
 
 
 def find_peak() -> int:
@@ -251,6 +249,7 @@ def repeat(place: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
         temporary = Path(scratch) / "temporary"
         temporary.mkdir()
+        _keep_temporary_files(scratch)
         folder = shutil.copytree(place / "files", Path(scratch) / "case" / "files")
         random = np.random.default_rng([int(seed), int(number)])
         print(judge(READERS[name], folder, random, 60, temporary), flush=True)
@@ -259,6 +258,11 @@ def repeat(place: Path) -> None:
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
     raise TooSlowError
+
+
+def _keep_temporary_files(folder: str) -> None:
+    """Let the folder of temporary files be this one from now on."""
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
 
 
 def _make_inputs(name: str, folder: Path) -> list[dict[str, bytes]]:

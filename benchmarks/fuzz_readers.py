@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, NamedTuple
 from urllib.parse import unquote
+from uuid import UUID
 
 import numpy as np
 import torch
@@ -38,6 +40,7 @@ from transduce.documents.formats import read_formatted_document
 from transduce.documents.markup import MarkupRules, Passage, split_markup
 from transduce.interop.formats import find_format, find_import_format
 from transduce.model import Transformer
+from transduce.serving.glossaries import GlossaryStore
 from transduce.text import Glossary, Tokenizer, compress, open_parallel_corpus, read_lines
 from transduce.training.reporting import MetricsLog
 from transduce.translation import Translator
@@ -324,9 +327,43 @@ def _make_glossaries(_folder: Path) -> list[Files]:
 def _read_glossary(folder: Path, _random: Random) -> None:
     glossary = Glossary.read(folder / "terms.tsv")
     for text in ("The SUN over İSTANBUL and STRASSE, moon rise 日本", "ß" * 100, "\u0301sun", *glossary.targets):
-        for term in glossary.find_terms(text):
+        terms = glossary.find_terms(text)
+        for term in terms:
             if not 0 <= term.start < term.end <= len(text):
                 raise UnexpectedError(repr(term))
+        selected = glossary.select_terms([text])
+        if Glossary(selected).find_terms(text) != terms:
+            raise UnexpectedError(f"of {terms}, only {selected} are selected")
+
+
+def _make_stored_glossaries(folder: Path) -> list[Files]:
+    """As the service stores them, from lines with tabs and with commas."""
+    store = GlossaryStore(folder)
+    tabs, commas = "sun\tSonne\nMoon rise\tMondaufgang\nStraße\tstreet\n", 'sun,"Sonne, Stern"\nmoon,Mond,en,de\n'
+    added = [store.add("", "sky", ("en", "de"), tabs, "tsv"), store.add("ab" * 32, "日", ("en", "de"), commas, "csv")]
+    files = []
+    for number, stored in enumerate(added):  # the same at each call
+        content = (folder / f"{stored.identifier}.json").read_text(encoding="utf-8")
+        content = content.replace(stored.created, "2026-11-26T12:00:00.000000Z")
+        name = str(UUID(int=number))
+        files.append({f"{name}.json": content.replace(stored.identifier, name).encode()})
+    return files
+
+
+def _read_stored_glossaries(folder: Path, random: Random) -> None:
+    """Read files that are there when the service starts, or that another service has just written there."""
+    (path,) = folder.iterdir()
+    is_new = random.random() < 0.5
+    if is_new:
+        path.rename(folder.parent / path.name)
+    try:
+        store = GlossaryStore(folder, max_glossaries=3, max_bytes=1_000)
+    finally:
+        if is_new:
+            (folder.parent / path.name).rename(path)
+    for owner in ("", "ab" * 32):
+        for stored in store.list_all(owner):
+            store.get(owner, stored.identifier).parse().find_terms("The SUN over STRASSE, moon rise")
 
 
 def _make_bulk(_folder: Path) -> list[Files]:
@@ -523,6 +560,8 @@ def _make_requests(_folder: Path) -> list[Files]:
         "split_sentences": "1",
     }
     deepl |= {"ignore_tags": ["x"], "non_splitting_tags": ["y"], "splitting_tags": ["z"], "outline_detection": True}
+    glossary = {"name": "sky", "source_lang": "en", "target_lang": "de", "entries": "sun\tSonne\nmoon\tMond"}
+    glossary |= {"entries_format": "tsv"}
     return [
         *[request("/v1/translate", json.dumps(one).encode()) for one in (everything, everything, marked, samples)],
         request("/v1/score", json.dumps({"pairs": [{"text": "sun", "translation": "moon"}], "source": "en"}).encode()),
@@ -544,6 +583,14 @@ def _make_requests(_folder: Path) -> list[Files]:
         request("/v2/document/x/result", b"document_key=y", form),
         request("/v2/languages?type=target", b"", method="GET"),
         request("/v2/usage", b"", method="GET"),
+        request("/v2/glossaries", json.dumps(glossary).encode()),
+        request(
+            "/v2/glossaries", b"name=sky&source_lang=en&target_lang=de&entries=sun%2CSonne&entries_format=csv", form
+        ),
+        request("/v2/glossaries", b"", method="GET"),
+        request("/v2/glossaries/x", b"", method="GET"),
+        request("/v2/glossaries/x/entries", b"", method="GET"),
+        request("/v2/glossaries/x", b"", method="DELETE"),
         request("/page/../app.js", b"", method="GET"),
         request("/metrics", b"", method="GET"),
         request("/openapi.json", b"", method="GET"),
@@ -636,9 +683,7 @@ class Application:
 
 @cache
 def _make_application() -> Application:
-    from tempfile import mkdtemp
-
-    return Application(make_bundle(Path(mkdtemp(prefix="fuzz-", dir="/tmp")) / "bundle"))
+    return Application(make_bundle(Path(mkdtemp()) / "bundle"))
 
 
 def _ask(folder: Path, random: Random) -> bool:
@@ -651,6 +696,8 @@ def _ask(folder: Path, random: Random) -> bool:
     elif status == 200 and body.startswith(b'{"translatedFileUrl"'):
         path = re.sub("^http://[^/]*", "", json.loads(body)["translatedFileUrl"])
         _check_answer(*application.ask(f"GET {path} HTTP/1.1\r\n\r\n".encode()), expected=(200,))
+    elif status == 201:
+        _use_glossary(application, json.loads(body)["glossary_id"])
     return 0 < status < 400
 
 
@@ -669,6 +716,16 @@ def _follow(application: Application, uploaded: dict[str, str]) -> None:
         raise UnexpectedError("the document is never done")
     if json.loads(body)["status"] == "done":
         _check_answer(*application.ask(f"POST {place}/result{rest}".encode()), expected=(200,))
+
+
+def _use_glossary(application: Application, identifier: str) -> None:
+    """Translate with a glossary, read its terms, and delete it, so that there are never too many."""
+    body = {"text": ["sun moon"], "source_lang": "EN", "target_lang": "DE", "glossary_id": identifier}
+    rest = f" HTTP/1.1\r\nContent-Type: application/json\r\n\r\n{json.dumps(body)}"
+    _check_answer(*application.ask(f"POST /v2/translate{rest}".encode()))
+    place = f"/v2/glossaries/{identifier}"
+    for request, status in ((f"GET {place}/entries", 200), (f"GET {place}", 200), (f"DELETE {place}", 204)):
+        _check_answer(*application.ask(f"{request} HTTP/1.1\r\n\r\n".encode()), expected=(status,))
 
 
 def _check_answer(status: int, headers: dict[str, str], body: bytes, expected: Sequence[int] = ()) -> None:
@@ -767,7 +824,8 @@ READERS = {
     "pairs": Reader(_make_pairs, _read_pairs, 22, _TABLE_WORDS + _JSON_WORDS + _XML_WORDS),
     "lines": Reader(_make_lines, _read_lines, 8),
     "bulk": Reader(_make_bulk, _read_bulk, 7, _TABLE_WORDS + _JSON_WORDS),
-    "glossary": Reader(_make_glossaries, _read_glossary, 8, (b"\t", b"\n", b"sun", "ß".encode())),
+    "glossary": Reader(_make_glossaries, _read_glossary, 6, (b"\t", b"\n", b"sun", "ß".encode())),
+    "stored glossaries": Reader(_make_stored_glossaries, _read_stored_glossaries, 2, (b"\\t", b"\\n", b'"', b"sun")),
     "documents": Reader(_make_documents, _read_document, 14, _WORD_WORDS + _HTML_WORDS),
     "markup": Reader(lambda _: [{"markup.html": HTML.encode()}], _read_markup, 10, _HTML_WORDS),
     "settings": Reader(_make_settings, _read_settings, 10, _TOML_WORDS),

@@ -3,14 +3,15 @@
     python benchmarks/kills.py --kills 100 --updates 400 --precision bfloat16 --ranks 2
 
 Two corpora of different weights, dropout and BPE-dropout, validations and checkpoints. The same command starts the run
-again after each kill, with one process or with --ranks under torchrun, all of which are killed at once. A third of the
-kills comes at any moment from the start of the process on, while text is prepared or checkpoints are read; the others
-at any moment of the updates that follow. Compared are every line of metrics with the digests of batches and weights,
-and every byte of weights, optimiser, `best/` and `last/`. Unlike in resume.py, damage of one kill is carried through
-all that follow. Prints a table and, last, a line of JSON.
+again after each kill, with one process or with --ranks under torchrun, which is killed at once with all of them. A
+third of the kills comes at any moment from the start of the process on, while text is prepared or checkpoints are read;
+the others at any moment of the updates that follow. Compared are every line of metrics with the digests of batches and
+weights, and every byte of weights, optimiser, `best/` and `last/`. Unlike in resume.py, damage of one kill is carried
+through all that follow. Prints a table and, last, a line of JSON. Linux only: processes are found in /proc.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from bulk_kills import find_below, list_processes
 from resume import SETTINGS, WORDS
 
 from transduce.config import load_run_config, remove_settings, to_toml
@@ -59,21 +61,39 @@ def make_run(folder: Path, name: str, given: argparse.Namespace) -> RunFolder:
 
 
 def start(run: RunFolder, ranks: int) -> subprocess.Popen[bytes]:
-    """Start or resume the run, in a session of its own; what it says is beside its folder."""
+    """Start or resume the run; what it says is beside its folder."""
     launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--standalone"] if ranks > 1 else []
     command = [sys.executable, *launcher, "-m", "transduce", "train", str(run.path.with_suffix(".toml"))]
     with run.path.with_suffix(".log").open("ab") as log:
         environment = remove_settings(os.environ)
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
-        )
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
 
 def finish(run: RunFolder, ranks: int) -> None:
     """Train to the end."""
-    if start(run, ranks).wait():
+    check(run, start(run, ranks).wait())
+
+
+def check(run: RunFolder, code: int) -> None:
+    """End with what training said last if it failed."""
+    if code:
         words = run.path.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
-        raise SystemExit(f"training failed: {words[-1000:]}")
+        raise SystemExit(f"training failed with {code}: {words[-1000:]}")
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and all that it has started, and wait until they are gone.
+
+    torchrun starts each rank in a session of its own: no signal reaches them together.
+    """
+    process.send_signal(signal.SIGSTOP)  # so that it starts no more
+    victims = [process.pid, *find_below(process.pid, "")]
+    for victim in victims:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+    process.wait()
+    while not list_processes().keys().isdisjoint(victims):
+        time.sleep(0.01)
 
 
 def kill_once(run: RunFolder, given: argparse.Namespace, random: np.random.Generator, seconds: float) -> str:
@@ -91,12 +111,10 @@ def kill_once(run: RunFolder, given: argparse.Namespace, random: np.random.Gener
         time.sleep(0.0005)
     time.sleep(random.uniform(0, seconds))
     if process.poll() is not None:
-        if process.returncode:
-            finish(run, given.ranks)  # which says what is wrong
+        check(run, process.returncode)
         return ""
     writing = any(run.path.rglob("*.transduce-tmp-*"))
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    kill(process)
     if read_last_update(run) <= before:
         return "before an update"
     return "while a folder was being written" if writing else "between updates"

@@ -60,7 +60,7 @@ class Soak:
                 )
                 try:
                     await ask[0](connection, chance)
-                except ConnectionError as error:
+                except (OSError, ValueError) as error:
                     self.problems.append(f"{ask[0].__name__}: {error!r}")
                     connection.close()
 
@@ -141,7 +141,7 @@ async def run(given: argparse.Namespace, soak: Soak, model: Path) -> list[tuple[
     """All rounds; the resources after each."""
     end, counts = time.monotonic() + 60 * given.minutes, []
     number = 0
-    while time.monotonic() < end:
+    while not counts or time.monotonic() < end:
         clients = given.clients * 10 if number % 3 == 2 else (given.clients, 1, 2 * given.clients)[number % 3]
         until = time.monotonic() + given.round_seconds
         asking = asyncio.gather(*(soak.client(1000 * number + one, until) for one in range(clients)))
@@ -163,6 +163,8 @@ async def run(given: argparse.Namespace, soak: Soak, model: Path) -> list[tuple[
 
 def find_growth(counts: list[tuple[int, int, int]]) -> list[str]:
     """What is higher in the last third of the rounds than in the first third, the very first round aside."""
+    if len(counts) < 3:
+        return ["too few rounds to see growth: give more --minutes"]
     third = max(1, (len(counts) - 1) // 3)
     problems = []
     for place, (kind, share, more) in enumerate((("MB", 1.1, 20), ("threads", 1.0, 2), ("open files", 1.0, 4))):
@@ -199,11 +201,14 @@ def main() -> None:
         ]
         offline = DocumentTranslator(Translator.load(model, device="cpu", precision="float32"), TranslationOptions())
         documents = [(one, offline.translate(read_formatted_document(one, ".html"))) for one in contents]
+        text = Text(model, folder / "text")
         options = ["--api-key-file", str(folder / "keys"), "--max-queue-tokens", "3000", "--device", "cpu"]
-        soak = Soak(Server(model, *options), Text(model, folder / "text"), documents)
-        print("round  clients     MB  threads  files  outcomes so far")
-        counts = asyncio.run(run(given, soak, model))
-        exit_code = soak.server.end()
+        soak = Soak(Server(model, *options), text, documents)
+        try:
+            print("round  clients     MB  threads  files  outcomes so far")
+            counts = asyncio.run(run(given, soak, model))
+        finally:
+            exit_code = soak.server.end()
     problems = [*soak.problems, *find_growth(counts)]
     if exit_code:
         problems.append(f"exit code {exit_code}")

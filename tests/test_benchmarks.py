@@ -3,6 +3,9 @@
 import json
 import subprocess
 import sys
+import tempfile
+import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,34 @@ def run(script: str, *arguments: str) -> str:
 )
 def test_they_say_what_they_do(script: str) -> None:
     assert f"usage: {script}" in run(script, "--help")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+def test_a_kill_ends_what_has_a_session_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    kills, processes = import_module("kills"), import_module("bulk_kills")
+    waits = "import time; time.sleep(600)"
+    launches = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {waits!r}], start_new_session=True)"
+    with subprocess.Popen([sys.executable, "-c", launches]) as launcher:
+        while not (ranks := processes.find_below(launcher.pid, "sleep")):
+            time.sleep(0.01)
+        kills.kill(launcher)
+    assert launcher.returncode == -9
+    assert processes.list_processes().keys().isdisjoint(ranks)
+
+
+@pytest.mark.exhaustive
+def test_fuzzing_leaves_nothing(tmp_path: Path) -> None:
+    def find_left() -> set[Path]:
+        return {path for place in ("/dev/shm", tempfile.gettempdir()) for path in Path(place).glob("fuzz-*")}  # noqa: S108 - only looked at
+
+    before = find_left()
+    arguments = ["--only", "stored glossaries", "--cases", "30", "--failures", str(tmp_path)]
+    found = json.loads(run("fuzz.py", *arguments).splitlines()[-1])
+    assert found["findings"] == []
+    assert found["readers"]["stored glossaries"].keys() == {"cases", "read", "refused"}
+    assert find_left() <= before
 
 
 @pytest.mark.exhaustive

@@ -101,6 +101,7 @@ def test_kubernetes_asks_what_the_server_answers() -> None:
     assert port["containerPort"] == 5000
     assert {probe["httpGet"]["port"] for name, probe in container.items() if name.endswith("Probe")} == {port["name"]}
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert deployment["spec"]["replicas"] == 1 or service["spec"]["sessionAffinity"] == "ClientIP"  # for documents
     assert service["spec"]["ports"][0]["targetPort"] == port["name"]
     assert pod["spec"]["terminationGracePeriodSeconds"] > Limits().drain_seconds
     assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["spec"]["volumes"]}
