@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from transduce.config import DataConfig, TextConfig
-from transduce.data import find_prepared_validation, prepare
-from transduce.errors import ConfigError, CorpusError, WriteError
+from transduce.data import find_prepared_folder, find_prepared_tokenizer, find_prepared_validation, prepare
+from transduce.errors import ConfigError, CorpusError, RunError, WriteError
 from transduce.text import Tokenizer
 
 Corpus = list[tuple[str, str]]
@@ -474,3 +474,11 @@ def test_the_validation_text_is_found_again(preparation: Any, make_corpus: Calla
     assert find_prepared_validation(preparation.cache, digest) is None
     (prepared.folder / "prepared.json").write_text("{", encoding="utf-8")
     assert find_prepared_validation(preparation.cache, digest) is None
+
+
+@pytest.mark.parametrize("digest", ["", "../../elsewhere", "/", "0" * 63, "0" * 64 + "\n"])
+def test_what_is_no_digest_leads_nowhere(tmp_path: Path, digest: str) -> None:
+    assert find_prepared_tokenizer(tmp_path, digest) is None
+    assert find_prepared_validation(tmp_path, digest) is None
+    with pytest.raises(RunError, match="64 hexadecimal digits"):
+        find_prepared_folder(tmp_path, {"all": digest})

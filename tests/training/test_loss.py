@@ -317,3 +317,20 @@ def test_huge_logits_diverge_finitely() -> None:
     found = label_smoothed_cross_entropy(1e4 * hidden, weight, targets, 0.1, r_drop=5.0)
     assert 1e4 < found.divergence < found.loss < torch.inf
     assert torch.autograd.grad(found.loss, hidden)[0].isfinite().all()
+
+
+def test_tokens_that_are_ruled_out_do_not_diverge_in_float16() -> None:
+    """Their bias is -inf there."""
+    hidden, weight, targets = two_passes(9, 8, 50)
+    bias = torch.zeros(50)
+    bias[[2, 7]] = NEVER
+    targets[torch.isin(targets, torch.tensor([2, 7]))] = 5
+    losses, gradients = [], []
+    for dtype in (torch.float32, torch.float16):
+        states = hidden.detach().to(dtype).requires_grad_()
+        found = label_smoothed_cross_entropy(states, weight, targets, 0.1, bias, r_drop=5.0)
+        losses.append(torch.stack([found.loss, found.divergence]))
+        gradients.append(torch.cat([one.flatten() for one in torch.autograd.grad(found.loss, [states, weight])]))
+    assert losses[0][1] > 0
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-2, atol=1e-2)
+    assert (gradients[1] - gradients[0]).norm() < 0.01 * gradients[0].norm()

@@ -373,3 +373,18 @@ def test_what_a_run_consists_of(used: Path) -> None:
     there = {path.name for path in used.iterdir()} | {folder.report.name}
     places = (folder.config_file, folder.checkpoints, folder.best, folder.last, folder.report, folder.metrics.path)
     assert there == {place.name for place in places}
+
+
+def test_a_file_that_tells_machines_whether_they_share_the_folder_is_not_foreign(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    folder = RunFolder(tmp_path / "new")
+    folder.path.mkdir()
+    token, other = folder.path / f".shared-{'0a' * 16}", folder.path / f".shared-{'0a' * 15}"
+    token.touch()
+    folder.check(make_config(), restart=False)
+    other.touch()
+    with pytest.raises(RunError, match="is not empty"):
+        folder.check(make_config(), restart=False)
+    folder.recover()
+    assert list(folder.path.iterdir()) == [other]

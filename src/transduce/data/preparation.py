@@ -1,6 +1,7 @@
 """The preparation of text for a run: checked, cleaned and encoded once, and reused by later runs."""
 
 import json
+import re
 import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -209,6 +210,8 @@ def prepare(
 
 def find_prepared_tokenizer(cache: Path, digest: str) -> Path | None:
     """The value of `text.tokenizer` for the tokenizer of prepared data with the digest `all`; None if there is none."""
+    if not _is_digest(digest):
+        return None
     files = find_tokenizer_files(_data_folder(cache, digest))
     if not all(path.is_file() for path in files.values()):
         return None
@@ -217,6 +220,8 @@ def find_prepared_tokenizer(cache: Path, digest: str) -> Path | None:
 
 def find_prepared_validation(cache: Path, digest: str) -> list[Pair] | None:
     """The validation pairs of prepared data with the digest `all`; None if they are no longer there."""
+    if not _is_digest(digest):
+        return None
     folder = _data_folder(cache, digest)
     path = folder / "validation.jsonl"
     try:
@@ -250,7 +255,16 @@ def find_prepared_folder(cache: Path, digests: Mapping[str, str]) -> Path:
     return _data_folder(cache, digests["all"])
 
 
+def _is_digest(text: str) -> bool:
+    return re.fullmatch(r"[0-9a-f]{64}", text, re.ASCII) is not None
+
+
 def _data_folder(cache: Path, digest: str) -> Path:
+    if not _is_digest(digest):  # it may come from another machine, or from a file
+        raise RunError(
+            f"the digest of prepared text is recorded as {digest[:80]!r}, which is not 64 hexadecimal digits: restore "
+            "metrics.jsonl of the run, or choose another output"
+        )
     return cache / digest[:16]
 
 

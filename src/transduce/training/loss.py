@@ -189,13 +189,18 @@ def _differentiate_divergence(
 ) -> tuple[Float[Tensor, " tokens"], Float[Tensor, "rows vocabulary"]]:
     """The divergence (KL(p‖q) + KL(q‖p)) / 2 of each token and its gradient, in float32.
 
-    The logits of p and of q are neighbouring rows; the last column is -inf. The gradient of a row of logits is
-    (p (log(p/q) - KL(p‖q)) + p - q) / 2, and the same with p and q exchanged.
+    The logits of p and of q are neighbouring rows; the last column is -inf, and in float16, so are those of tokens with
+    a bias of `NEVER`. The gradient of a row of logits is (p (log(p/q) - KL(p‖q)) + p - q) / 2, and the same with p and
+    q exchanged.
     """
     log_probabilities = torch.unflatten(logits.float().log_softmax(dim=-1), 0, (-1, 2))
     probabilities = log_probabilities.exp()
     ratios = log_probabilities - log_probabilities.flip(1)
-    ratios[..., -1] = 0  # of two infinities, it is not a number
+    # Of two infinities, a ratio is not a number.
+    if logits.dtype == torch.float16:
+        ratios.masked_fill_(log_probabilities == -torch.inf, 0)
+    else:
+        ratios[..., -1] = 0
     divergences = (probabilities * ratios).sum(dim=-1, keepdim=True)
     gradient = ratios.sub_(divergences).mul_(probabilities).add_(probabilities).sub_(probabilities.flip(1)).div_(2)
     return divergences.mean(dim=(1, 2)), gradient.flatten(0, 1)

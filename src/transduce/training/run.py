@@ -195,6 +195,7 @@ def _train_in_folder(
             at_end.callback(trainer.updater.processes.close)
             if not restart:
                 trainer.resume()
+        trainer.folder = folder  # a copy is gone
         trainer.state.settings = settings_digest(config)
         _check_same_on_all_ranks(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
         trainer.forget_lost_best()

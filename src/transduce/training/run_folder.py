@@ -56,6 +56,9 @@ MAY_DIFFER = {
 `model.vocabulary` is determined by text and tokenizer, and unknown before they are read.
 """
 
+_SHARED_FILE_PATTERN = r"\.shared-[0-9a-f]{32}"
+"""The names of the files by which machines find out whether they share the folder, as a regular expression."""
+
 PASSED_OVER = "passed-over"
 """Suffix for the name of a checkpoint that is damaged, or later than a damaged one."""
 
@@ -258,9 +261,10 @@ class RunFolder:
                 place.rmdir()
 
     def _list_unfinished_files(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that are temporary files of an unfinished write (`replace_file`)."""
+        """Those of `names` that are of an unfinished write (`replace_file`), or by which machines found each other."""
         files = "|".join(re.escape(path.name) for path in (self.config_file, self.metrics.path, self.report))
-        return [name for name in names if re.fullmatch(f"({files}){UNFINISHED_PATTERN}", name, re.ASCII)]
+        pattern = f"({files}){UNFINISHED_PATTERN}|{_SHARED_FILE_PATTERN}"
+        return [name for name in names if re.fullmatch(pattern, name, re.ASCII)]
 
     def _text_within(self, config: RunConfig) -> set[str]:
         """Names in this folder that hold text, given or prepared, which may exist before the run."""

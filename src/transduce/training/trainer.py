@@ -317,6 +317,7 @@ class Trainer:
             self.reporter.report(cause)
         best = self.state.best if self.state.best is not None else -math.inf
         comparison = self._measure_best() if self.ranks.is_first else None
+        self.ranks.wait_for_first()  # for five minutes only, torchrun waits for the ranks of another machine to end
         return TrainingResult(self.folder.path, self.state.update, self.state.seconds, best, comparison)
 
     def _measure_best(self) -> Mapping[str, Any] | None:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,15 @@ SETTINGS = {
 class Machine:
     """A folder, and torchrun's agent with one rank in it; every warning is an error."""
 
-    def __init__(self, folder: Path, port: int, *options: str, num_machines: int = 2, max_restarts: int = 3) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int,
+        *options: str,
+        num_machines: int = 2,
+        max_restarts: int = 3,
+        program: Sequence[str] = ("-m", "transduce", "train", "recipe.toml"),
+    ) -> None:
         self.folder = folder
         self.run = folder / "run"
         folder.mkdir(exist_ok=True)
@@ -44,7 +52,7 @@ class Machine:
         launcher += ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", f"--max-restarts={max_restarts}"]
         environment = {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
         self.process = subprocess.Popen(
-            [*launcher, "-m", "transduce", "train", "recipe.toml", *options],
+            [*launcher, *program, *options],
             cwd=folder,
             env={"PATH": os.environ["PATH"], "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment},
             stdout=subprocess.PIPE,
@@ -167,6 +175,66 @@ def test_another_run_in_the_same_place_is_not_taken_for_this_one(
     messages = "".join(machine.end()[2] for machine in machines)
     assert "is another run than that of" in messages
     assert sorted(path for path in tmp_path.rglob("*") if "cache" not in str(path)) == before
+
+
+@pytest.mark.exhaustive
+def test_a_machine_that_sees_the_run_but_no_recipe_goes_on_with_it(
+    with_recipe: Callable[..., Path], tmp_path: Path, port: int
+) -> None:
+    folder = with_recipe("one", output=str(tmp_path / "shared" / "run"))
+    for updates in (2, 3):
+        one = Machine(folder, port + updates, f"--set=training.updates={updates}", max_restarts=0)
+        other = Machine(tmp_path / "other", port + updates, max_restarts=0)
+        code, output, messages = one.end()
+        assert (code, output) == (0, ""), messages + other.end()[2]
+        assert other.end() == (0, "", "")
+        assert messages.count("does not share the folder of the run") == 1
+        assert f"trained {updates} updates" in messages
+    assert "resuming after update 2" in messages
+    assert list((tmp_path / "other").iterdir()) == []
+    assert [path for path in (tmp_path / "shared").rglob("*") if "-copy" in path.name or "shared-" in path.name] == []
+
+
+@pytest.mark.exhaustive
+def test_remote_machines_may_share_a_disk_with_each_other(
+    with_recipe: Callable[..., Path], tmp_path: Path, port: int
+) -> None:
+    one = Machine(with_recipe("one"), port, "--set=training.updates=2", num_machines=3, max_restarts=0)
+    others = [Machine(tmp_path / "other", port, num_machines=3, max_restarts=0) for _ in range(2)]
+    code, output, messages = one.end()
+    assert (code, output) == (0, ""), messages
+    assert [other.end() for other in others] == [(0, "", "")] * 2
+    (data,) = [path for path in (tmp_path / "other" / ".cache").iterdir() if path.is_dir()]
+    assert data.name == next(path.name for path in (tmp_path / "one" / ".cache").iterdir() if path.is_dir())
+
+
+CONNECTED_BY_THE_CALLER = """
+import sys
+from transduce.config import load_run_config
+from transduce.training import connect_ranks, train
+config, _ = load_run_config("recipe.toml", settings=sys.argv[1:])
+with connect_ranks():
+    folder = train(config).folder
+assert str(folder) == "run", folder
+"""
+
+
+@pytest.mark.exhaustive
+def test_ranks_that_the_caller_has_connected_go_on_only_with_the_run_of_the_first(
+    with_recipe: Callable[..., Path], tmp_path: Path, port: int
+) -> None:
+    (tmp_path / "train.py").write_text(CONNECTED_BY_THE_CALLER, encoding="utf-8")
+    program = (str(tmp_path / "train.py"),)
+    folders = [with_recipe(name) for name in ("one", "other")]
+    machines = [Machine(folder, port, "training.updates=2", program=program, max_restarts=0) for folder in folders]
+    found = [machine.end() for machine in machines]
+    assert [code for code, _, _ in found] == [0, 0], found
+    assert sum(machine.run.exists() for machine in machines) == 1
+
+    folders.sort(key=lambda folder: (folder / "run").exists())  # torchrun's first is the one without it
+    machines = [Machine(folder, port + 1, "training.updates=3", program=program, max_restarts=0) for folder in folders]
+    messages = "".join(machine.end()[2] for machine in machines)
+    assert "call `train` outside of `connect_ranks`" in messages
 
 
 def test_the_first_rank_has_the_run_or_else_the_lowest_number() -> None:

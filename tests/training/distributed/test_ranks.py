@@ -21,6 +21,7 @@ from transduce.data import PreparedData
 from transduce.errors import ConfigError, OtherRankEndedError, RunError, TrainingInterruptedError
 from transduce.training import Ranks, RunFolder, connect_ranks, train, verify_resume
 from transduce.training.checkpoints import batches_digest
+from transduce.training.distributed import _make_timeout_error
 from transduce.training.distributed.batches import BatchPosition, batch_stream
 from transduce.training.run import _check_ranks
 
@@ -324,6 +325,17 @@ def test_a_rank_that_is_stopped_is_named_in_time(make_config: MakeConfig, own_st
     assert len(said) == 1, messages
     assert f"rank {1 - hanging} has waited for rank {hanging}" in said[0]
     assert "training.rank_timeout" in said[0]
+
+
+def test_only_a_timeout_that_can_be_set_is_advised_to_be_raised() -> None:
+    set_by_user, longest = (
+        str(_make_timeout_error(RuntimeError(f"gloo: Timed out waiting {limit}ms for recv"), 0, "rank 1 on host"))
+        for limit in (600_000, 86_400_000)
+    )
+    assert "rank 0 has waited for rank 1 on host for longer than training.rank_timeout: " in set_by_user
+    assert "raise training.rank_timeout" in set_by_user
+    assert "rank 0 has waited for rank 1 on host for a day: " in longest
+    assert "rank_timeout" not in longest
 
 
 # The first rank takes longer than the others would wait for it within updates.

@@ -222,12 +222,7 @@ def connect_ranks() -> Iterator[Ranks]:
         if not is_first_to_end:
             raise OtherRankEndedError from error
         if is_late:
-            raise TrainingError(
-                f"rank {rank} has waited for {silent} for longer than training.rank_timeout: a process hangs or is "
-                "stopped, or the network between the machines is interrupted; end what is left of the run there, and "
-                "the same command resumes from the last checkpoint, as torchrun --max-restarts does automatically. If "
-                "a rank is only slow, raise training.rank_timeout"
-            ) from error
+            raise _make_timeout_error(error, rank, silent) from error
         if _is_lost_connection(error):
             raise TrainingError(
                 f"rank {rank} has lost another rank, which exited without an error message; the same command resumes "
@@ -275,6 +270,17 @@ def _is_lost_connection(error: BaseException) -> bool:
 def _is_timeout(error: BaseException) -> bool:
     """Whether gloo has waited for another rank in vain."""
     return isinstance(error, RuntimeError) and "gloo" in str(error) and "Timed out" in str(error)
+
+
+def _make_timeout_error(error: BaseException, rank: int, silent: str) -> TrainingError:
+    is_longest = f"{MAX_WAIT // timedelta(milliseconds=1)}ms" in str(error)  # no setting changes that
+    limit = "for a day" if is_longest else "for longer than training.rank_timeout"
+    advice = "" if is_longest else ". If a rank is only slow, raise training.rank_timeout"
+    return TrainingError(
+        f"rank {rank} has waited for {silent} {limit}: a process hangs or is stopped, or the network between the "
+        "machines is interrupted; end what is left of the run there, and the same command resumes from the last "
+        f"checkpoint, as torchrun --max-restarts does automatically{advice}"
+    )
 
 
 def _find_silent_ranks(store: Store, rank: int, size: int) -> str:

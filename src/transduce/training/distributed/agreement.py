@@ -48,7 +48,8 @@ def agree_on_run(ranks: Ranks, resolve: Callable[[], RunConfig]) -> tuple[Ranks,
 
     Raises:
         UserError, OSError: `resolve` fails on all machines, or on some rank of the machine that has the run.
-        RunError: the ranks have different settings, or a machine has another run in the place of this one.
+        RunError: the ranks have different settings, a machine has another run in the place of this one, or, within the
+            caller's own `connect_ranks`, the run is on another machine than that of rank 0.
     """
     if ranks.size == 1:
         return ranks, resolve()
@@ -66,22 +67,24 @@ def agree_on_run(ranks: Ranks, resolve: Callable[[], RunConfig]) -> tuple[Ranks,
     hosts = [each["host"] for each in found[first:] + found[:first]]
     machines = [each["machine"] for each in found[first:] + found[:first]]
     if ranks.store is not None:
+        ranks.barrier()  # a rank that has failed would be waited for in vain while they connect again
         ranks = _renumber(ranks, ranks.store, first, found[first]["timeout"])
+    elif first != 0:
+        raise RunError("the run is on the machine of another rank than 0: call `train` outside of `connect_ranks`")
     given = parse_resolved_config(ranks.broadcast_text("" if own is None else to_toml(own)))
     config = given if own is None else own
-    remote = _find_remote_machines(ranks, Path(config.output), machines, is_blind=own is None)
+    remote, sees_run = _find_remote_machines(ranks, Path(config.output), machines, is_blind=own is None)
     if not remote:
         return ranks, config
     is_remote = machines[ranks.rank] in remote
-    if is_remote and RunFolder(Path(config.output)).holds_run():
+    if is_remote and not sees_run and RunFolder(Path(config.output)).holds_run():
         raise RunError(
             f"{config.output} on {socket.gethostname()}: is another run than that of {hosts[0]}, with which the folder "
             "is not shared: move it away, or choose another output"
         )
-    file_group = None
-    if ranks.store is not None:
-        members = [0, *(machines.index(machine) for machine in remote)]
-        file_group = dist.new_group(members, timeout=MAX_WAIT, backend="gloo")
+    ranks.barrier()  # see above
+    members = [0, *(machines.index(machine) for machine in remote)]
+    file_group = dist.new_group(members, timeout=MAX_WAIT, backend="gloo")
     names = tuple(hosts[machines.index(machine)] for machine in remote)
     ranks = replace(ranks, is_remote=is_remote, remote_hosts=names, file_group=file_group)
     if is_remote:
@@ -139,21 +142,27 @@ def _renumber(ranks: Ranks, store: Store, first: int, timeout: float) -> Ranks:
     return replace(ranks, rank=number, patient_group=dist.new_group(timeout=MAX_WAIT, backend="gloo"))
 
 
-def _find_remote_machines(ranks: Ranks, output: Path, machines: Sequence[int], *, is_blind: bool) -> list[int]:
+def _find_remote_machines(
+    ranks: Ranks, output: Path, machines: Sequence[int], *, is_blind: bool
+) -> tuple[list[int], bool]:
     """The machines of which a rank does not see a file that the first rank writes, or `is_blind`, in their order.
 
+    Also whether this rank sees it, as it may though it is blind: it has the folder of the run, but no recipe or text.
     The file is beside the run, in the nearest folder that exists, so that nothing is made before all is checked.
     """
+    if len(set(machines)) == 1:
+        return [], True
     places = [output, *output.parents]
     with _write_token(places) if ranks.is_first else _no_token() as written:
         level, name = json.loads(ranks.broadcast_text(json.dumps(written)))
         is_seen = ranks.is_first or not name
-        if not is_seen and not is_blind and level < len(places):
+        if not is_seen and level < len(places):
             is_seen = _is_visible(places[level] / name)
         ranks.barrier()
-        seen = [text == "1" for text in ranks.gather_texts(str(int(is_seen)))]
-    blind = {machine for machine, is_there in zip(machines, seen, strict=True) if not is_there}
-    return [machine for machine in dict.fromkeys(machines) if machine in blind and machine != machines[0]]
+        shares = [text == "1" for text in ranks.gather_texts(str(int(is_seen and not is_blind)))]
+    ranks.barrier()  # the file is gone before a rank lists what the folder holds
+    apart = {machine for machine, is_shared in zip(machines, shares, strict=True) if not is_shared}
+    return [machine for machine in dict.fromkeys(machines) if machine in apart and machine != machines[0]], is_seen
 
 
 @contextmanager

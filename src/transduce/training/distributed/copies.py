@@ -6,8 +6,9 @@ its SHA-256. Prepared data stays there for later runs. What a run goes on from i
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -86,16 +87,20 @@ def share_run(
     if not ranks.remote_hosts:
         yield folder, start
         return
-    name, unique = f"{folder.path.name}-copy", ranks.broadcast_text(uuid4().hex[:12])
+    # One name on each machine: some may share a disk with each other.
+    drawn = f"{ranks.broadcast_text(uuid4().hex)} {os.environ.get('GROUP_RANK', '0')}"
+    name, unique = f"{folder.path.name}-copy", hashlib.sha256(drawn.encode()).hexdigest()[:12]
     files = _list_run_files(folder, start, restart=restart) if ranks.is_first else {}
     has_start = bool(int(ranks.broadcast_text(str(int(start is not None)))))
     copy = scratch_path(cache, name, unique)
     makes_copy = ranks.is_remote and ranks.makes_files
-    with writable_cache(cache), scratch_folder(cache, name, unique) if makes_copy else nullcontext():
+    with ExitStack() as at_end:
         if ranks.is_first:
             _send_files(ranks, files)
         elif makes_copy:
-            _receive_files(ranks, copy)
+            with writable_cache(cache):  # not around the block, whose errors may have other causes
+                at_end.enter_context(scratch_folder(cache, name, unique))
+                _receive_files(ranks, copy)
         ranks.barrier()
         if ranks.is_remote:
             yield RunFolder(copy), Bundle.open(copy / "start") if has_start else None
