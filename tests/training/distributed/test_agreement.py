@@ -210,9 +210,10 @@ def test_remote_machines_may_share_a_disk_with_each_other(
 
 CONNECTED_BY_THE_CALLER = """
 import sys
+from pathlib import Path
 from transduce.config import load_run_config
 from transduce.training import connect_ranks, train
-config, _ = load_run_config("recipe.toml", settings=sys.argv[1:])
+config, _ = load_run_config(Path("recipe.toml"), settings=sys.argv[1:])
 with connect_ranks():
     folder = train(config).folder
 assert str(folder) == "run", folder
