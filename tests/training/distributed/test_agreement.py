@@ -1,5 +1,6 @@
 """Machines that share no folder: torchrun's agents on this one, each in a folder of its own."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -7,9 +8,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -36,6 +37,8 @@ SETTINGS = {
 class Machine:
     """A folder, and torchrun's agent with one rank in it; every warning is an error."""
 
+    started: ClassVar[list["Machine"]] = []
+
     def __init__(
         self,
         folder: Path,
@@ -59,6 +62,17 @@ class Machine:
             stderr=subprocess.PIPE,
             encoding="utf-8",
         )
+        self.port = port
+        self.started.append(self)
+
+    def wait_for_store(self) -> None:
+        """Until this machine has the store of the rendezvous, which is that of the first that asks for it."""
+        deadline = time.monotonic() + 60
+        while self.process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("localhost", self.port)):
+                return
+            time.sleep(0.05)
+        pytest.fail(f"has no store: {self.process.communicate(timeout=60)}")
 
     def wait_for_lines(self, count: int) -> None:
         """Until there are so many lines of metrics."""
@@ -72,6 +86,15 @@ class Machine:
     def end(self) -> tuple[int, str, str]:
         output, messages = self.process.communicate(timeout=300)
         return self.process.returncode, output, messages
+
+
+@pytest.fixture(autouse=True)
+def no_machine_is_left() -> Iterator[None]:
+    yield
+    for machine in Machine.started:
+        machine.process.kill()
+        machine.process.communicate()
+    Machine.started.clear()
 
 
 @pytest.fixture
@@ -122,6 +145,7 @@ def test_machines_train_as_one_does_and_one_that_is_replaced_changes_nothing(
     assert copied == {path.name: path.read_bytes() for path in original.rglob("*") if path.is_file()}
 
     one = Machine(with_recipe("again", training__batch_tokens=12), port + 1)
+    one.wait_for_store()  # if the other had it, nobody could go on without that one
     other = Machine(tmp_path / "lost", port + 1)
     one.wait_for_lines(16)
     other.process.kill()
