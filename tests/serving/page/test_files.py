@@ -121,6 +121,7 @@ def test_settings_of_the_page_are_data() -> None:
     assert json.loads(data) == {
         "maxAlternatives": 1,
         "maxCharacters": 2,
+        "maxTexts": 3,
         "maxBodyBytes": 3,
         "fileSeconds": 4.0,
         "formats": [".txt", "</script><!-- scripts -->"],
