@@ -126,7 +126,7 @@ def decompress(file: BinaryIO, name: str) -> io.BufferedReader | BinaryIO:
     itself.
 
     Raises:
-        CorpusError (while it is read): a line has more than 16 MiB and 200 times the bytes of the compressed file, as
+        CorpusError: while it is read, a line has more than 16 MiB and 200 times the bytes of the compressed file, as
             no text can have, and would fill the memory.
         MissingExtraError: the name ends in .zst and zstandard is not installed.
     """
