@@ -2,12 +2,13 @@
 
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -23,6 +24,9 @@ with pytest.MonkeyPatch.context() as patch:
     from transduce.kernels.native.build import BuildError, build_library, find_levels, find_platform
     from transduce.kernels.native.library import Library, load_levels
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 # How long an example takes says more about the machine than about the code. `make test-all` takes the other profile.
 settings.register_profile("suite", deadline=None, max_examples=40)
 settings.register_profile("thorough", deadline=None, max_examples=200)
@@ -37,6 +41,20 @@ def checked_types(pytestconfig: pytest.Config) -> None:
     """For tests of what the checks of types and shapes refuse."""
     if not pytestconfig.getoption("jaxtyping_packages"):
         pytest.skip("types and shapes are checked by make test-all")
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """A real browser, Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import functools
 import html
 import http.server
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -18,7 +17,7 @@ from urllib.parse import unquote
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from filelock import FileLock
-from playwright.sync_api import Browser, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, ViewportSize, expect
 
 for package in ("sphinx", "furo", "myst_nb", "latex2mathml"):
     pytest.importorskip(package, reason="needs the extra docs: make docs installs it")
@@ -143,17 +142,6 @@ def address(site: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def test_the_search_finds_beam_search(browser: Browser, address: str) -> None:

@@ -79,7 +79,7 @@ def test_the_parts_of_a_request_are_sent_without_what_it_says(serve: Serve, coll
         "transduce.pair": "en-de",
     }
     parts = {span.name: span for span in spans if span.parent_span_id == request.span_id}
-    assert set(parts) == {"find languages", "split and tokenize", "compute"}
+    assert set(parts) == {"find languages", "prepare", "compute"}
     assert read_attributes(parts["find languages"]) == {"transduce.texts": 2, "transduce.characters": 24}
     assert read_attributes(parts["compute"])["transduce.sentences"] == 2
     (event,) = parts["compute"].events

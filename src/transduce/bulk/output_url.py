@@ -24,7 +24,7 @@ from transduce.bundle.output import make_write_error
 from transduce.errors import OutputError
 
 _ON_ITS_WAY = "on its way"
-"""Version that is recorded before a file is put in its place."""
+"""The version in finished.json while a joined file is being uploaded, before the store has given it one."""
 
 _COMPARED_BYTES = 2**20
 

@@ -56,7 +56,7 @@ def identify_url(url: str) -> tuple[int, str]:
 
 
 def identify(store: Any, path: str) -> tuple[int, str]:  # noqa: ANN401 - a file system of fsspec has no types
-    """The same for a path within a store.
+    """Size in bytes of a file, by its path within a store, and what changes with its content.
 
     Raises:
         FileNotFoundError: there is none.

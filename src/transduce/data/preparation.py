@@ -256,7 +256,7 @@ def find_prepared_folder(cache: Path, digests: Mapping[str, str]) -> Path:
 
 
 def _is_digest(text: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{64}", text, re.ASCII) is not None
+    return re.fullmatch(r"[0-9a-f]{64}", text) is not None
 
 
 def _data_folder(cache: Path, digest: str) -> Path:

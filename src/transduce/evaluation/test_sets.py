@@ -120,7 +120,7 @@ def translate_test_set(
 
 
 def read_system_output(path: Path, test_set: TestSet) -> SystemOutput:
-    """Read the translations of a test set from a file, one per line; the system is called by the path.
+    """Read the translations of a test set from a file, one per line. The name of the system is the path.
 
     Raises:
         CorpusError: the file cannot be read, or has another number of lines than the test set.

@@ -136,7 +136,7 @@ class Laboratory:
         Raises:
             UserError: plan.json is damaged, or has another decision than that of `plan_of`.
         """
-        known = self._read_plan()
+        known = read_plan(self.folder)
         others = {} if self.plan_of is None else read_plan(self.plan_of)
         if name in known and name in others and known[name] != others[name]:
             raise UserError(
@@ -147,11 +147,10 @@ class Laboratory:
             decision = others[name] if name in others else decide()
             self.folder.mkdir(parents=True, exist_ok=True)
             with replace_file(self.folder / PLAN) as beside:
-                beside.write_text(json.dumps(self._read_plan() | {name: decision}, indent=1) + "\n", encoding="utf-8")
-        return self._read_plan()[name]
-
-    def _read_plan(self) -> dict[str, Any]:
-        return read_plan(self.folder)
+                beside.write_text(
+                    json.dumps(read_plan(self.folder) | {name: decision}, indent=1) + "\n", encoding="utf-8"
+                )
+        return read_plan(self.folder)[name]
 
     @property
     def training_pairs(self) -> Sequence[Pair]:
@@ -267,7 +266,7 @@ class Laboratory:
             return max(MIN_UPDATES, _round_down(updates))
 
         updates = int(self.remember("updates", decide))
-        seconds = self._read_plan().get("seconds of one update of each variant", 0.0)
+        seconds = read_plan(self.folder).get("seconds of one update of each variant", 0.0)
         expected = reserve + len(self.seeds) * (updates * seconds + around)
         if expected > self.budget:
             self.report(

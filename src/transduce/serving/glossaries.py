@@ -155,7 +155,7 @@ class GlossaryStore:
         return stored
 
     def list_all(self, owner: str) -> list[StoredGlossary]:
-        """Return the glossaries of an owner, oldest first."""
+        """Return the glossaries that an owner has stored, oldest first."""
         with self._lock:
             return self._find_all(owner)
 
@@ -197,7 +197,7 @@ class GlossaryStore:
         return sorted(own, key=lambda one: (one.created, one.identifier))
 
     def _synchronize(self) -> None:
-        """Notice what other processes have added to the folder or removed from it."""
+        """Read glossaries that other processes have added to the folder, and forget those that they have removed."""
         if self._folder is None:
             return
         try:

@@ -478,7 +478,7 @@ class Service:
 
     async def _prepare(self, function: Callable[..., _ResultT], *arguments: Any) -> _ResultT:  # noqa: ANN401
         """Call a function in a thread, as splitting a book into sentences takes seconds."""
-        with record_span("split and tokenize"):
+        with record_span("prepare"):
             return await asyncio.get_running_loop().run_in_executor(self._preparing, function, *arguments)
 
 

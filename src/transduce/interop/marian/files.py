@@ -236,7 +236,7 @@ _DAMAGE = (
     *(ValueError, KeyError, EOFError, AttributeError, TypeError, OverflowError, MemoryError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, SyntaxError, TokenError),
 )
-"""The exceptions of NumPy for damaged files, whose headers it parses as Python."""
+"""The exceptions that NumPy raises when a file is damaged; it parses the headers of arrays as Python."""
 
 
 class Archive(NamedTuple):

@@ -138,7 +138,7 @@ class DeepLRequest(DeepLParameters):
     """0: only splitting_tags split sentences; 1: block elements are detected as well."""
 
     glossary_id: Text | None = None
-    """Id of a glossary between the two languages; `source_lang` is then required."""
+    """Id of a stored glossary of these languages, whose terms are used; `source_lang` is then required."""
 
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"
     """Has no effect."""
@@ -184,7 +184,7 @@ class DocumentRequest(DeepLParameters):
     """The format of the document: no other can be written."""
 
     glossary_id: Text | None = None
-    """Id of a glossary between the two languages; `source_lang` is then required."""
+    """Id of a stored glossary of these languages, whose terms are used; `source_lang` is then required."""
 
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"
     """Has no effect."""

@@ -148,7 +148,7 @@ class Ranks:
         return [values.numpy().tobytes().rstrip(b"\0").decode() for values in self.gather(padded)]
 
     def call_first_rank_first(self, make: Callable[[], Result]) -> Result:
-        """Call `make` on the ranks that make files, then on the others of their machines, which find the files."""
+        """Call `make` on the first rank and on one of each remote machine; then on all others, which find the files."""
         if not self.makes_files:
             self.barrier()
         result = make()

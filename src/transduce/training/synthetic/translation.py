@@ -97,7 +97,7 @@ class SyntheticText:
                 self._run(task, workers, report)
             except OutputError as error:  # begun by another version, on another device, or elsewhere
                 report(f"translating {self.name} from its beginning: {error}")
-                shutil.rmtree(output)
+                shutil.rmtree(output, ignore_errors=True)  # it may not be there: then the error comes again
                 self._run(task, workers, report)
             num_pairs = _write_json_lines(path, _read_pairs(output / TEXT))
             shutil.rmtree(work)
