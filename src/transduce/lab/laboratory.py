@@ -191,7 +191,7 @@ class Laboratory:
     def _split_text(self) -> tuple[list[Pair], list[Pair]]:
         """Pairs for training and pairs for the test, which have no side in common."""
         if self.text_files is None:
-            return _generate_text()
+            return _generate_text(NUM_PAIRS, NUM_TEST_PAIRS)
         names = str(self.text_files.source), str(self.text_files.target)
         corpus = open_parallel_corpus(Path(), *names, None, None)
         corpus.check()
@@ -400,9 +400,9 @@ def _round_down(number: float) -> int:
 
 
 @cache
-def _generate_text() -> tuple[list[Pair], list[Pair]]:
+def _generate_text(num_pairs: int, num_test_pairs: int) -> tuple[list[Pair], list[Pair]]:
     """Generated pairs for training and for the test; made once, as it takes seconds."""
-    return demo.training_pairs(NUM_PAIRS, seed=1), demo.unseen_pairs()[:NUM_TEST_PAIRS]
+    return demo.training_pairs(num_pairs, seed=1), demo.unseen_pairs()[:num_test_pairs]
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
