@@ -102,12 +102,14 @@ def test_why_a_linear_schedule_keeps_its_updates_is_said(make_config: MakeConfig
 
 @pytest.mark.exhaustive
 def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: Path, tmp_path: Path) -> None:
+    baseline = shutil.copytree(used / "last", tmp_path / "baseline")
     changes = {
         "data__folder": str(corpus.parent / "." / corpus.name),
         "data__cache": str(tmp_path / "other cache"),
         "data__translation_workers": 2,
         "training__device": "cpu:0",
         "training__sharding": "fsdp",
+        "training__rank_timeout": "5m",
         "training__updates": 3,
         "training__patience": 9,
         "training__log_every": 2,
@@ -115,7 +117,7 @@ def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: P
         "training__checkpoint_every": 2,
         "training__keep_checkpoints": 2,
         "training__tensorboard": True,
-        "training__baseline": str(used / "last"),
+        "training__baseline": str(baseline),
         "training__scorecard_sentences": 1,
         "search__batch_tokens": 100,
     }
