@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from transduce.bundle import LogisticFit, RecordedConfidence
@@ -251,11 +251,14 @@ def test_words_are_those_of_the_decoded_text(tokenizer: Tokenizer, data: st.Data
     assert len(used) == len(set(used))
 
 
-@given(st.text().filter(lambda text: not text or not text[-1].isspace()))
+@given(st.text())
+@example("0\x85\x08")  # the tokenizer leaves out what follows the space
 def test_no_piece_of_a_text_is_lost(tokenizer: Tokenizer, text: str) -> None:
     ids = [*tokenizer.encode(text), tokenizer.end_id]
+    decoded = tokenizer.decode(ids)
+    assume(not decoded[-1:].isspace())
     found = score_words(tokenizer.pieces(ids), [1.0] * len(ids))
-    assert [word for word, _ in found] == tokenizer.decode(ids).split()
+    assert [word for word, _ in found] == decoded.split()
     assert sum(len(scores) for _, scores in found) == (len(ids) - 1 if found else 0)
 
 
