@@ -144,3 +144,13 @@ def test_a_plan_for_another_budget_is_refused(experiment: str, tmp_path: Path) -
     with pytest.raises(UserError, match="was begun with budget = '5m', and this is '10m'"):
         run_experiment(experiment, Laboratory(tmp_path / "second", (2,), plan_of=first.folder))
     assert not (tmp_path / "second").exists()
+
+
+def test_a_run_takes_over_no_plan_from_itself(experiment: str, tmp_path: Path) -> None:
+    laboratory = Laboratory(tmp_path / "first", (1,))
+    run_experiment(experiment, laboratory)
+    laboratory.remember("updates", lambda: 300)
+    same = Laboratory(tmp_path / "first", (1,), plan_of=tmp_path / "." / "first" / ".." / "first")
+    with pytest.raises(UserError, match="is the folder of this run itself"):
+        run_experiment(experiment, same, restart=True)
+    assert laboratory.remember("updates", lambda: 400) == 300

@@ -31,7 +31,7 @@ def run_experiment(name: str, laboratory: Laboratory, *, restart: bool = False) 
 
     Raises:
         UserError: there is no such experiment, or the folder, or that of `Laboratory.plan_of`, is that of another one,
-            of another text or budget.
+            of another text or budget; or both are the same folder.
         OutputError: the folder holds something else, or cannot be written.
         BusyError: another process is measuring in the folder.
         CorpusError: the text cannot be read, or is too short.
@@ -43,7 +43,7 @@ def run_experiment(name: str, laboratory: Laboratory, *, restart: bool = False) 
     task = _describe_task(laboratory)  # a text that cannot be used leaves no folder behind
     _check_folder(folder, {"name": name} if restart else {"name": name, **task})
     if laboratory.plan_of is not None:
-        _check_plan(laboratory.plan_of, {"name": name, **task})
+        _check_plan(laboratory.plan_of, folder, {"name": name, **task})
     check_writable(folder / MEASUREMENTS)
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, folder / ".lock"):
@@ -101,8 +101,10 @@ def _check_folder(folder: Path, task: Mapping[str, str]) -> None:
             )
 
 
-def _check_plan(folder: Path, task: Mapping[str, str]) -> None:
-    """Check that the folder whose decisions are taken over is that of an experiment with this name, budget and text."""
+def _check_plan(folder: Path, own: Path, task: Mapping[str, str]) -> None:
+    """Check that decisions are taken over from another folder, of an experiment with this name, budget and text."""
+    if folder.resolve() == own.resolve():  # --restart would delete what is to be taken over
+        raise UserError(f"--plan-of {folder}: is the folder of this run itself: leave it out, or choose another --output")
     header = MeasurementLog(folder / MEASUREMENTS).header()
     if not (folder / PLAN).exists():
         raise UserError(f"--plan-of {folder}: has no {PLAN}: give the folder of another run of this experiment")

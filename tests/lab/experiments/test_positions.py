@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from transduce.lab.experiments.positions import (
     measure_shift,
     plan,
 )
-from transduce.lab.laboratory import Laboratory, Pair
+from transduce.lab.laboratory import Laboratory, Pair, read_plan
 from transduce.lab.measurements import Measurement, Results, Settings
 from transduce.lab.run import run_experiment
 from transduce.model import sinusoids
@@ -103,6 +104,12 @@ def test_the_plan_has_shifts_and_models(tmp_path: Path, monkeypatch: pytest.Monk
     settings = [dict(trial.settings) for trial in plan(Laboratory(tmp_path))]
     assert [one["shift"] for one in settings if "shift" in one] == list(SHIFTS)
     assert [one["variant"] for one in settings if "variant" in one] == list(POSITIONS)
+
+
+def test_what_was_planned_is_known_to_other_runs(planned: Laboratory, tmp_path: Path) -> None:
+    again = replace(planned, folder=tmp_path / "again", plan_of=planned.folder)
+    plan(again)
+    assert read_plan(again.folder) == read_plan(planned.folder)
 
 
 def make_results(error: float | None, losses: Mapping[str, tuple[float, float, float]]) -> Results:

@@ -133,8 +133,7 @@ def make_training_lines(pairs: Sequence[Pair]) -> list[Pair]:
 
 def make_short_laboratory(laboratory: Laboratory) -> Laboratory:
     """A laboratory whose training text has lines of one or more pairs of `laboratory`, the longest of them left out."""
-    lines = make_training_lines(laboratory.training_pairs)
-    return replace(laboratory, folder=laboratory.folder / "data" / "lines", chosen_pairs=lines)
+    return replace(laboratory, chosen_pairs=make_training_lines(laboratory.training_pairs))
 
 
 def choose_test_lines(decoder: ForcedDecoder, pairs: Sequence[Pair], longest: int) -> list[list[Pair]]:
