@@ -14,8 +14,9 @@ def write_measurements(folder: Path, name: str = "scaling") -> None:
     log = MeasurementLog(folder / "measurements.jsonl")
     log.begin({"name": name, "budget": "10m", "text": "generated"})
     for d_k in (4, 16, 64, 256, 1024):
-        values = {"variance": d_k * 1.01, "scaled variance": 1.01, "gradient": 0.8 / d_k, "scaled gradient": 0.9}
-        log.append(Measurement({"d_k": d_k}, 1, values, 1.0))
+        values = {"mean": 0.01, "variance": d_k * 1.01, "scaled variance": 1.01}
+        gradients = {"gradient": 0.8 / d_k, "scaled gradient": 0.9}
+        log.append(Measurement({"d_k": d_k}, 1, values | gradients, 1.0))
 
 
 def test_every_experiment_is_listed(transduce: Any) -> None:

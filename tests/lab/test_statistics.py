@@ -74,6 +74,18 @@ def test_larger_by_less_than_the_margin_is_not_supported() -> None:
     assert judge_larger(CLAIM, first, second, "difference", margin=0.5).verdict == "not supported"
 
 
+@pytest.mark.parametrize("margin", [0.5, -0.02, 3.0])
+def test_a_margin_is_stated_and_tested_against(margin: float) -> None:
+    first, second = {1: 1.1, 2: 1.3, 3: 1.6}, {1: 1.0, 2: 1.0, 3: 1.1}
+    gains = [first[seed] - second[seed] for seed in first]
+    p_value = stats.ttest_1samp(gains, margin).pvalue
+    assert compute_p_value(first, second, margin) == pytest.approx(p_value)
+    finding = judge_larger(CLAIM, first, second, "difference", margin=margin)
+    assert f", where more than {margin:.3g} counts; paired t-test against that: p = {p_value:.2g}" in finding.measured
+    assert (finding.verdict == "not decided") == (p_value > 0.05)
+    assert "counts" not in judge_larger(CLAIM, first, second, "difference").measured
+
+
 @pytest.mark.parametrize(
     ("first", "verdict"),
     [([1.001, 0.999, 1.0], "supported"), ([1.5, 1.51, 1.49], "not supported"), ([1.5, 0.6, 1.0], "not decided")],

@@ -104,7 +104,9 @@ def _check_folder(folder: Path, task: Mapping[str, str]) -> None:
 def _check_plan(folder: Path, own: Path, task: Mapping[str, str]) -> None:
     """Check that decisions are taken over from another folder, of an experiment with this name, budget and text."""
     if folder.resolve() == own.resolve():  # --restart would delete what is to be taken over
-        raise UserError(f"--plan-of {folder}: is the folder of this run itself: leave it out, or choose another --output")
+        raise UserError(
+            f"--plan-of {folder}: is the folder of this run itself: leave it out, or choose another --output"
+        )
     header = MeasurementLog(folder / MEASUREMENTS).header()
     if not (folder / PLAN).exists():
         raise UserError(f"--plan-of {folder}: has no {PLAN}: give the folder of another run of this experiment")

@@ -67,14 +67,17 @@ def _exponentiate(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
 
 
-def compute_p_value(first: BySeed, second: BySeed) -> float:
-    """The two-sided p-value of the paired t-test; NaN with fewer than two seeds, or if all differences are equal."""
+def compute_p_value(first: BySeed, second: BySeed, margin: float = 0.0) -> float:
+    """The two-sided p-value of the paired t-test of the difference `first` - `second` against `margin`.
+
+    NaN with fewer than two seeds, or if all differences are equal.
+    """
     difference = compare(first, second)
     if difference.num_seeds < 2 or difference.low == difference.high:
         return math.nan
     # The interval is `quantile` standard errors wide on either side.
     quantile = float(_import_stats().t.ppf((1 + CONFIDENCE) / 2, difference.num_seeds - 1))
-    t = quantile * difference.mean / (difference.high - difference.mean)
+    t = quantile * (difference.mean - margin) / (difference.high - difference.mean)
     return float(2 * _import_stats().t.sf(abs(t), difference.num_seeds - 1))
 
 
@@ -91,13 +94,14 @@ def judge_larger(
         larger: the quantity that is larger if the claim holds.
         smaller: the other.
         what: names the difference, as in "BLEU with eight heads minus BLEU with one".
-        margin: the least difference that counts.
+        margin: the least difference that counts; the report states it, and the t-test is against it.
         form: how numbers are printed.
     """
     difference = compare(larger, smaller)
-    p_value = compute_p_value(larger, smaller)
-    tested = "" if math.isnan(p_value) else f"; paired t-test p = {p_value:.2g}"
-    return Finding(claim, f"{what}: {difference.format(form)}{tested}", _place(difference, margin))
+    p_value = compute_p_value(larger, smaller, margin)
+    counted, against = (f", where more than {margin:{form}} counts", " against that:") if margin else ("", "")
+    tested = "" if math.isnan(p_value) else f"; paired t-test{against} p = {p_value:.2g}"
+    return Finding(claim, f"{what}: {difference.format(form)}{counted}{tested}", _place(difference, margin))
 
 
 def judge_larger_than_all(

@@ -138,6 +138,10 @@ def make_results(error: float | None, losses: Mapping[str, tuple[float, float, f
             make_results(1e-2, {"sinusoidal": (0.3, 0.4, 0.8), "learned": (0.4, 0.4, 0.6), "none": (0.2, 0.6, 0.6)}),
             ["not supported"] * 5,
         ),
+        (  # learned positions are worse at all lengths, and lose no more beyond those of training
+            make_results(1e-8, {"sinusoidal": (0.3, 0.4, 0.45), "learned": (0.31, 0.6, 0.64), "none": (0.5, 0.6, 0.6)}),
+            [*["supported"] * 4, "not supported"],
+        ),
         (make_results(None, {"learned": (0.3, 0.4, 0.6)}), ["not decided"] * 5),
     ],
 )

@@ -112,9 +112,17 @@ def test_search_is_timed_and_the_same_in_both_programs(text_files: TextFiles, tm
 
 
 def make_results(
-    bleu: float, *, short: float = 0.0, speed: float = 100.0, seeds: tuple[int, ...] = (1, 2, 3)
+    bleu: float,
+    *,
+    short: float = 0.0,
+    speed: float = 100.0,
+    convolutions: float = 0.0,
+    seeds: tuple[int, ...] = (1, 2, 3),
 ) -> Results:
-    """The Transformer's BLEU is higher by `bleu`, after a third of the time by `short`, and its speed by `speed`."""
+    """The Transformer's BLEU is higher by `bleu`, after a third of the time by `short`, and its speed by `speed`.
+
+    ConvS2S is faster than the other rivals by `convolutions`.
+    """
     made = []
     for seed in seeds:
         for compared in (SAME_UPDATES, SAME_TIME, SHORT_TIME):
@@ -129,7 +137,10 @@ def make_results(
                     "chrf": 40.0,
                     "exact": 0.1,
                     "parameters": 1000.0,
-                    "tokens_per_second": 1000 + seed + (0.0 if is_rival else speed),
+                    "tokens_per_second": 1000
+                    + seed
+                    + (0.0 if is_rival else speed)
+                    + (name == "convs2s") * convolutions,
                     "update 1": 50.0,
                     "seconds 1": 2.0,
                     "cross-entropy 1": 3.0,
@@ -155,6 +166,7 @@ def test_verdicts_are_against_every_rival() -> None:
     assert list_verdicts(make_results(2.0, short=1.5)) == ["supported"] * 4
     assert list_verdicts(make_results(0.5, short=0.2, speed=-100.0)) == ["not supported"] * 4  # ConvS2S has 1 more
     assert list_verdicts(make_results(2.0, short=0.2))[2] == "not supported"
+    assert list_verdicts(make_results(2.0, convolutions=200.0))[3] == "not supported"
     assert list_verdicts(make_results(2.0, short=1.5, seeds=(1,))) == ["not decided"] * 4
     assert "convs2s: 1.04 (0.99 to 1.09)" in conclude(make_results(2.0)).findings[0].measured
 

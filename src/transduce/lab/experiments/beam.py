@@ -28,8 +28,12 @@ as each of the few pairs is seen many times."""
 SECONDS_OF_SEARCHES = 30.0
 """Part of the budget for the searches with all beams and length penalties, for each seed."""
 
-BEAM_SEARCH = Claim("6.1", "Beam search with a beam of 4 translates better than greedy search.")
-PENALTY = Claim("6.1", "With a beam of 4, a length penalty of α = 0.6 translates better than none.")
+BEAM_SEARCH = Claim(
+    "Sutskever et al. 2014", "Beam search translates better than greedy search: here, with the paper's beam of 4."
+)
+PENALTY = Claim(
+    "Wu et al. 2016", "A length penalty translates better than none: here, the paper's α = 0.6 with a beam of 4."
+)
 SHORTER = Claim("Murray & Chiang 2018", "Without length penalty, the wider the beam, the shorter the translations.")
 WORSE = Claim("Koehn & Knowles 2017", "Wide beams translate worse than narrower ones: here, 16 worse than 4.")
 
@@ -96,7 +100,7 @@ def conclude(results: Results) -> Conclusion:
         remarks=[
             "All searches of a seed are with the same model, so that differences between them are those of the search.",
             "With a beam of 1 there is one hypothesis only, so that no length penalty changes it: it is searched once.",
-            "The paper chose beam and length penalty on its development text, and does not say by how much they help.",
+            "The paper chose beam and length penalty on its development text, and does not say whether they help.",
         ],
     )
 

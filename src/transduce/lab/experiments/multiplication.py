@@ -27,11 +27,13 @@ MULTIPLICATION = Operation(
     transformer=TransformerSettings(training=_make_training(TransformerSettings().training, 9000)),
     learns=Claim("Kaiser & Sutskever 2016", "A Neural GPU learns to multiply binary numbers from examples."),
     generalizes=Claim(
-        "Kaiser & Sutskever 2016", "It multiplies numbers much longer than those of its training, without error."
+        "Kaiser & Sutskever 2016",
+        "It multiplies numbers much longer than those of its training: here, more than 90 % of those twice as long.",
     ),
     remark=(
-        "Kaiser & Sutskever 2016 trained with up to 20 bits, many more updates and the best of many seeds. Of pairs of "
-        f"numbers of {LONGEST} bits there are {4**LONGEST:,}, all of which occur in training; longer ones are new."
+        "Kaiser & Sutskever 2016 trained with up to 20 bits, many more updates and the best of many seeds, and found "
+        f"no error, however long the numbers. Of pairs of numbers of {LONGEST} bits there are {4**LONGEST:,}, all of "
+        "which occur in training; longer ones are new."
     ),
 )
 

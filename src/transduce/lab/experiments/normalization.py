@@ -294,7 +294,7 @@ def _judge_batch_normalization(results: Results) -> list[Finding]:
             find_power("mean"),
             find_power("mean by chance"),
             "how many times as far as by chance, as a power of two, the means of batches are from that of all, in all "
-            "normalisations of the encoder, where one (twice as far) counts",
+            "normalisations of the encoder",
             margin=1.0,
         ),
         judge_larger(
@@ -352,8 +352,7 @@ def _judge_warmup(results: Results) -> list[Finding]:
             PRE_NEEDS_NONE,
             find_loss("pre", DEEP, has_warmup=True),
             find_loss("pre", DEEP, has_warmup=False),
-            f"loss with warm-up minus loss without it, pre-norm, {DEEP} layers, in nats per token, of which {-SAME} "
-            "counts as no need",
+            f"loss with warm-up minus loss without it, pre-norm, {DEEP} layers, in nats per token",
             margin=-SAME,
             form=".3f",
         ),

@@ -217,6 +217,10 @@ def conclude(results: Results) -> Conclusion:
         for _, high in (WITHIN, BEYOND)
     )
     just_longer = f"lines of 1 to {BEYOND[1]:g} times the length of the longest of training"
+    cost = {
+        name: {seed: beyond[name][seed] - within[name][seed] for seed in beyond[name].keys() & within[name].keys()}
+        for name in (SINUSOIDAL, LEARNED)
+    }
     findings = [
         judge_larger(
             NEEDED, loss[NONE], loss[SINUSOIDAL], "loss without positions minus loss with sinusoids, in nats per token"
@@ -234,14 +238,15 @@ def conclude(results: Results) -> Conclusion:
             within[SINUSOIDAL],
             beyond[SINUSOIDAL],
             f"loss with sinusoids on lines of {WITHIN[0]:g} to 1 times the length of the longest of training, minus "
-            f"that on {just_longer}, in nats per token, where more than {-EXTRAPOLATED:g} counts",
+            f"that on {just_longer}, in nats per token",
             margin=-EXTRAPOLATED,
         ),
         judge_larger(
             CHOSEN,
-            beyond[LEARNED],
-            beyond[SINUSOIDAL],
-            f"loss with learned positions minus loss with sinusoids on {just_longer}, in nats per token",
+            cost[LEARNED],
+            cost[SINUSOIDAL],
+            f"what {just_longer} cost a model with learned positions, minus what they cost one with sinusoids: each "
+            "time the loss on them minus that on lines just up to that length, in nats per token",
         ),
     ]
     return Conclusion(

@@ -235,8 +235,7 @@ def conclude(results: Results) -> Conclusion:
                 DEPTH,
                 find_loss(WITH, SHALLOW),
                 find_loss(WITH, DEEP),
-                f"loss with residual connections with {SHALLOW} layers minus loss with {DEEP}, in nats per token, of "
-                f"which {-SAME} counts as no higher",
+                f"loss with residual connections with {SHALLOW} layers minus loss with {DEEP}, in nats per token",
                 margin=-SAME,
                 form=".3f",
             ),
@@ -245,7 +244,7 @@ def conclude(results: Results) -> Conclusion:
                 find_power("spread", WITH),
                 find_power("spread", WITHOUT),
                 f"by how many powers of ten the vectors after layer {INITIAL_DEPTH} differ less without residual "
-                "connections, where one counts",
+                "connections",
                 margin=1.0,
                 form=".2f",
             ),
@@ -254,7 +253,7 @@ def conclude(results: Results) -> Conclusion:
                 find_power("query and key gradient", WITH),
                 find_power("query and key gradient", WITHOUT),
                 f"by how many powers of ten the gradient of queries and keys in layer {INITIAL_DEPTH}, in relation to "
-                "that of the whole layer, is smaller without residual connections, where one counts",
+                "that of the whole layer, is smaller without residual connections",
                 margin=1.0,
                 form=".2f",
             ),

@@ -26,7 +26,8 @@ SIMILAR = 0.02
 """Difference of losses, in nats per token, up to which two models perform similarly."""
 
 MAX_ERROR = 0.05
-"""Part of d_k by which the measured variance may differ from it."""
+"""Part of d_k by which the measured variance may differ from it, and of sqrt(d_k), the standard deviation, by which the
+mean may differ from 0."""
 
 EXTREMELY_SMALL = 0.1
 """Part of the gradient with division below which a gradient counts as extremely small."""
@@ -47,7 +48,7 @@ REPAIR = Claim("3.2.1", "Dividing by sqrt(d_k) counteracts this effect.")
 
 
 def measure_softmax(d_k: int, seed: int) -> Mapping[str, float]:
-    """Variance of q·k, and size of the softmax's gradient, for random queries and keys of width `d_k`.
+    """Mean and variance of q·k, and size of the softmax's gradient, for random queries and keys of width `d_k`.
 
     The gradient is the Jacobian of the weights with respect to the scores, diag(p) - p pᵀ. Its trace is 1 - Σ p², the
     sum of its eigenvalues: 0 if one key has all the weight, 1 - 1/keys if all keys have the same.
@@ -61,6 +62,7 @@ def measure_softmax(d_k: int, seed: int) -> Mapping[str, float]:
         return float(1 - scores.softmax(dim=-1).square().sum(dim=-1).mean())
 
     return {
+        "mean": float(products.mean()),
         "variance": float(products.var()),
         "scaled variance": float((products / math.sqrt(d_k)).var()),
         "gradient": trace(products),
@@ -117,16 +119,21 @@ def conclude(results: Results) -> Conclusion:
 
 
 def _judge_random_vectors(results: Results) -> list[Finding]:
-    variances, gradients, divided = (
-        dict(results.curve("d_k", quantity)) for quantity in ("variance", "gradient", "scaled gradient")
+    means, variances, gradients, divided = (
+        dict(results.curve("d_k", quantity)) for quantity in ("mean", "variance", "gradient", "scaled gradient")
     )
     if len(variances) < len(WIDTHS):
         return [Finding(claim, "not measured", "not decided") for claim in (VARIANCE, GRADIENT)]
     error = max(abs(variance / d_k - 1) for d_k, variance in variances.items())
+    shift = max((abs(mean) / math.sqrt(d_k) for d_k, mean in means.items()), default=math.nan)
+    is_mean_known = len(means) == len(WIDTHS)  # not of an older version, which did not measure it
     first, last = WIDTHS[0], WIDTHS[-1]
     return [
         judge_exactly(
-            VARIANCE, f"for d_k from {first} to {last} the variance is d_k within {error:.1%}", holds=error < MAX_ERROR
+            VARIANCE,
+            f"for d_k from {first} to {last} the variance is d_k within {error:.1%}, and the mean 0 within {shift:.1%} "
+            "of sqrt(d_k)",
+            holds=max(error, shift) < MAX_ERROR if is_mean_known else None,
         ),
         judge_exactly(
             GRADIENT,
@@ -161,7 +168,7 @@ EXPERIMENT = Experiment(
     claims=[VARIANCE, GRADIENT, SMALL_WIDTHS, LARGE_WIDTHS, REPAIR],
     method=(
         f"Queries and keys are drawn at random from the normal distribution, {NUM_QUERIES:,} queries with {NUM_KEYS} "
-        "keys each, and the variance of their products and the gradient of the softmax over them are measured. Then "
+        "keys each; mean and variance of their products and the gradient of the softmax over them are measured. Then "
         "models that differ in nothing but the score are trained with one head, for the same number of updates, with "
         f"narrow keys (d_k = {SMALL}) and wide ones (d_k = {LARGE}), and their loss on held-out text is compared."
     ),
