@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -154,6 +155,59 @@ def test_written_translations_are_replaced_only_on_demand(transduce: Any, test_s
     assert str(Path("out") / kept.name) in answer.messages
     assert "--force" in answer.messages
     assert kept.read_text(encoding="utf-8") == "mine\n"
+
+
+@pytest.mark.parametrize("is_absolute", [True, False])
+def test_translations_of_test_sets_with_the_same_name_are_all_in_the_folder(
+    transduce: Any, test_set: Path, run_folder: Path, is_absolute: bool
+) -> None:
+    given = []
+    for name in ("one", "two"):
+        for side in ("source", "target"):
+            path = Path("sets") / name / f"test.{side}"
+            (test_set / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(test_set / f"test.{side}", test_set / path)
+            given += ["--source" if side == "source" else "--reference", test_set / path if is_absolute else path]
+    before = sorted((test_set / "sets").rglob("*"))
+    (test_set / "out").mkdir()
+    assert transduce("evaluate", run_folder, *given, "--output", "out").exit_code == 0
+    assert sorted((test_set / "sets").rglob("*")) == before
+    first, second = sorted((test_set / "out").iterdir())
+    end = f"test.source.{run_folder.resolve().name}.txt"
+    assert (first.name.endswith(f"sets_one_{end}"), second.name.endswith(f"sets_two_{end}")) == (True, True)
+    assert first.read_bytes() == second.read_bytes() == (test_set / "hypotheses").read_bytes()
+
+
+def test_a_file_of_translations_is_refused_before_anything_is_translated(
+    transduce: Any, test_set: Path, run_folder: Path
+) -> None:
+    write_lines(test_set / "short", ["ba"])
+    answer = transduce("compare", run_folder, "short", "--source", "test.source", "--reference", "test.target")
+    assert answer.exit_code == 2
+    assert "short: 1 lines, but the test set test has 30" in answer.messages
+    assert "lines in" not in answer.messages
+
+
+def test_frequencies_are_those_of_the_training_text(transduce: Any, test_set: Path) -> None:
+    lines = (test_set / "hypotheses").read_text(encoding="utf-8").splitlines()
+    write_lines(test_set / "worse", [line[: len(line) // 2] for line in lines])
+    given = ["--source", "test.source", "--reference", "test.target", "--output", "page.html", "--frequencies"]
+    assert transduce("compare", "hypotheses", "worse", *given, "train.target").exit_code == 0
+    assert "times in the training text" in (test_set / "page.html").read_text(encoding="utf-8")
+    answer = transduce("compare", "hypotheses", "worse", *given, "nothing")
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert "nothing" in answer.messages
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="names of files are Unicode there")
+def test_a_name_that_is_not_utf_8_has_a_page_all_the_same(transduce: Any, test_set: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    write_lines(test_set / name, ["ba do"] * 30)
+    given = ["--source", "test.source", "--reference", "test.target", "--output", "page.html"]
+    answer = transduce("compare", "hypotheses", name, *given)
+    assert answer.exit_code == 0
+    assert answer.lines[-1].startswith("caf")
+    assert "caf? against hypotheses: worse" in (test_set / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compare"])

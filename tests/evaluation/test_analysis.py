@@ -1,6 +1,8 @@
 """What a comparison shows of systems: classes, phrases and sentences add up to the texts that they come from."""
 
+import tracemalloc
 from collections import Counter
+from itertools import repeat
 
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from transduce.evaluation import SystemOutput, TestSet, corpus_scores, mark_shared
 from transduce.evaluation.analysis import (
+    count_words,
     find_phrase_differences,
     find_sentence_differences,
     score_by_frequency,
@@ -73,6 +76,20 @@ def test_sentences_are_ordered_by_how_much_they_differ() -> None:
 def test_words_are_those_of_bleu() -> None:
     assert split_words(["Yes, a dog!", ""], "13a") == [["Yes", ",", "a", "dog", "!"], []]
     assert split_words(["猫が好き"], "char") == [["猫", "が", "好", "き"]]
+
+
+def test_words_are_counted_line_by_line() -> None:
+    lines = iter([*REFERENCES, ""])
+    assert count_words(lines, "13a") == Counter(word for words in split_words(REFERENCES, "13a") for word in words)
+
+
+def test_words_of_a_long_text_are_not_kept() -> None:
+    tracemalloc.start()
+    try:
+        assert count_words(repeat("a small dog runs " * 5, 10_000), "13a")["dog"] == 50_000
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.text("ab c", max_size=20), st.text("ab c", max_size=20))

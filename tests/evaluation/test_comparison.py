@@ -16,6 +16,7 @@ from transduce.evaluation import (
     analyse,
     compare_systems,
     corpus_scores,
+    count_words,
     measure_differences,
     read_system_output,
     read_test_sets,
@@ -209,7 +210,9 @@ def test_a_verdict_names_metrics_that_disagree() -> None:
 
 def test_the_page_shows_what_was_found() -> None:
     comparison = compare_systems(TEST_SET, [GOOD, SystemOutput("<poor>", POOR.hypotheses)])
-    page = render_comparison([(comparison, analyse(comparison, REFERENCES))], is_training_counted=True)
+    page = render_comparison(
+        [(comparison, analyse(comparison, count_words(REFERENCES, "13a")))], is_training_counted=True
+    )
     assert "&lt;poor&gt; against good: worse" in page
     assert "<poor>" not in page
     assert "times in the training text" in page
@@ -229,9 +232,8 @@ def test_files_of_the_same_name_in_two_folders_are_told_apart(tmp_path: Path) ->
     comparison = compare_systems(TEST_SET, outputs, ["ter"])
     assert comparison.verdicts == [f"{tmp_path / 'poor' / 'test.txt'} against {tmp_path / 'good' / 'test.txt'}: worse"]
     page = render_comparison([(comparison, analyse(comparison))], is_training_counted=False)
-    assert (
-        page.count(f">{outputs[0].system}</text>") == page.count(f">{outputs[1].system}</text>") == 2
-    )  # of two charts
+    ends = [f"{Path(name) / 'test.txt'}</text>" for name in ("good", "poor")]
+    assert [page.count(end) for end in ends] == [2, 2]  # of two charts, which may show the end of a path alone
 
 
 def test_charts_of_many_systems_say_that_they_show_the_first_ones() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, ClassVar
 
 from cyclopts import Parameter
@@ -19,8 +19,10 @@ from transduce.evaluation import (
     TestSet,
     analyse,
     check_tokenization,
+    choose_tokenization,
     compare_systems,
     corpus_scores,
+    count_words,
     format_scores,
     read_paired_test_sets,
     read_system_output,
@@ -106,7 +108,8 @@ def evaluate(
         systems: what is scored, each of them a bundle, the folder of a run, with --engine a folder written by
             `transduce export`, or a text file with one translation per line, made by any program.
         measured: the test sets.
-        output: a folder to write the translations to, as TEST-SET.SYSTEM.txt.
+        output: a folder to write the translations to, as TEST-SET.SYSTEM.txt. Test sets whose files have the same name
+            are called by their paths, with _ between the folders.
         confidence: add the 95 % confidence interval of each score, by bootstrap resampling of the lines.
         computation: what computes.
         json: print one JSON object.
@@ -185,18 +188,20 @@ def compare(
         check_output_file(output, _is_page, PAGE, force=force)
     comet = measured.find_comet()
     test_sets = measured.read()
-    training_targets = None if frequencies is None else list(read_lines(frequencies))
+    tokenizations = [measured.tokenize or choose_tokenization(one.references[0]) for one in test_sets]
+    counts = {} if frequencies is None else {one: count_words(read_lines(frequencies), one) for one in {*tokenizations}}
     outputs = _translate(systems, test_sets, measured.beam, computation)
     comparisons = [
-        compare_systems(test_set, own, tokenization=measured.tokenize, comet=comet, report=print_message)
-        for test_set, own in zip(test_sets, outputs, strict=True)
+        compare_systems(test_set, own, tokenization=tokenization, comet=comet, report=print_message)
+        for test_set, own, tokenization in zip(test_sets, outputs, tokenizations, strict=True)
     ]
-    if output is not None:
-        analyses = [(one, analyse(one, training_targets)) for one in comparisons]
-        page = render_comparison(analyses, is_training_counted=frequencies is not None)
-        write_output_file(output, page.encode("utf-8"), _is_page, PAGE, force=force)
-        print_message(f"{output}: open it in a browser")
     _print_comparisons(comparisons, json=json)
+    if output is not None:
+        analyses = [(one, analyse(one, counts.get(one.tokenization))) for one in comparisons]
+        page = render_comparison(analyses, is_training_counted=frequencies is not None)
+        # "replace": the name of a system is a path, which need not be UTF-8.
+        write_output_file(output, page.encode("utf-8", "replace"), _is_page, PAGE, force=force)
+        print_message(f"{output}: open it in a browser")
 
 
 def _is_page(path: Path) -> bool:
@@ -217,9 +222,11 @@ def _translate(
     if len(test_sets) > 1 and (files := [path for path in systems if path.is_file()]):
         raise UserError(f"{files[0]}: has the translations of one test set; give one --source")
     outputs: list[list[SystemOutput]] = [[] for _ in test_sets]
+    # Before anything is translated, as a file may be refused.
+    written = {system: read_system_output(system, test_sets[0]) for system in systems if system.is_file()}
     for system in systems:
-        if system.is_file():
-            outputs[0].append(read_system_output(system, test_sets[0]))
+        if system in written:
+            outputs[0].append(written[system])
             continue
         translator = computation.load(system)
         for own, test_set in zip(outputs, test_sets, strict=True):
@@ -238,18 +245,24 @@ def _name_outputs(
     if not folder.is_dir():
         raise UserError(f"--output {folder}: must be a folder that exists")
     files = {
-        (number, place): folder / f"{test_set.name}.{system.resolve().name}.txt"
+        (number, place): folder / f"{_flatten(test_set.name)}.{system.resolve().name}.txt"
         for number, system in enumerate(systems)
         for place, test_set in enumerate(test_sets)
     }
     if len(set(files.values())) < len(files):
         raise UserError(
-            f"--output {folder}: {', '.join(map(str, systems))} have the same name, and so would their files; evaluate "
-            "them one at a time, with a folder for each"
+            f"--output {folder}: {', '.join(map(str, systems))}, or the test sets, have the same name, and so would "
+            "their files; evaluate them one at a time, with a folder for each"
         )
     for path in files.values():
         check_output_file(path, _never, "translation", force=force)
     return files
+
+
+def _flatten(name: str) -> str:
+    """The name of a test set as that of a file: it is a path where names of files are the same."""
+    path = PurePath(name)
+    return "_".join(path.relative_to(path.anchor).parts)
 
 
 def _describe(system: Path, test_set: TestSet, output: SystemOutput, scores: Sequence[Score]) -> dict[str, object]:

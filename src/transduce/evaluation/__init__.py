@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from transduce.lazy_imports import import_on_first_use
 
 if TYPE_CHECKING:
-    from transduce.evaluation.analysis import mark_shared
+    from transduce.evaluation.analysis import count_words, mark_shared
     from transduce.evaluation.comparison import Comparison, analyse, compare_systems
     from transduce.evaluation.comparison_page import render_comparison
     from transduce.evaluation.scorecard import (
@@ -41,7 +41,7 @@ else:
     __getattr__ = import_on_first_use(
         __name__,
         {
-            "transduce.evaluation.analysis": "mark_shared",
+            "transduce.evaluation.analysis": "count_words mark_shared",
             "transduce.evaluation.comparison": "Comparison analyse compare_systems",
             "transduce.evaluation.comparison_page": "render_comparison",
             "transduce.evaluation.scores": "METRICS Score check_tokenization choose_tokenization corpus_scores "
@@ -74,6 +74,7 @@ __all__ = [
     "choose_tokenization",
     "compare_systems",
     "corpus_scores",
+    "count_words",
     "format_scores",
     "is_scorecard_page",
     "mark_shared",

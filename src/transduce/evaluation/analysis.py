@@ -35,6 +35,15 @@ def split_words(lines: Iterable[str], tokenization: str) -> list[list[str]]:
     return [tokenize(line.rstrip()).split() for line in lines]
 
 
+def count_words(lines: Iterable[str], tokenization: str) -> Counter[str]:
+    """How often each word occurs in the lines, of which one at a time is in memory."""
+    tokenize = BLEU(tokenize=tokenization).tokenizer
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(tokenize(line.rstrip()).split())
+    return counts
+
+
 @dataclass(frozen=True)
 class ClassScores:
     """A figure of each system for every class that has enough cases."""

@@ -9,11 +9,11 @@ from transduce.evaluation.analysis import (
     ClassScores,
     PhraseDifference,
     SentenceDifference,
+    count_words,
     find_phrase_differences,
     find_sentence_differences,
     score_by_frequency,
     score_by_length,
-    split_words,
 )
 from transduce.evaluation.comet import CometScorer, compare_lines, summarize_lines
 from transduce.evaluation.scores import METRICS, Score, check_tokenization, choose_tokenization, corpus_scores
@@ -250,18 +250,18 @@ class Analysis:
     """For each system after the baseline."""
 
 
-def analyse(comparison: Comparison, training_targets: Sequence[str] | None = None) -> Analysis:
+def analyse(comparison: Comparison, frequencies: Counter[str] | None = None) -> Analysis:
     """Find where the systems of a comparison differ.
 
     Args:
         comparison: the systems and their translations.
-        training_targets: target sentences of the training text, by which frequencies of words are counted; by default
-            they are counted in the references.
+        frequencies: how often each word occurs, in the target sentences of the training text for instance, by
+            `count_words` with the tokenisation of the comparison; by default, in the references.
     """
     test_set, tokenization = comparison.test_set, comparison.tokenization
     outputs = [one.output for one in comparison.systems]
-    counted = test_set.references[0] if training_targets is None else training_targets
-    frequencies = Counter(word for words in split_words(counted, tokenization) for word in words)
+    if frequencies is None:
+        frequencies = count_words(test_set.references[0], tokenization)
     pairs = []
     for output in outputs[1:]:
         phrases = find_phrase_differences(test_set, outputs[0], output, tokenization)
