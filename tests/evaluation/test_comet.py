@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transduce.errors import CorpusError, UserError
+from transduce.errors import ConfigError, CorpusError, UserError
 from transduce.evaluation import SystemOutput, TestSet, compare_systems
 from transduce.evaluation.comet import CometScorer, compare_lines, summarize_lines
 
@@ -145,3 +145,27 @@ def test_the_interval_is_that_of_the_mean() -> None:
     assert (score.value - score.low, score.high - score.value) == pytest.approx((half, half), rel=0.15)
     assert score.signature == "model:x|bs:1000|seed:12345"
     assert summarize_lines(values, "model:x", confidence=False).interval == ""
+
+
+def test_its_tests_take_the_seed_of_sacrebleu(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(2).normal(80, 10, 50)
+    others = values + np.random.default_rng(3).normal(1, 5, 50)
+
+    def measure() -> tuple[str, float | None, float, float]:
+        score, difference = summarize_lines(values, "model:x", confidence=True), compare_lines(values, others)
+        return score.signature, score.low, difference.low, difference.p_randomization
+
+    default = measure()
+    assert measure() == default
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
+    chosen = measure()
+    assert chosen[0].endswith("|seed:7")
+    assert measure() == chosen
+    monkeypatch.setenv("SACREBLEU_SEED", "none")
+    free = measure()
+    assert free[0].endswith("|seed:none")
+    for found, another in ((default, chosen), (chosen, free), (free, measure())):
+        assert all(one != other for one, other in zip(found[1:3], another[1:3], strict=True))
+    monkeypatch.setenv("SACREBLEU_SEED", "soon")
+    with pytest.raises(ConfigError, match="SACREBLEU_SEED"):
+        compare_lines(values, others)

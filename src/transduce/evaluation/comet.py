@@ -14,14 +14,12 @@ from jaxtyping import Float64
 
 from transduce.data.store import compute_file_digest
 from transduce.errors import CorpusError, UserError
-from transduce.evaluation.scores import Score, choose_num_resamples
+from transduce.evaluation.scores import Score, choose_num_resamples, read_seed
 from transduce.evaluation.significance import NUM_TRIALS, SHUFFLED_LINES, Difference, compute_p
 from transduce.evaluation.test_sets import SystemOutput, TestSet
 
 COMMAND = "comet-score"
 METRIC = "COMET"
-SEED = 12345
-"""Seed of resamples and trials, that of sacreBLEU."""
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 """What keeps the package from looking for files in the network."""
@@ -119,25 +117,41 @@ def _write_lines(path: Path, lines: Sequence[str]) -> str:
 
 
 def summarize_lines(values: LineScores, signature: str, *, confidence: bool) -> Score:
-    """The mean over the lines, with the 95 % interval of bootstrap resampling if it is asked for (Koehn 2004)."""
+    """The mean over the lines, with the 95 % interval of bootstrap resampling if it is asked for (Koehn 2004).
+
+    Raises:
+        ConfigError: see `read_seed`.
+    """
     if not confidence:
         return Score(METRIC, float(values.mean()), signature)
     count = choose_num_resamples(len(values))
-    low, high = np.quantile(_resample(values, count), (0.025, 0.975))
-    return Score(METRIC, float(values.mean()), f"{signature}|bs:{count}|seed:{SEED}", float(low), float(high))
+    seed = read_seed()
+    low, high = np.quantile(_resample(values, count, seed), (0.025, 0.975))
+    return Score(
+        METRIC,
+        float(values.mean()),
+        f"{signature}|bs:{count}|seed:{'none' if seed is None else seed}",
+        float(low),
+        float(high),
+    )
 
 
 def compare_lines(baseline: LineScores, values: LineScores) -> Difference:
-    """The difference of two means over the same lines, with the two tests of `measure_differences`."""
+    """The difference of two means over the same lines, with the two tests of `measure_differences`.
+
+    Raises:
+        ConfigError: see `read_seed`.
+    """
     differences = values - baseline
     gain = float(differences.mean())
     num_trials = min(NUM_TRIALS, max(1000, SHUFFLED_LINES // len(values)))
-    generator = np.random.default_rng(SEED)
+    seed = read_seed()
+    generator = np.random.default_rng(seed)
     # Exchanging two translations of a line turns the sign of their difference.
     exchanged = np.array(
         [float(differences @ (2 * generator.integers(0, 2, len(values)) - 1)) / len(values) for _ in range(num_trials)]
     )
-    resampled = _resample(differences, choose_num_resamples(len(values)))
+    resampled = _resample(differences, choose_num_resamples(len(values)), seed)
     p_bootstrap, p_randomization = (
         compute_p(np.abs(chance), gain) for chance in (resampled - resampled.mean(), exchanged)
     )
@@ -154,7 +168,7 @@ def compare_lines(baseline: LineScores, values: LineScores) -> Difference:
     )
 
 
-def _resample(values: LineScores, count: int) -> Float64[np.ndarray, " samples"]:
+def _resample(values: LineScores, count: int, seed: int | None) -> Float64[np.ndarray, " samples"]:
     """The means of `count` samples of as many lines, drawn with replacement."""
-    generator = np.random.default_rng(SEED)
+    generator = np.random.default_rng(seed)
     return np.array([values[generator.integers(0, len(values), len(values))].mean() for _ in range(count)])

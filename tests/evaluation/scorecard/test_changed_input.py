@@ -10,6 +10,7 @@ from transduce.evaluation.scorecard.changed_input import (
     CHANGED_INPUT,
     compute_chrf,
     make_typing_errors,
+    measure_lost_chrf,
     remove_full_stop,
     write_in_capitals,
     write_without_capitals,
@@ -76,6 +77,22 @@ def test_capitals_are_those_of_the_language() -> None:
     assert write_without_capitals("IŞIK İSTASYON", "tr-TR") == "ışık istasyon"
     assert write_in_capitals("Die Straße", "de") == "DIE STRASSE"
     assert write_in_capitals("مرحبا 你好", "ar") == "مرحبا 你好"
+
+
+@pytest.mark.parametrize("language", ["tr", "az-AZ", "crh"])
+@pytest.mark.parametrize("name", ["all caps", "no capitals"])
+def test_capitals_of_the_language_do_not_count(
+    make_translator: Callable[..., Translator], name: str, language: str
+) -> None:
+    (behaviour,) = (one for one in CHANGED_INPUT if one.name == name)
+    write = write_in_capitals if name == "all caps" else write_without_capitals
+    translation = "Işıklı kırmızı İstanbul"
+    for changed, is_right in ((write(translation, language), True), ("Bambaşka bir söz", False)):
+        text = SourceText((Sentence("The red City.", translation),), make_translator(target_language=language))
+        (case,) = behaviour.make_cases(text)
+        translations = {case.text: changed, "The red City.": translation}
+        assert (behaviour.judge(case, translations).score == 1) == is_right
+        assert (measure_lost_chrf(behaviour, [case], translations) == 0) == is_right
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ class Case:
         others: all sentences, of which those that are different must have other translations.
         kept: parts of the input that its translation must contain.
         reference: a human translation of the input, if it is only changed in form.
+        language: of the translations, by its code; "" if it is unknown, or does not matter.
     """
 
     text: str
@@ -65,6 +66,7 @@ class Case:
     others: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     reference: str | None = None
+    language: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,8 @@ class Behaviour:
         judge: judges the translation of a case by rules.
         absence: why a text may give no inputs; "" if every text gives some.
         option: the option of `transduce translate` that helps, if there is one.
-        normalize: only of behaviours whose inputs have the same meaning as their sentences: removes from a translation
-            what the change of the input may change in it.
+        normalize: only of behaviours whose inputs have the same meaning as their sentences: removes from a translation,
+            given with its language, what the change of the input may change in it.
         has_sentences: whether the inputs consist of whole sentences.
     """
 
@@ -104,7 +106,7 @@ class Behaviour:
     judge: Callable[[Case, Translations], Judgement]
     absence: str = ""
     option: TranslationOption | None = None
-    normalize: Callable[[str], str] | None = None
+    normalize: Callable[[str, str], str] | None = None
     has_sentences: bool = True
 
 

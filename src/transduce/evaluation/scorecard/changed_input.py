@@ -65,6 +65,11 @@ def write_without_capitals(text: str, language: str) -> str:
     return (text.translate(_DOTLESS_I) if is_turkic(language) else text).lower()
 
 
+def ignore_capitals(text: str, language: str) -> str:
+    """The text in a form that is the same whatever its capitals, if they are those of the language."""
+    return write_without_capitals(text, language).casefold()
+
+
 def make_typing_errors(text: str, seed: int) -> str:
     """The text with errors in some of its words: two neighbouring letters are swapped, or one is dropped.
 
@@ -99,6 +104,7 @@ def remove_full_stop(text: str) -> str:
 
 
 Change = Callable[[str, SourceText], str]
+Normalize = Callable[[str, str], str]
 
 
 def _make_cases(change: Change, text: SourceText) -> list[Case]:
@@ -106,20 +112,26 @@ def _make_cases(change: Change, text: SourceText) -> list[Case]:
     sources = tuple(sentence.source for sentence in text.sentences)
     changed = [(sentence, change(sentence.source, text)) for sentence in text.sentences]
     return [
-        Case(altered, (sentence.source,), others=sources, reference=sentence.reference)
+        Case(
+            altered,
+            (sentence.source,),
+            others=sources,
+            reference=sentence.reference,
+            language=text.translator.target_language,
+        )
         for sentence, altered in changed
         if altered.strip() and altered != sentence.source
     ]
 
 
-def _judge_consistency(normalize: Callable[[str], str], case: Case, translations: Translations) -> Judgement:
+def _judge_consistency(normalize: Normalize, case: Case, translations: Translations) -> Judgement:
     (source,) = case.related
     found, expected = translations[case.text], translations[source]
     if PROBLEMS["empty"](case.text, found):
         return Judgement(0.0, "the translation is blank", expected)
     if (other := find_same_translation(source, case.others, translations)) is not None:
         return Judgement(0.0, f"unchanged, its translation is also that of: {other}", expected)
-    score = compute_chrf(normalize(found), normalize(expected))
+    score = compute_chrf(normalize(found, case.language), normalize(expected, case.language))
     problem = "" if score >= CONSISTENT else f"chrF {100 * score:.0f} with the translation of the unchanged sentence"
     return Judgement(score, problem, expected)
 
@@ -134,16 +146,16 @@ def measure_lost_chrf(behaviour: Behaviour, cases: Sequence[Case], translations:
     references = [case.reference for case in cases if case.reference is not None]
     if normalize is None or not cases or len(references) < len(cases):
         return None
+    languages = [case.language for case in cases]
+    expected = list(map(normalize, references, languages))
     before, after = (
-        corpus_scores([normalize(translations[text]) for text in texts], [*map(normalize, references)], ["chrf"])[0]
+        corpus_scores(list(map(normalize, [translations[text] for text in texts], languages)), expected, ["chrf"])[0]
         for texts in ([case.related[0] for case in cases], [case.text for case in cases])
     )
     return before.value - after.value
 
 
-def _make_behaviour(
-    name: str, description: str, absence: str, change: Change, normalize: Callable[[str], str]
-) -> Behaviour:
+def _make_behaviour(name: str, description: str, absence: str, change: Change, normalize: Normalize) -> Behaviour:
     return Behaviour(
         name,
         description,
@@ -161,7 +173,7 @@ CHANGED_INPUT = (
         "capitals do not count.",
         "the text has no small letters",
         lambda source, text: write_in_capitals(source, text.translator.source_language),
-        str.casefold,
+        ignore_capitals,
     ),
     _make_behaviour(
         "no capitals",
@@ -169,7 +181,7 @@ CHANGED_INPUT = (
         "capitals do not count.",
         "the text has no capital letters",
         lambda source, text: write_without_capitals(source, text.translator.source_language),
-        str.casefold,
+        ignore_capitals,
     ),
     _make_behaviour(
         "typing errors",
@@ -177,7 +189,7 @@ CHANGED_INPUT = (
         "between the two translations.",
         "the text has no words of four letters and more, with spaces between them",
         lambda source, text: make_typing_errors(source, text.seed),
-        str,
+        lambda translation, _: translation,
     ),
     _make_behaviour(
         "no full stop",
@@ -185,7 +197,7 @@ CHANGED_INPUT = (
         "whose full stops do not count.",
         "no sentence of the text ends in a full stop",
         lambda source, _: remove_full_stop(source),
-        remove_full_stop,
+        lambda translation, _: remove_full_stop(translation),
     ),
 )
 """Behaviours on changed input."""
