@@ -57,6 +57,19 @@ def test_names_are_escaped_and_do_not_overlap() -> None:
     assert texts["&b"] - texts["<a>"] >= 40
 
 
+@pytest.mark.parametrize("end", ["test.txt", "a/very/long/path/" * 5 + "test.txt"])
+def test_long_names_fit_into_the_legend_and_are_told_apart(end: str) -> None:
+    names = [f"/home/someone/translations/of/newstest2014/{number}/{end}" for number in (1, 2)]
+    picture = parsed(*(Series(name, [(0.0, 1.0), (1.0, 2.0)]) for name in names))
+    title = next(node.text for node in picture if node.tag.endswith("title"))
+    assert title == f"t: {', '.join(names)}"
+    shown = [node for node in elements(picture, "text") if node.text and node.text.endswith("test.txt")]
+    assert all(float(node.attrib["x"]) + 6.6 * len(node.text or "") < 480 for node in shown)
+    assert len(shown) == 2
+    assert len({node.attrib["y"] for node in shown}) == 2
+    assert end != "test.txt" or len({node.text for node in shown}) == 2
+
+
 def test_a_band_lies_around_its_line() -> None:
     picture = parsed(Series("a", [(0.0, 2.0), (1.0, 3.0)], band=[(1.0, 4.0), (2.0, 9.0)]))
     line, band = (

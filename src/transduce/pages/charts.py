@@ -11,6 +11,9 @@ LEFT, RIGHT, TOP, BOTTOM = 54, 16, 54, 40
 LEGEND_TOP, LEGEND_LINE = 36, 16
 MAX_MARKERS = 60
 
+CHARACTER = 6.6
+"""About how wide a character of the legend is."""
+
 CLASSES = ("one", "two", "three", "four", "five", "six")
 """CSS classes of the series of a chart, which differ in colour and line style."""
 
@@ -194,7 +197,7 @@ def _place_legend(names: Sequence[str]) -> list[tuple[int, int]]:
     """Where each name of a legend begins, from left to right and, where they do not fit, in another line."""
     places, x, y = [], LEFT, LEGEND_TOP
     for name in names:
-        width = 40 + round(6.6 * len(name))
+        width = 40 + round(CHARACTER * len(name))
         if x > LEFT and x + width > WIDTH:
             x, y = LEFT, y + LEGEND_LINE
         places.append((x, y))
@@ -202,18 +205,26 @@ def _place_legend(names: Sequence[str]) -> list[tuple[int, int]]:
     return places
 
 
+def _shorten(name: str) -> str:
+    """The name as a legend shows it: of one longer than a line, as a path may be, the beginning and most of the end."""
+    longest = int((WIDTH - RIGHT - LEFT - 25) / CHARACTER)
+    start = longest // 4
+    return name if len(name) <= longest else f"{name[:start]}…{name[start + 1 - longest :]}"
+
+
 def _place_top(names: Sequence[str]) -> int:
     """The upper end of the plot, below the legend."""
-    return max([TOP] + [y + TOP - LEGEND_TOP for _, y in _place_legend(names)])
+    return max([TOP] + [y + TOP - LEGEND_TOP for _, y in _place_legend(list(map(_shorten, names)))])
 
 
 def _render(title: str, names: Sequence[str] = (), key: str = "line", **parts: object) -> str:
     """Render the chart with a legend of `names`; without `parts`, it shows a note that there are no data."""
     sizes = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "bottom": HEIGHT - BOTTOM}
-    legend = [(style, *place, name) for style, place, name in zip(CLASSES, _place_legend(names), names, strict=False)]
+    shown = list(map(_shorten, names))
+    legend = [(style, *place, name) for style, place, name in zip(CLASSES, _place_legend(shown), shown, strict=False)]
     nothing = {"up": None, "lines": (), "histogram": ()}
     return _TEMPLATES.get_template("chart.svg.j2").render(
-        title=title, legend=legend, key=key, **sizes, **nothing | parts
+        title=title, names=names, legend=legend, key=key, **sizes, **nothing | parts
     )
 
 
