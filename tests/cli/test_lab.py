@@ -33,6 +33,8 @@ def test_every_experiment_is_listed(transduce: Any) -> None:
         (["scaling", "--budget", "soon"], '--budget: "soon" must be a duration such as "90s"'),
         (["scaling", "--seeds", "0"], "--seeds 0 --first-seed 1: at least one seed"),
         (["scaling", "--first-seed", "-1"], "--first-seed"),
+        (["scaling", "--first-seed", "99999999999999999999"], "all seeds must be below 2,147,483,648"),
+        (["scaling", "--first-seed", "2147483647", "--seeds", "2"], "all seeds must be below 2,147,483,648"),
         (["scaling", "--source", "train.source"], "--source and --target: give both, or none of them"),
         (
             ["scaling", "--source", "train.source", "--target", "train.target"],

@@ -9,7 +9,7 @@ import pytest
 from transduce.bundle import Bundle
 from transduce.errors import CorpusError, DivergedError, RunError, UserError
 from transduce.lab import Laboratory, TextFiles
-from transduce.lab.laboratory import NUM_TEST_PAIRS, count_as_diverged
+from transduce.lab.laboratory import NUM_TEST_PAIRS, SECONDS_OF_TESTS, count_as_diverged
 from transduce.lab.measurements import Measurement, Results
 from transduce.lab.variants import plan_training, tabulate_variants
 from transduce.training import MetricsLog
@@ -94,6 +94,25 @@ def test_updates_fit_the_budget_and_are_the_same_for_all(text_files: TextFiles, 
     assert updates > 600
     assert updates % 10 ** (int(math.log10(updates)) - 1) == 0
     assert Laboratory(tmp_path / "long", budget=1.0).plan_updates([TINY]) == updates
+
+
+def test_a_share_of_the_usual_training_fits_the_budget(tmp_path: Path) -> None:
+    messages: list[str] = []
+
+    def plan(name: str, budget: float, num_seeds: int) -> float:
+        laboratory = Laboratory(tmp_path / name, range(num_seeds), budget, messages.append)
+        return laboratory.remember_share(200.0, least=0.1)
+
+    assert plan("usual", 600.0, 3) == 1.0
+    assert plan("half", 300.0, 3) == pytest.approx((100 - SECONDS_OF_TESTS) / (200 - SECONDS_OF_TESTS))
+    assert plan("long", 3600.0, 1) > 10
+    assert messages == []
+    assert plan("short", 1.0, 3) == 0.1
+    assert plan("usual", 600.0, 5) == 1.0  # it goes on with more seeds
+    assert messages == [
+        "10% of the usual training with 3 seeds: about 0:01:54, longer than the budget of 0:00:01",
+        "100% of the usual training with 5 seeds: about 0:16:40, longer than the budget of 0:10:00",
+    ]
 
 
 def test_variants_are_trained_translated_and_resumed(text_files: TextFiles, tmp_path: Path) -> None:

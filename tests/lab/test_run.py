@@ -1,5 +1,8 @@
 """An experiment is measured once, whatever happens in between."""
 
+import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -154,3 +157,48 @@ def test_a_run_takes_over_no_plan_from_itself(experiment: str, tmp_path: Path) -
     with pytest.raises(UserError, match="is the folder of this run itself"):
         run_experiment(experiment, same, restart=True)
     assert laboratory.remember("updates", lambda: 400) == 300
+
+
+def test_a_text_is_known_by_its_content(experiment: str, text_files: TextFiles, tmp_path: Path) -> None:
+    first = Laboratory(tmp_path / "first", (1,), text_files=text_files)
+    run_experiment(experiment, first)
+    first.remember("updates", lambda: 300)
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    moved = TextFiles(elsewhere / "text.source", elsewhere / "text.target")
+    shutil.move(text_files.source, moved.source)
+    shutil.move(text_files.target, moved.target)
+    run_experiment(experiment, Laboratory(first.folder, (1, 2), text_files=moved))
+    assert read_measured(first.folder) == [(1, 1), (2, 1), (1, 2), (2, 2)]
+    second = Laboratory(tmp_path / "second", (3,), text_files=moved, plan_of=first.folder)
+    facts = dict(run_experiment(experiment, second).facts)
+    assert f"--source '{moved.source}' --target '{moved.target}'" in facts["command"]
+    with pytest.raises(UserError, match="was begun with text = "):
+        run_experiment(experiment, Laboratory(first.folder, (1, 2)))
+
+
+def test_a_report_says_what_was_measured_when(experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = dict(run_experiment(experiment, Laboratory(tmp_path, (1,))).facts)
+    assert not any("from measurement" in name for name in first)
+    machine = {"torch": "99.0", "threads": first["threads"]}
+    monkeypatch.setattr("transduce.lab.run._describe_machine", lambda: machine)
+    facts = dict(run_experiment(experiment, Laboratory(tmp_path, (1, 2))).facts)
+    later = {name: value for name, value in facts.items() if "from measurement" in name}
+    assert facts.items() >= first.items() - {("measurements", first["measurements"])}
+    assert later == {
+        "command, from measurement 3": "transduce lab run widths --budget 10m --seeds 2 --first-seed 1",
+        "torch, from measurement 3": "99.0",
+    }
+    before = (tmp_path / "measurements.jsonl").read_bytes()
+    monkeypatch.setattr("transduce.lab.run._describe_machine", lambda: machine | {"torch": "99.1"})
+    run_experiment(experiment, Laboratory(tmp_path, (1, 2)))  # nothing is left to measure
+    assert (tmp_path / "measurements.jsonl").read_bytes() == before
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="names of files are Unicode there")
+def test_a_text_whose_name_is_not_utf_8_is_reported(experiment: str, text_files: TextFiles, tmp_path: Path) -> None:
+    named = TextFiles(tmp_path / os.fsdecode(b"caf\xe9"), text_files.target)
+    shutil.move(text_files.source, named.source)
+    facts = dict(run_experiment(experiment, Laboratory(tmp_path / "lab", (1,), text_files=named)).facts)
+    assert "caf? and " in facts["text"]
+    assert "caf?" in (tmp_path / "lab" / "report.md").read_text(encoding="utf-8")

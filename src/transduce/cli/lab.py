@@ -24,6 +24,9 @@ from transduce.pages import format_table
 
 PAGE = "page of transduce lab report"
 
+MAX_SEEDS = 2**31
+"""Above all seeds, as of `training.seed`."""
+
 
 def list_experiments() -> None:
     """Print the experiments: name, and what is compared."""
@@ -49,7 +52,8 @@ def run(  # noqa: PLR0913 - the options of the command
 
     Args:
         name: the experiment, as in `transduce lab list`.
-        budget: how long it may take, as in 10m or 1h, on the machine it runs on.
+        budget: how long it is to take, as in 10m or 1h, on the machine it runs on: an aim, which other work on the
+            machine may delay.
         seeds: how often every trial is repeated, each time with another seed. Default: 3, or 1 where a trial takes
             minutes.
         first_seed: the first seed; the others follow.
@@ -67,6 +71,8 @@ def run(  # noqa: PLR0913 - the options of the command
     num_seeds = find_experiment(name).num_seeds if seeds is None else seeds
     if num_seeds < 1 or first_seed < 0:
         raise UserError(f"--seeds {num_seeds} --first-seed {first_seed}: at least one seed, and none below 0")
+    if first_seed + num_seeds > MAX_SEEDS:
+        raise UserError(f"--seeds {num_seeds} --first-seed {first_seed}: all seeds must be below {MAX_SEEDS:,}")
     if (source is None) != (target is None):
         raise UserError("--source and --target: give both, or none of them")
     files = None if source is None or target is None else TextFiles(source, target)

@@ -47,6 +47,9 @@ TRAINING_SHARE = 0.8
 SECONDS_AROUND_A_RUN = 5.0
 """Time of a run without its updates: preparing text, measuring memory, validating, translating the test pairs."""
 
+SECONDS_OF_TESTS = 20.0
+"""Time in which the networks of a seed are tested where an experiment has training of its own: see `remember_share`."""
+
 PROBE_UPDATES = 8
 """Updates whose time is measured to plan a run; the first half of them are not counted."""
 
@@ -106,7 +109,7 @@ class Laboratory:
     Args:
         folder: holds measurements, plan, text and runs of the experiment.
         seeds: every trial is repeated with each.
-        budget: seconds that the whole experiment may take.
+        budget: seconds that the whole experiment is to take: an aim, by which it is planned.
         report: shows a message.
         report_progress: shows the progress of a training run.
         text_files: text to train on; generated text unless given.
@@ -267,13 +270,35 @@ class Laboratory:
 
         updates = int(self.remember("updates", decide))
         seconds = read_plan(self.folder).get("seconds of one update of each variant", 0.0)
-        expected = reserve + len(self.seeds) * (updates * seconds + around)
-        if expected > self.budget:
-            self.report(
-                f"{updates} updates with {len(self.seeds)} seeds take about {timedelta(seconds=round(expected))}, "
-                f"longer than the budget of {timedelta(seconds=round(self.budget))}"
-            )
+        self._warn_if_longer(f"{updates} updates", reserve + len(self.seeds) * (updates * seconds + around))
         return updates
+
+    def remember_share(self, usual: float, *, least: float) -> float:
+        """The part of a training of usual length that fits into the time budget, decided once: see `remember`.
+
+        If an experiment goes on with more seeds, or there is no time for `least`, it takes longer than the budget, and
+        a message says so.
+
+        Args:
+            usual: seconds of a seed with training of usual length, its tests included (`SECONDS_OF_TESTS`).
+            least: the least part with which something is trained.
+        """
+
+        def decide() -> float:
+            return max(least, (self.budget / len(self.seeds) - SECONDS_OF_TESTS) / (usual - SECONDS_OF_TESTS))
+
+        share = float(self.remember("share", decide))
+        expected = len(self.seeds) * (SECONDS_OF_TESTS + share * (usual - SECONDS_OF_TESTS))
+        self._warn_if_longer(f"{share:.0%} of the usual training", expected)
+        return share
+
+    def _warn_if_longer(self, what: str, expected: float) -> None:
+        if round(expected) > self.budget:
+            count = f"{len(self.seeds)} seed{'' if len(self.seeds) == 1 else 's'}"
+            self.report(
+                f"{what} with {count}: about {timedelta(seconds=round(expected))}, longer than the budget of "
+                f"{timedelta(seconds=round(self.budget))}"
+            )
 
     def _measure_update(self, settings: Mapping[str, Value]) -> float:
         """Seconds of an update, the median of a few."""

@@ -29,21 +29,39 @@ class Measurement:
 
 
 class MeasurementLog:
-    """The file measurements.jsonl: a first line about machine and versions, then one line for each measurement."""
+    """The file measurements.jsonl: a line for each measurement, before them one about command, machine and versions.
+
+    Where an experiment goes on with another of these, there is another such line before what it measures.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def begin(self, header: Mapping[str, Any]) -> None:
-        """Write the first line, unless there is one."""
-        if not self.header():
+        """Write the line before what is measured now, unless the last such line says the same."""
+        headers = [line["experiment"] for line in self._read() if "experiment" in line]
+        if headers[-1:] != [header]:
             self._append({"experiment": header})
 
     def header(self) -> dict[str, Any]:
         """The first line; empty if there is none."""
         lines = self._read()
-        found = lines[0].get("experiment") if lines and isinstance(lines[0], dict) else None
+        found = lines[0].get("experiment") if lines else None
         return dict(found) if isinstance(found, dict) else {}
+
+    def sessions(self) -> list[tuple[dict[str, Any], int]]:
+        """Every line about command, machine and versions, with the number, from 1, of the first measurement after it.
+
+        One without a measurement is left out, unless it is the last.
+        """
+        found: dict[int, dict[str, Any]] = {}
+        number = 1
+        for line in self._read():
+            if "settings" in line:
+                number += 1
+            elif isinstance(line.get("experiment"), dict):
+                found[number] = line["experiment"]
+        return [(header, first) for first, header in found.items()]
 
     def append(self, measurement: Measurement) -> None:
         """Append a measurement. Numbers that are not finite are left out, as JSON has none."""
@@ -52,8 +70,14 @@ class MeasurementLog:
         self._append({**line, "seconds": round(measurement.seconds, 3)})
 
     def read(self) -> "Results":
-        """All measurements so far."""
+        """All measurements so far.
+
+        Raises:
+            UserError: the file is damaged.
+        """
         lines = [line for line in self._read() if "settings" in line]
+        if damaged := [line for line in lines if not _is_measurement(line)]:
+            raise self._make_error(f"this is no measurement: {damaged[0]!s:.80}")
         return Results(Measurement(one["settings"], one["seed"], one["values"], one["seconds"]) for one in lines)
 
     def _append(self, line: Mapping[str, Any]) -> None:
@@ -72,11 +96,28 @@ class MeasurementLog:
             return []
         finished, _, _ = self.path.read_bytes().rpartition(b"\n")
         try:
-            return [json.loads(line) for line in finished.split(b"\n") if line]
-        except ValueError as error:
-            raise UserError(
-                f"{self.path}: is not a file of measurements: {error}; restore it, or choose another --output"
-            ) from None
+            lines = [json.loads(line) for line in finished.split(b"\n") if line]
+        except (ValueError, RecursionError) as error:
+            raise self._make_error(str(error)) from None
+        if others := [line for line in lines if not isinstance(line, dict)]:
+            raise self._make_error(f"a line is no JSON object: {others[0]!s:.80}")
+        return lines
+
+    def _make_error(self, problem: str) -> UserError:
+        return UserError(
+            f"{self.path}: is not a file of measurements: {problem}; restore it, or choose another --output"
+        )
+
+
+def _is_measurement(line: Mapping[str, Any]) -> bool:
+    parts = [line.get(name) for name in ("settings", "values")]
+    settings, values = (part.values() if isinstance(part, dict) else [None] for part in parts)
+    numbers = [*values, line.get("seconds")]
+    return (
+        all(isinstance(value, Value) for value in settings)
+        and all(isinstance(number, int | float) for number in numbers)
+        and isinstance(line.get("seed"), int)
+    )
 
 
 class Results:

@@ -1,8 +1,9 @@
 """Reports of experiments, for a browser (HTML, opens from disk) and as Markdown with charts beside it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from transduce.bundle import has_mark, replace_file
 from transduce.errors import UserError
@@ -27,7 +28,9 @@ class Report:
     method: str
     conclusion: Conclusion
     facts: Sequence[tuple[str, str]]
-    """Command, machine, versions, and numbers that followed from the speed of the machine."""
+    """Command, machine, versions, and numbers that followed from the speed of the machine.
+
+    Where the experiment went on with another of these, it follows with the number of the first measurement."""
 
     @classmethod
     def read(cls, folder: Path) -> "Report":
@@ -38,7 +41,7 @@ class Report:
         """
         log = MeasurementLog(folder / MEASUREMENTS)
         header = log.header()
-        if not header:
+        if "name" not in header:
             raise UserError(f"{folder}: has no {MEASUREMENTS}: give the --output of `transduce lab run`")
         experiment, results = find_experiment(str(header["name"])), log.read()
         conclusion = experiment.conclude(results) if results.measurements else Conclusion(findings=())
@@ -48,11 +51,23 @@ class Report:
         )
         numbers = {name: value for name, value in read_plan(folder).items() if isinstance(value, int)}
         facts = [
-            *((key, str(value)) for key, value in header.items() if key != "name"),
+            *_list_facts(log.sessions()),
             *((name, f"{value:,}") for name, value in numbers.items()),
             ("measurements", measured),
         ]
         return cls(str(header["name"]), experiment.title, experiment.method, conclusion, facts)
+
+
+def _list_facts(sessions: Sequence[tuple[Mapping[str, Any], int]]) -> list[tuple[str, str]]:
+    """Command, machine and versions; of later sessions, what differs from the one before."""
+    facts: list[tuple[str, str]] = []
+    known: dict[str, Any] = {}
+    for header, first in sessions:
+        since = f", from measurement {first:,}" if facts else ""
+        changed = {key: value for key, value in header.items() if key != "name" and known.get(key) != value}
+        facts += [(f"{key}{since}", str(value)) for key, value in changed.items()]
+        known |= header
+    return facts
 
 
 def write_reports(folder: Path) -> Report:

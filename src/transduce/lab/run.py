@@ -1,6 +1,7 @@
 """The run of an experiment: every trial with every seed, measured once, also when the run was stopped in between."""
 
 import math
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -54,11 +55,17 @@ def run_experiment(name: str, laboratory: Laboratory, *, restart: bool = False) 
                     remove_folder(folder / part)
             for one in (folder / PLAN, log.path):  # the measurements last: by them the folder is known
                 one.unlink(missing_ok=True)
-        log.begin({"name": name, "command": _format_command(name, laboratory), **task, **_describe_machine()})
+        header = {"name": name, "command": _format_command(name, laboratory), **task, **_describe_machine()}
+        # A path in it need not be UTF-8.
+        header = {key: value.encode("utf-8", "replace").decode("utf-8") for key, value in header.items()}
+        if not log.header():  # before planning, as the folder is known by it
+            log.begin(header)
         trials, results = experiment.plan(laboratory), log.read()
         missing = [
             (trial, seed) for seed in laboratory.seeds for trial in trials if results.find(trial.settings, seed) is None
         ]
+        if missing:
+            log.begin(header)
         _measure(missing, log, laboratory)
         return write_reports(folder)
 
@@ -93,7 +100,7 @@ def _check_folder(folder: Path, task: Mapping[str, str]) -> None:
     if "name" not in header:
         raise OutputError(f"{folder}: holds something other than an experiment: choose another --output")
     for key, value in task.items():
-        if header.get(key) != value:
+        if _identify(key, header.get(key)) != _identify(key, value):
             remedy = "" if key == "name" else ", or delete the measurements with --restart"
             raise UserError(
                 f"{folder}: was begun with {key} = {header.get(key)!r}, and this is {value!r}: give the same, or "
@@ -111,11 +118,16 @@ def _check_plan(folder: Path, own: Path, task: Mapping[str, str]) -> None:
     if not (folder / PLAN).exists():
         raise UserError(f"--plan-of {folder}: has no {PLAN}: give the folder of another run of this experiment")
     for key, value in task.items():
-        if header.get(key) != value:
+        if _identify(key, header.get(key)) != _identify(key, value):
             raise UserError(
                 f"--plan-of {folder}: was begun with {key} = {header.get(key)!r}, and this is {value!r}: give a run of "
                 "the same experiment, with the same budget and text"
             )
+
+
+def _identify(key: str, value: object) -> str:
+    """What has to be the same when an experiment goes on: of a text only its digest, as the files may be elsewhere."""
+    return str(value).rpartition("SHA-256 ")[2] if key == "text" else str(value)
 
 
 def _describe_task(laboratory: Laboratory) -> dict[str, str]:
@@ -126,11 +138,16 @@ def _describe_task(laboratory: Laboratory) -> dict[str, str]:
 
 
 def _format_command(name: str, laboratory: Laboratory) -> str:
-    seeds = f"--seeds {len(laboratory.seeds)} --first-seed {min(laboratory.seeds)}"
-    files = laboratory.text_files
-    text = "" if files is None else f" --source {files.source} --target {files.target}"
-    plan = "" if laboratory.plan_of is None else f" --plan-of {laboratory.plan_of}"
-    return f"transduce lab run {name} --budget {_format_budget(round(laboratory.budget))} {seeds}{text}{plan}"
+    files, plan = laboratory.text_files, laboratory.plan_of
+    options = {
+        "--budget": _format_budget(round(laboratory.budget)),
+        "--seeds": len(laboratory.seeds),
+        "--first-seed": min(laboratory.seeds),
+        **({} if files is None else {"--source": files.source, "--target": files.target}),
+        **({} if plan is None else {"--plan-of": plan}),
+    }
+    given = [str(word) for option in options.items() for word in option]
+    return shlex.join(["transduce", "lab", "run", name, *given])
 
 
 def _format_budget(seconds: int) -> str:

@@ -28,8 +28,11 @@ NETWORKS = (NEURAL_GPU, EXTENDED, TRANSFORMER)
 NEARLY_ALL = 0.9
 """Share of results that are right to the last bit, above which a network counts as having learned the operation."""
 
-USUAL_BUDGET = 600.0
-"""Seconds for which the numbers of updates are chosen, with one seed."""
+USUAL_SECONDS = 600.0
+"""Seconds of a seed for which the numbers of updates are chosen."""
+
+LEAST_SHARE = 0.01
+"""Least part of the usual updates, some dozens."""
 
 EXTENDED_LEARNS = Claim(
     "Kaiser & Bengio 2016", "The Extended Neural GPU, whose decoder reads an output tape, learns algorithms, too."
@@ -92,10 +95,10 @@ def make_experiment(operation: Operation, title: str) -> Experiment:
 
 def plan(operation: Operation, laboratory: Laboratory) -> Sequence[Trial]:
     """Plan the trials: the three networks; with another budget, with more or fewer updates."""
-    share = float(laboratory.remember("share", lambda: laboratory.budget / (USUAL_BUDGET * len(laboratory.seeds))))
+    share = laboratory.remember_share(USUAL_SECONDS, least=LEAST_SHARE)
 
     def scale(training: TrainingSettings) -> TrainingSettings:
-        return replace(training, updates=max(10, round(training.updates * share)))
+        return replace(training, updates=max(1, round(training.updates * share)))
 
     gpu, extended, transformer = operation.neural_gpu, operation.extended, operation.transformer
     runs = {
