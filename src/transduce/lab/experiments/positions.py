@@ -245,8 +245,8 @@ def conclude(results: Results) -> Conclusion:
             CHOSEN,
             cost[LEARNED],
             cost[SINUSOIDAL],
-            f"what {just_longer} cost a model with learned positions, minus what they cost one with sinusoids: each "
-            "time the loss on them minus that on lines just up to that length, in nats per token",
+            f"loss on {just_longer} minus that on lines just up to that length, with learned positions, minus the same "
+            "with sinusoids, in nats per token",
         ),
     ]
     return Conclusion(
