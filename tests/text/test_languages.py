@@ -1,13 +1,14 @@
 import pytest
 
 from transduce.text import LANGUAGE_NAMES
-from transduce.text.languages import find_codes, get_language_name
+from transduce.text.languages import find_codes, get_language_code
 
 
 def test_names_are_those_of_known_codes() -> None:
     assert LANGUAGE_NAMES["de"] == "German"
-    assert get_language_name("DE") == get_language_name("German") == "german"
-    assert get_language_name("Klingon") == "klingon"
+    assert get_language_code("DE") == get_language_code("German") == "de"
+    assert get_language_code("pt_BR") == "pt-br"
+    assert get_language_code("Klingon") == "klingon"
 
 
 @pytest.mark.parametrize(

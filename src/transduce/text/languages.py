@@ -29,15 +29,18 @@ yi Yiddish; yo Yoruba; yue Cantonese; za Zhuang; zh Chinese; zt Chinese (traditi
 LANGUAGE_NAMES = dict(entry.split(" ", 1) for entry in _NAMES.replace(";\n", "; ").split("; "))
 """English names of the two-letter codes and some others, from Unicode's CLDR; "pb" and "zt" are Argos's own codes."""
 
-
-def get_language_name(code: str) -> str:
-    """The name of a language for a known code, otherwise the text itself; in lower case."""
-    return LANGUAGE_NAMES.get(code.casefold(), code).casefold()
+LANGUAGE_CODES = {name.casefold(): code for code, name in LANGUAGE_NAMES.items()}
+"""The codes of these languages by their names in lower case."""
 
 
 def normalize_code(code: str) -> str:
     """A language code in lower case with hyphens, as in "pt-br" for "pt_BR"."""
     return code.replace("_", "-").casefold()
+
+
+def get_language_code(language: str) -> str:
+    """The code, as `normalize_code` writes it, of a language that is given by its code or its English name."""
+    return LANGUAGE_CODES.get(language.casefold(), normalize_code(language))
 
 
 def find_codes(code: str, available: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ from transduce.text.formats.columns import is_header
         ("English", "Swahili"),
         ("English sentence", "Swahili translation"),
         ("eng_Latn", "swh_Latn"),
+        ("en-GB", "sw_KE"),
         ("original", "Swahili"),
         (' "English"', '"Swahili" '),
     ],
@@ -40,6 +41,7 @@ def test_names_of_columns_and_languages_are_a_header(row: tuple[str, str], langu
         ("", "target"),
         ("", ""),
         ("text", "sentence"),
+        ("to-do", "A dog."),
     ],
 )
 def test_a_pair_is_no_header(row: tuple[str, str], languages: tuple[str, str]) -> None:

@@ -67,6 +67,12 @@ def test_a_header_is_left_out_of_the_pairs_and_only_as_the_first_row(
         ("English\tGerman\tscore", ("", "de"), (0, 1)),
         ("English\tSwahili", ("en", "de"), (0, 1)),
         ("English\tGerman", ("en", "en"), (0, 1)),
+        ("de-DE\ten-US", ("en", "de"), (1, 0)),
+        ("de_DE\ten_US\tfr_FR", ("en", "de"), (1, 0)),
+        ("de-at\tde-de\ten-us", ("en", "de-DE"), (2, 1)),
+        ("German\ten-GB", ("en", "de"), (1, 0)),
+        ("de\ten", ("en-US", "de_DE"), (1, 0)),
+        ("zh-Hant-TW\tes-419", ("es", "zh"), (1, 0)),
     ],
 )
 def test_a_header_says_which_columns_are_read(
@@ -88,6 +94,10 @@ def test_a_header_says_which_columns_are_read(
         ("number\tEnglish\tSwahili", ("", "")),
         ("number\tEnglish\tSwahili", ("en", "de")),
         ("en\ten\tde", ("en", "de")),
+        ("de-DE\ten-US\ten-GB", ("en", "de")),
+        ("de-DE\ten-GB", ("en-US", "de")),
+        ("de\ten", ("en", "")),
+        ("Swahili\tEnglish", ("en", "de")),
     ],
 )
 def test_a_header_that_does_not_say_which_columns_are_meant_is_refused(
@@ -98,7 +108,7 @@ def test_a_header_that_does_not_say_which_columns_are_meant_is_refused(
     for use in (corpus.describe_omissions, lambda: list(corpus)):
         with pytest.raises(CorpusError, match=r"cannot tell which of the columns .* choose two by data\.columns"):
             use()
-    assert list(open_parallel_corpus(path.parent, None, None, path.name, ("2", "3"), languages))[-1] == ("B", "C")
+    assert list(open_parallel_corpus(path.parent, None, None, path.name, ("1", "2"), languages))[-1] == ("1", "B")
 
 
 @pytest.mark.parametrize("row", ["1\tA dog.\tEin Hund.", "id\tsentence\ttext", "en\tA dog.\tEin Hund."])
@@ -185,6 +195,7 @@ def test_blank_lines_of_csv_are_no_rows(read_pairs: ReadPairs, write: Write) -> 
         ('"English","German"', ("", ""), ("A", "B")),
         ("source,target", ("en", "de"), ("A", "B")),
         ("english_text,german_text", ("de", "en"), ("B", "A")),
+        ("de-DE,en-US", ("en", "de"), ("B", "A")),
     ],
 )
 def test_columns_of_csv_are_found_as_those_of_tsv(

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from transduce.errors import ConfigError, CorpusError
-from transduce.text.languages import LANGUAGE_NAMES, get_language_name
+from transduce.text.languages import LANGUAGE_CODES, LANGUAGE_NAMES, find_codes, get_language_code
 
 
 class SideSelection(NamedTuple):
@@ -33,8 +33,8 @@ GIVE_LANGUAGES = "give --source-language and --target-language (data.source_lang
 
 _SOURCE_WORDS = {"source", "src", "original", "input", "sentence1", "text1"}
 _TARGET_WORDS = {"target", "tgt", "trg", "translation", "reference", "ref", "output", "sentence2", "text2"}
-_LANGUAGES = {*LANGUAGE_NAMES, *(name.casefold() for name in LANGUAGE_NAMES.values())}
 _LANGUAGE_WITH_SCRIPT = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}")
+_CODE_WITH_COUNTRY = re.compile(r"[a-z]{2,3}(-[a-z]{4})?(-([a-z]{2}|\d{3}))?")
 _WHAT_IT_IS = re.compile(r"[\s_-]+(text|sentence|language|lang|translation|source|target)s?$")
 
 
@@ -42,8 +42,8 @@ def is_header(source: str, target: str, languages: tuple[str, str]) -> bool:
     """Whether the two cells of a first row name columns, as "source" and "target", or "English" and "Swahili".
 
     True if both are column names, English names of languages, or language codes, and they differ, which a sentence and
-    its translation cannot satisfy. Other language codes, which may be words such as "is" and "es", are not accepted if
-    both of `languages` are given.
+    its translation cannot satisfy. If both of `languages` are given, other codes without country and script are not
+    accepted, as they may be words such as "is" and "es".
     """
     kinds = [_classify_cell(cell, languages) for cell in (source, target)]
     return "" not in kinds and kinds[0] != kinds[1]
@@ -55,19 +55,26 @@ def get_column_name(cell: str) -> str:
 
 
 def _classify_cell(cell: str, languages: tuple[str, str]) -> str:
-    """The column that a cell names: "source", "target" or a language as written; "" if it names none."""
+    """What a cell names: "source", "target", or the code of a language as in "en-us"; "" if it names no column."""
     cell = get_column_name(cell)
     name = _WHAT_IT_IS.sub("", cell.casefold())
     if name in _SOURCE_WORDS:
         return "source"
     if name in _TARGET_WORDS:
         return "target"
-    if name in {language.casefold() for language in languages} or _LANGUAGE_WITH_SCRIPT.fullmatch(cell):
-        return name
-    base = re.split("[-_]", name)[0]
-    if name in LANGUAGE_NAMES or (base in LANGUAGE_NAMES and re.fullmatch(r"[a-z]{2,3}[-_][a-z]{2}", name)):
-        return "" if all(languages) else name
-    return name if name in _LANGUAGES else ""
+    code = get_language_code(name)
+    given = {get_language_code(language) for language in languages}
+    is_given = code in given or code in map(_get_base, given)
+    if is_given or name in LANGUAGE_CODES or _LANGUAGE_WITH_SCRIPT.fullmatch(cell):
+        return code
+    if code in LANGUAGE_NAMES:
+        return "" if all(languages) else code
+    return code if _get_base(code) in LANGUAGE_NAMES and _CODE_WITH_COUNTRY.fullmatch(code) else ""
+
+
+def _get_base(code: str) -> str:
+    """The code without country and script, as "en" of "en-us"."""
+    return code.partition("-")[0]
 
 
 def find_column(column: str, names: Sequence[str], selection: SideSelection, rule: str) -> int:
@@ -87,26 +94,36 @@ def choose_columns(names: Sequence[str], selection: SideSelection, place: str) -
     """The positions, from 0, of source and target among columns with these names; None if the names do not say.
 
     They are the columns that are named by the two languages, otherwise those that are named as source and target,
-    otherwise the first two, if these alone have such a name.
+    otherwise the first two, if these alone have such a name. "en" is also "en-US" if there is no other English, and
+    the other way round.
 
     Raises:
         CorpusError: Several columns have such names, and which of them is the source is unknown.
     """
-    kinds = [get_language_name(_classify_cell(name, selection.languages)) for name in names]
+    kinds = [_classify_cell(name, selection.languages) for name in names]
     named = [position for position, kind in enumerate(kinds) if kind]
     if len({kinds[position] for position in named}) < 2:
         return None
-    by_language = get_language_name(selection.languages[0]), get_language_name(selection.languages[1])
-    for source, target in (by_language, ("source", "target")):
-        if source != target and source and target and kinds.count(source) == kinds.count(target) == 1:
-            return kinds.index(source), kinds.index(target)
-    if named == [0, 1]:
+    by_language = [_find_language(language, kinds) for language in selection.languages]
+    by_word = [kinds.index(word) if kinds.count(word) == 1 else None for word in ("source", "target")]
+    for source, target in (by_language, by_word):
+        if source is not None and target is not None and source != target:
+            return source, target
+    # One language alone must not contradict the order.
+    if named == [0, 1] and (by_language[0] == by_language[1] or (by_language[0] != 1 and by_language[1] != 0)):
         return 0, 1
     found = ", ".join(f"{names[position]!r} (column {position + 1})" for position in named)
     raise CorpusError(
         f"{place}: cannot tell which of the columns {found} are source and target: {GIVE_LANGUAGES}, or choose two by "
         f"{selection.setting}"
     )
+
+
+def _find_language(language: str, kinds: list[str]) -> int | None:
+    """The position of the only kind that a language means (`find_codes`) or is a country's variety of."""
+    code = get_language_code(language)
+    found = find_codes(code, kinds) or [kind for kind in kinds if kind == _get_base(code)]
+    return kinds.index(found[0]) if code and len(found) == 1 else None
 
 
 def choose_languages(found: Collection[str], selection: SideSelection, place: str) -> tuple[str, str]:
