@@ -53,10 +53,17 @@ def test_clauses_are_cut_at_the_same_mark() -> None:
         assert cut_clauses(*pair, chance()) == pair
 
 
+def test_no_clause_is_blank() -> None:
+    assert cut_clauses(", said he", ", sagte er", chance()) == (", said he", ", sagte er")
+    leading = {cut_clauses("; one, two", " ; eins, zwei", random.Random(seed)) for seed in range(20)}  # noqa: S311 - nothing here is secret
+    assert leading == {("; one", " ; eins")}
+    assert cut_clauses(", a b", "a, b", chance()) == (", a b", "a, b")
+
+
 def test_a_final_mark_goes_from_both_sides_or_none() -> None:
     assert drop_final_marks("Is it? ", "Ist es so?!") == ("Is it", "Ist es so")
     assert drop_final_marks("是的。", "Yes.") == ("是的", "Yes")
-    for pair in (("Yes.", "Ja"), ("Yes", "Ja."), ("...", "..."), ("", "")):
+    for pair in (("Yes.", "Ja"), ("Yes", "Ja."), ("...", "..."), (" .", "Ja."), ("", "")):
         assert drop_final_marks(*pair) == pair
 
 
@@ -79,6 +86,15 @@ def test_targets_have_no_typing_errors_and_every_kind_of_error_occurs() -> None:
     assert differences == {-1, 0, 1}
     assert any(after != before and sorted(after) == sorted(before) for after, before in sources)
     assert any(len(after) == len(before) and sorted(after) != sorted(before) for after, before in sources)
+
+
+@pytest.mark.parametrize("language", ["tr", "az-Latn", "tur_Latn", "TR"])
+def test_turkish_letters_keep_their_dots(language: str) -> None:
+    pairs = [("İki ışık.", "Iki isik.")]
+    config = make_config(augment_upper_case=1.0)
+    assert augment_pairs(pairs, config, 1, (language, "en")) == [("İKİ IŞIK.", "IKI ISIK.")]
+    config = make_config(augment_lower_case=1.0)
+    assert augment_pairs([("İKİ IŞIK.", "IKI ISIK.")], config, 1, (language, "en")) == [("iki ışık.", "iki isik.")]
 
 
 def test_tags_stay() -> None:

@@ -19,6 +19,7 @@ from transduce.data.preparation import PreparedData, read_pairs
 from transduce.data.store import TokenStore, create_store, writable_cache
 from transduce.errors import RunError
 from transduce.text import augment_pairs
+from transduce.text.augmentation import has_dotless_i
 
 TokenIds: TypeAlias = Sequence[int] | np.ndarray
 
@@ -209,7 +210,8 @@ def remove_epochs(prepared: PreparedData, text: TextConfig, seed: int, *, before
 
 
 def _epoch_folder(prepared: PreparedData, text: TextConfig, seed: int, epoch: int | str) -> Path:
-    sampling = "-".join(f"{name}-{value}" for name, value in text.sampling.items())
+    values = [*text.sampling.items(), *((language, "case") for language in prepared.languages if has_dotless_i(language))]
+    sampling = "-".join(f"{name}-{value}" for name, value in values)
     return prepared.folder / "epochs" / f"{sampling}-seed-{seed}-epoch-{epoch}"
 
 
@@ -218,7 +220,7 @@ def _encode_sampled(prepared: PreparedData, folder: Path, text: TextConfig, seed
     with create_store(folder, tokenizer.vocabulary) as writer:
         for index, chunk in enumerate(iterate_chunks(read_pairs(prepared.folder / "kept.jsonl"))):
             state = int(np.random.SeedSequence([seed, epoch, index]).generate_state(1)[0])
-            sources, targets = zip(*augment_pairs(chunk, text, state), strict=True)
+            sources, targets = zip(*augment_pairs(chunk, text, state, prepared.languages), strict=True)
             if text.bpe_dropout:
                 sides = [side for pair in zip(sources, targets, strict=True) for side in pair]
                 ids = tokenizer.encode_sampled(sides, text.bpe_dropout, state)

@@ -129,6 +129,8 @@ class PreparedData:
     """Raw text; the targets are the references that translations are scored against."""
     corpora: list[PreparedCorpus]
     """In the order in which `train` holds them, one after the other."""
+    languages: tuple[str, str]
+    """Codes of source and target; "" for one that is not given."""
     digests: dict[str, str]
     """SHA-256 of every input file by its name in the configuration; `all` also covers the settings."""
     folder: Path
@@ -306,6 +308,7 @@ def _open_prepared(folder: Path, data: DataConfig, digests: dict[str, str], know
             PreparedCorpus(corpus.name, corpus.weight, cleaning)
             for corpus, cleaning in zip(data.training_corpora, record.cleaning, strict=True)
         ],
+        languages=data.languages,
         digests=digests,
         folder=folder,
         known=known,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from transduce.config import TextConfig
 from transduce.text.corpus import Pair
+from transduce.text.languages import normalize_code
 
 _TAG = re.compile(r"^>>[^<>\s]+<< ")
 _CLAUSE_END = re.compile(r"[,;:](?=\s)")
@@ -17,17 +18,20 @@ LETTERS_PER_ERROR = 25
 """Letters of a source for each typing error; there is at least one."""
 
 
-def augment_pairs(pairs: Sequence[Pair], config: TextConfig, seed: int) -> list[Pair]:
+def augment_pairs(
+    pairs: Sequence[Pair], config: TextConfig, seed: int, languages: tuple[str, str] = ("", "")
+) -> list[Pair]:
     """Change the shares of the pairs that `config.augment_...` say; a pair may be changed in several ways.
 
-    Tags in front of sources stay. Targets are changed like their sources, but have no typing errors. The same
+    Tags in front of sources stay. Targets are changed like their sources, but have no typing errors. Of `languages`,
+    the codes of source and target, Turkish and Azerbaijani change the case of the letter i otherwise. The same
     arguments give the same pairs in every process.
     """
     chance = random.Random(seed)  # noqa: S311 - not for security
-    return [_augment(pair, config, chance) for pair in pairs]
+    return [_augment(pair, config, chance, languages) for pair in pairs]
 
 
-def _augment(pair: Pair, config: TextConfig, chance: random.Random) -> Pair:
+def _augment(pair: Pair, config: TextConfig, chance: random.Random, languages: tuple[str, str]) -> Pair:
     tag = match[0] if (match := _TAG.match(pair[0])) else ""
     source, target = pair[0][len(tag) :], pair[1]
     # All numbers are drawn for every pair, so that one setting does not decide what another one changes.
@@ -37,30 +41,47 @@ def _augment(pair: Pair, config: TextConfig, chance: random.Random) -> Pair:
     if mark < config.augment_missing_marks:
         source, target = drop_final_marks(source, target)
     if case < config.augment_upper_case:
-        source, target = source.upper(), target.upper()
+        source, target = map(to_upper_case, (source, target), languages)
     elif case < config.augment_upper_case + config.augment_lower_case:
-        source, target = source.lower(), target.lower()
+        source, target = map(to_lower_case, (source, target), languages)
     if errors < config.augment_typing_errors:
         source = make_typing_errors(source, chance)
     return tag + source, target
 
 
+def has_dotless_i(language: str) -> bool:
+    """Whether the language writes i with and without a dot in upper and in lower case: Turkish and Azerbaijani."""
+    return normalize_code(language).partition("-")[0] in {"tr", "tur", "az", "aze", "azj"}
+
+
+def to_upper_case(text: str, language: str) -> str:
+    """The text in capitals, as its language writes them."""
+    return (text.replace("i", "İ") if has_dotless_i(language) else text).upper()
+
+
+def to_lower_case(text: str, language: str) -> str:
+    """The text in small letters, as its language writes them."""
+    return (text.replace("İ", "i").replace("I", "ı") if has_dotless_i(language) else text).lower()
+
+
 def cut_clauses(source: str, target: str, chance: random.Random) -> Pair:
-    """Both sides up to the same comma, semicolon or colon, if both have the same ones in the same order."""
+    """Both sides up to the same comma, semicolon or colon, if both have the same ones in the same order.
+
+    One without text before it, as at the beginning of a line, is not chosen.
+    """
     ends, others = (list(_CLAUSE_END.finditer(side)) for side in (source, target))
-    if not ends or [end[0] for end in ends] != [end[0] for end in others]:
+    if [end[0] for end in ends] != [end[0] for end in others]:
         return source, target
-    at = chance.randrange(len(ends))
-    return source[: ends[at].start()], target[: others[at].start()]
+    clauses = [(source[: end.start()], target[: other.start()]) for end, other in zip(ends, others, strict=True)]
+    clauses = [pair for pair in clauses if all(side.strip() for side in pair)]
+    return clauses[chance.randrange(len(clauses))] if clauses else (source, target)
 
 
 def drop_final_marks(source: str, target: str) -> Pair:
     """Both sides without their final full stop, question or exclamation mark, if both have one and text before it."""
-    found = [_FINAL_MARK.search(side) for side in (source, target)]
-    if not all(match and match.start() for match in found):
-        return source, target
-    without = [_FINAL_MARK.sub("", side) for side in (source, target)]
-    return without[0], without[1]
+    without = _FINAL_MARK.sub("", source), _FINAL_MARK.sub("", target)
+    have_mark = without[0] != source and without[1] != target
+    return without if have_mark and all(side.strip() for side in without) else (source, target)
 
 
 def make_typing_errors(line: str, chance: random.Random) -> str:
