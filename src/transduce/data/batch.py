@@ -210,7 +210,10 @@ def remove_epochs(prepared: PreparedData, text: TextConfig, seed: int, *, before
 
 
 def _epoch_folder(prepared: PreparedData, text: TextConfig, seed: int, epoch: int | str) -> Path:
-    values = [*text.sampling.items(), *((language, "case") for language in prepared.languages if has_dotless_i(language))]
+    values = [
+        *text.sampling.items(),
+        *((language, "case") for language in prepared.languages if has_dotless_i(language)),
+    ]
     sampling = "-".join(f"{name}-{value}" for name, value in values)
     return prepared.folder / "epochs" / f"{sampling}-seed-{seed}-epoch-{epoch}"
 

@@ -81,8 +81,9 @@ def write_standard_input(stream: BinaryIO, path: Path) -> None:
         shutil.copyfileobj(stream, file, 1 << 20)
 
 
-# Every control character (category Cc) but the tab.
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+"""Every control character (category Cc) but the tab: line ends are among them."""
+
 _INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
 
 # Up to this many pieces, the length of a sentence says little about that of its translation.
@@ -111,7 +112,7 @@ class Cleaner:
         # The tokenizer may drop visible characters, as in a side that contains only "▁".
         if not (shorter and _is_visible(source) and _is_visible(target)):
             return "blank"
-        if _CONTROL.search(source) or _CONTROL.search(target):
+        if CONTROL_CHARACTER.search(source) or CONTROL_CHARACTER.search(target):
             return "control_characters"
         if config.drop_copies and source.strip() == target.strip():
             return "copy"

@@ -1,13 +1,18 @@
 import unicodedata
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transduce.config import TextConfig
+from transduce.doctor.checking import SEARCHES
 from transduce.doctor.checks.encoding import MOJIBAKE, find_mixed_normal_forms, find_unwanted_characters
+from transduce.doctor.corpus.reading import read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.text import Cleaner, ParallelCorpus
 
 GOOD = [
     "Das Ä“ ist ein Buchstabe, „Spaß“ und „Fuß“ auch …",
@@ -74,6 +79,19 @@ def test_a_text_without_faults_has_no_finding(read: Callable[..., Text], invente
     assert list(find_unwanted_characters(read(invented(500)))) == []
     good = [(line.replace("\xa0", " "), "AT&T; R&D & co") for line in GOOD * 20]
     assert list(find_unwanted_characters(read(good))) == []
+
+
+@pytest.mark.parametrize("character", ["\x00", "\n", "\x0b", "\r", "\x1b", "\x7f", "\x85"])
+def test_what_training_leaves_out_as_control_characters_is_found(vocabulary: Vocabulary, character: str) -> None:
+    pairs = [("a tab\tmay be", "there")] * 9
+    pairs[3], pairs[7] = (f"one{character}two", "b"), ("a", f"one{character}")
+    cleaner = Cleaner(TextConfig())
+    kept = [cleaner.keeps(*pair, 2, 2, repeats=False) for pair in pairs]
+    corpus = ParallelCorpus("made", (Path("made.jsonl"),), lambda: iter(pairs), lambda: "")
+    text = read_corpora("training", [("made", corpus)], vocabulary, SEARCHES)
+    (finding,) = find_unwanted_characters(text)
+    assert finding.name == "control_characters"
+    assert finding.rows.tolist() == [row for row, is_kept in enumerate(kept) if not is_kept] == [3, 7]
 
 
 def test_accents_in_two_forms_are_found(read: Callable[..., Text], vocabulary: Vocabulary) -> None:

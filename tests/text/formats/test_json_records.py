@@ -13,7 +13,8 @@ Write = Callable[[str, bytes | str], Path]
 Pairs = list[tuple[str, str]]
 ReadPairs = Callable[..., Pairs]
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+# Without line ends at the end of a text, which are no part of it.
+TEXTS = st.text(st.characters(exclude_categories=["Cs"])).map(lambda text: text.rstrip("\r\n"))
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS)), st.booleans())
@@ -36,7 +37,6 @@ def test_json_lines_have_other_keys_and_endings_too(read_pairs: ReadPairs, write
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "must be a JSON object, not ''"),
         ('{"source": "a"', "must be a JSON object, not .*delimiter"),
         ("[" * 100_000, r"must be a JSON object, not '\[\[.*…"),
         ('["a", "b"]', "must be a JSON object, not"),
@@ -55,8 +55,22 @@ def test_a_wrong_line_of_json_is_an_error_with_its_number(
         read_pairs(path)
 
 
+@pytest.mark.parametrize("end", ["\n\n", "\r\n \t\r\n\n", "\n "])
+def test_blank_lines_may_come_at_the_end_of_json_lines(read_pairs: ReadPairs, write: Write, end: str) -> None:
+    line = '{"source": "a", "target": "b"}'
+    assert read_pairs(write("a.jsonl", f"{line}{end}")) == [("a", "b")]
+    with pytest.raises(CorpusError, match=r"a\.jsonl, line 2: must be a JSON object, not blank"):
+        read_pairs(write("a.jsonl", f"{line}\n{end}\n{line}\n"))
+
+
+def test_line_ends_at_the_end_of_a_text_are_left_out(read_pairs: ReadPairs, write: Write) -> None:
+    records = [{"source": "a\n", "target": "b\r\n\n"}, {"source": "\nc\nd", "target": "\n"}]
+    path = write("a.jsonl", "\n".join(map(json.dumps, records)))
+    assert read_pairs(path) == [("a", "b"), ("\nc\nd", "")]
+
+
 TRANSLATIONS = [{"id": "0", "translation": {"en": "a [", "sw": "b"}}, {"translation": {"sw": 'd"', "en": "c\n"}}]
-IN_ORDER = [("a [", "b"), ("c\n", 'd"')]
+IN_ORDER = [("a [", "b"), ("c", 'd"')]
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])

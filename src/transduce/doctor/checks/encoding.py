@@ -12,6 +12,7 @@ from transduce.doctor.corpus.reading import LineSearch
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.doctor.findings import Finding, format_count, format_pairs, grade, mark_nothing, mark_pattern
+from transduce.text import CONTROL_CHARACTER
 
 _CONTINUATION = bytes(range(0x80, 0xC0)).decode("cp1252", errors="ignore") + "".join(map(chr, range(0x80, 0xC0)))
 """The characters that bytes 2 to 4 of a character in UTF-8 become, read as CP1252 or Latin-1."""
@@ -64,8 +65,8 @@ _PROBLEMS: Mapping[str, _Problem] = {
         serious_from=0.01,
     ),
     "control_characters": _Problem(
-        re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"),
-        "have control characters, which no text has",
+        CONTROL_CHARACTER,
+        "have control characters, such as line ends within a text",
         "training leaves these pairs out: remove the characters if the pairs are good",
         minor_from=0.0005,
         serious_from=0.05,

@@ -21,7 +21,7 @@ class LineSearch(NamedTuple):
     """A search for lines.
 
     Args:
-        pattern: what is in them; it matches no line end.
+        pattern: what is in them; it matches no tab.
         is_meant: a further condition.
     """
 
@@ -74,9 +74,10 @@ class _SideReader:
         self.digests.extend(map(hash, lines))
         self.num_characters.extend(map(len, lines))
         self.endings.extend(map(self.searches.classify_ending, lines))
-        block = _Block(lines)
+        block = _Block(lines, "\t")
         for name, search in self.searches.lines.items():
             self.found[name].extend(first + row for row in block.find(search.pattern) if search.is_meant(lines[row]))
+        block = _Block(lines, "\n")
         return {name: set(block.find(search.pattern)) for name, search in self.searches.pairs.items()}
 
     def finish(self) -> Side:
@@ -94,10 +95,15 @@ class _SideReader:
 
 
 class _Block:
-    """Lines as one text, in which a search is much faster than in line after line."""
+    """Lines as one text, in which a search is much faster than in line after line.
 
-    def __init__(self, lines: Sequence[str]) -> None:
-        self._text = "\n".join(lines)
+    Args:
+        lines: the lines.
+        separator: the character between them, which no pattern matches.
+    """
+
+    def __init__(self, lines: Sequence[str], separator: str) -> None:
+        self._text = separator.join(lines)
         self._starts = [0, *accumulate(len(line) + 1 for line in lines)]
 
     def find(self, pattern: Pattern[str]) -> list[int]:

@@ -39,7 +39,7 @@ def open_parquet(path: Path, selection: SideSelection) -> ParallelCorpus:
     """The corpus in a Parquet file, of which only the two columns are read, some thousand rows at a time.
 
     Columns are given by name; by default they follow from the names of all columns of text (`choose_columns`), or are
-    the languages in "translation" (`choose_languages`).
+    the languages in "translation" (`choose_languages`). Line ends at the end of a text are no part of it.
 
     Raises (while it is read):
         ConfigError: A given column is not there.
@@ -195,7 +195,7 @@ def _read_batch(batch: "pa.RecordBatch", sides: tuple[Side, Side], path: Path, f
                 raise CorpusError(
                     f"{path}, row {row}: {side[-1]!r} must be text, but is null: leave out the rows that lack a text"
                 )
-        yield pair
+        yield pair[0].rstrip("\r\n"), pair[1].rstrip("\r\n")
 
 
 def _read_side(batch: "pa.RecordBatch", side: Side, path: Path, first_row: int) -> list[Any]:

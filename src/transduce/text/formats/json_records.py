@@ -15,11 +15,12 @@ from transduce.text.lines import read_lines
 
 
 def open_json(path: Path, selection: SideSelection) -> ParallelCorpus:
-    """The corpus in a file with one JSON object per line, or with one JSON array of objects.
+    """The corpus in a file with one JSON object per line, with blank lines at its end at most, or with one JSON array.
 
     An object has its texts under two keys, or, as in the data sets of Hugging Face, by language in its "translation":
     {"translation": {"en": "A dog.", "de": "Ein Hund."}}. The keys are the given columns; by default "source" and
-    "target", or else the two languages, in "translation" or in the object itself.
+    "target", or else the two languages, in "translation" or in the object itself. Line ends at the end of a text are no
+    part of it.
 
     Raises (while it is read):
         CorpusError: A record is not a JSON object, lacks a key, has a value that is not text, or has several texts of
@@ -39,10 +40,18 @@ def _read_json(path: Path, selection: SideSelection) -> Iterator[Pair]:
 def _read_records(path: Path) -> Iterator[tuple[str, Any]]:
     """Read every JSON value of the file, with the place where it ends."""
     lines = read_lines(path)
+    first_blank = 0
     for number, line in enumerate(lines, start=1):
         if number == 1 and line.lstrip().startswith("["):
             yield from _read_items(path, line, lines)
             return
+        if not line.strip():
+            first_blank = first_blank or number
+            continue
+        if first_blank:
+            raise CorpusError(
+                f"{path}, line {first_blank}: must be a JSON object, not blank: blank lines may come at the end alone"
+            )
         place = f"{path}, line {number}"
         try:
             record = json.loads(line)
@@ -119,4 +128,4 @@ def _get_text(record: Mapping[str, object], key: str, selection: SideSelection, 
     if any("\ud800" <= character <= "\udfff" for character in value):
         # JSON can contain an unpaired surrogate; a UTF-8 file cannot.
         raise CorpusError(f"{place}: {key!r} contains an unpaired surrogate, which is not a character: {value!a:.80}")
-    return value
+    return value.rstrip("\r\n")

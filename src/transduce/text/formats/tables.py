@@ -97,7 +97,7 @@ def open_csv(path: Path, selection: SideSelection) -> ParallelCorpus:
     """The corpus in a file of comma-separated values (RFC 4180), whose first row names the columns.
 
     Columns are given by name; by default they follow from all names (`choose_columns`). Quoted cells may contain commas
-    and line ends.
+    and line ends; those at the end of a text are no part of it.
 
     Raises (while it is read):
         ConfigError: A given column is not named in the first row.
@@ -119,7 +119,7 @@ def _read_csv(path: Path, selection: SideSelection) -> Iterator[Pair]:
                 f"{path}, line {line}: has {len(row)} cells, but the first row has {len(header)}: "
                 f"{shorten(','.join(row))}; correct it: a cell that contains a comma must be in quotation marks"
             )
-        yield row[source], row[target]
+        yield row[source].rstrip("\r\n"), row[target].rstrip("\r\n")
 
 
 def _find_csv_columns(header: list[str], path: Path, selection: SideSelection) -> Positions:
