@@ -132,7 +132,8 @@ def test_a_recipe_and_settings_name_the_text(transduce: Callable, workspace: Pat
 def test_pairs_come_from_standard_input(transduce: Callable, workspace: Path) -> None:
     pairs = "".join(f"{source}\t{target}\n" for source, target in make_pairs(300)).encode()
     (workspace / "test.tsv").write_bytes(pairs)
-    answer = transduce("doctor", "--pairs", "-", "--test-pairs", "test.tsv", "--json", standard_input=pairs)
+    test = ["--test-pairs", "test.tsv", "--test-columns", "1", "2"]
+    answer = transduce("doctor", "--pairs", "-", *test, "--json", standard_input=pairs)
     found = json.loads(answer.output)
     assert answer.exit_code == 3
     assert found["texts"]["training"]["files"] == ["standard input"]
@@ -147,6 +148,7 @@ def test_pairs_come_from_standard_input(transduce: Callable, workspace: Path) ->
         (["--source", "nothing", "--target", "train.target"], "nothing: there is no such file"),
         (["tiny.toml", "--test-source", "valid.source"], "give both of them"),
         (["tiny.toml", "--test-pairs=-"], "give both of them"),
+        (["tiny.toml", "--test-columns", "en", "de"], "give it as --test-pairs"),
         (["tiny.toml", "--set", "text.tokenizer=tiny.toml"], "tiny.toml"),
         (["--pairs", "-"], "standard input: empty"),
     ],

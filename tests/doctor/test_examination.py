@@ -130,6 +130,44 @@ def test_what_cannot_be_judged_is_said(examine: Callable[..., Examination]) -> N
     assert any("no validation or test text" in remark for remark in examination.remarks)
 
 
+def test_a_text_of_blank_lines_is_reported(examine: Callable[..., Examination]) -> None:
+    examination = examine([("", " ")] * 300)
+    assert [finding.name for finding in examination.findings] == ["blank_lines", "duplicate_pairs"]
+    assert examination.is_serious
+    assert examination.prospect.num_kept == 0
+    assert examination.figures[0].tokenizer.startswith("none: every line of the training text is blank")
+    assert examination.figures[0].tokenization == []
+
+
+def test_what_is_not_a_pair_is_said(invented: Callable[..., Pairs], tmp_path: Path) -> None:
+    rows = [("source", "target"), *invented(300)]
+    (tmp_path / "a.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in rows), encoding="utf-8")
+    data = DataConfig(folder=str(tmp_path), pairs="a.tsv")
+    examination = examine_corpus(data, FITTED, CorpusConfig(pairs="a.tsv"), report=lambda _: None)
+    said = [remark for remark in examination.remarks if "a.tsv: its first row, 'source' and 'target'" in remark]
+    assert len(said) == 2
+
+
+def test_test_text_has_columns_of_its_own(invented: Callable[..., Pairs], tmp_path: Path) -> None:
+    pairs = invented(300)
+    (tmp_path / "a.tsv").write_text("".join(f"{target}\t{source}\n" for source, target in pairs), encoding="utf-8")
+    data = DataConfig(folder=str(tmp_path), **write(tmp_path, "train", pairs))
+    test = CorpusConfig(pairs="a.tsv", columns=("2", "1"))
+    _, figures = examine_corpus(data, FITTED, test, report=lambda _: None).figures
+    assert figures.leakage["training"].count()["pairs"] == 300
+    with pytest.raises(ConfigError, match=r'^--test-columns: "x" must be a column number'):
+        examine_corpus(data, FITTED, CorpusConfig(pairs="a.tsv", columns=("x", "1")), report=lambda _: None)
+
+
+def test_text_of_which_training_keeps_nothing_is_foreseen(invented: Callable[..., Pairs], tmp_path: Path) -> None:
+    pairs = invented(300)
+    rows = [(source, " ".join(target for _, target in pairs[at % 280 :][:20])) for at, (source, _) in enumerate(pairs)]
+    (tmp_path / "a.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in rows), encoding="utf-8")
+    data = DataConfig(folder=str(tmp_path), pairs="a.tsv")
+    config = TextConfig(vocabulary="fitted", max_pieces=10_000)
+    assert examine_corpus(data, config, report=lambda _: None).prospect.num_kept == 0
+
+
 def test_files_of_different_length_are_examined(
     examine: Callable[..., Examination], invented: Callable[..., Pairs], tmp_path: Path
 ) -> None:
@@ -156,6 +194,7 @@ def test_several_corpora_are_told_apart(invented: Callable[..., Pairs], tmp_path
     assert finding.name == "shifted_lines"
     assert "second.source second.target: in all lines, the targets are shifted by +1" in finding.summary
     assert finding.shown_samples[0][0].place.corpus == "second.source second.target"
+    assert str(finding.shown_samples[0][0]) == "training, second.source second.target, line 1"
 
 
 def test_sides_are_swapped_and_tags_left_out_as_the_settings_say(
@@ -178,6 +217,9 @@ def test_standard_input_is_read_several_times(invented: Callable[..., Pairs], tm
     assert len(examination.figures[0].text) == 600
     assert examination.figures[0].text.locate(0).corpus == "standard input"
     with bad.open("rb") as stream, pytest.raises(CorpusError, match=r"^standard input, line 2"):
+        examine_corpus(data, FITTED, standard_input=stream, report=lambda _: None)
+    data = DataConfig(pairs="-", columns=("x", "y"))
+    with good.open("rb") as stream, pytest.raises(ConfigError, match="a column number in standard input,"):
         examine_corpus(data, FITTED, standard_input=stream, report=lambda _: None)
     with pytest.raises(CorpusError, match="not connected"):
         examine_corpus(data, FITTED, report=lambda _: None)

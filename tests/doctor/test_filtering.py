@@ -1,44 +1,81 @@
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable
+from itertools import combinations
 
-import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
 from transduce.config import TextConfig
 from transduce.doctor.checking import check_lines_and_pairs
-from transduce.doctor.checks.duplicates import NearDuplicates
+from transduce.doctor.checks.duplicates import are_near, find_near_lines
 from transduce.doctor.checks.leakage import measure_leakage
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.filtering import Prospect, estimate_prospect, find_later_duplicates
-
-NUM_LINES = 12
-partners = st.lists(st.integers(-1, NUM_LINES - 1), min_size=NUM_LINES, max_size=NUM_LINES)
+from transduce.doctor.filtering import Prospect, estimate_prospect, find_later_duplicates, measure_wrong_lengths
+from transduce.text import Tokenizer
 
 
-def make_near(partner: list[int]) -> NearDuplicates:
-    """Lines with a partner, which has them as its own if it has no other."""
-    found = np.array(partner)
-    for row, other in enumerate(partner):
-        if other >= 0 and found[other] < 0:
-            found[other] = row
-    return NearDuplicates(found >= 0, found)
+def find_left_out(text: Text) -> list[int]:
+    return find_later_duplicates({name: find_near_lines(side) for name, side in text.sides.items()}, text).tolist()
 
 
-@given(partners, partners)
-def test_of_each_connected_group_the_first_stays(source: list[int], target: list[int]) -> None:
-    near: Mapping[str, NearDuplicates] = {"source": make_near(source), "target": make_near(target)}
-    is_near = near["source"].is_near & near["target"].is_near
-    groups = [{row} for row in range(NUM_LINES)]
-    for side in near.values():
-        for row, other in enumerate(side.partner.tolist()):
-            if is_near[row] and other >= 0 and is_near[other]:
-                own, others = (next(group for group in groups if one in group) for one in (row, other))
-                if own is not others:
-                    own |= others
-                    groups.remove(others)
-    expected = sorted(row for group in groups for row in group if row != min(group))
-    assert find_later_duplicates(near).tolist() == expected
+def test_of_pairs_that_are_near_on_both_sides_the_first_stays(read: Callable[..., Text], invented: Callable) -> None:
+    pairs = [pair for pair in invented(100) if min(len(side.split()) for side in pair) >= 6][:40]
+    # Of every fourth pair there are two more, each with another word in the same place of both sides.
+    similar = [
+        tuple(" ".join([word, *side.split()[1:]]) for side in pair) for pair in pairs[::4] for word in ("Gu", "Gi")
+    ]
+    assert find_left_out(read([*pairs, *similar])) == [*range(len(pairs), len(pairs) + len(similar))]
+
+
+def test_pairs_that_are_near_to_different_ones_on_the_two_sides_stay(read: Callable[..., Text]) -> None:
+    pairs = [
+        ("please press the green button now", "bitte jetzt den grünen Knopf drücken"),
+        ("please press the red button now", "wir gehen heute alle ins Kino"),
+        ("they come home late every night", "bitte jetzt den roten Knopf drücken"),
+        ("an unrelated line of many words", "wir gehen heute alle ins Theater"),
+        ("they come home late every day", "völlig andere Worte stehen hier drin"),
+    ]
+    assert find_left_out(read(pairs)) == []
+    # Equal on one side is near enough.
+    again = ("they come home late every day", "völlig andere Worte standen hier drin")
+    assert find_left_out(read([*pairs, again])) == [5]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_left_out_but_pairs_like_an_earlier_one(read: Callable[..., Text], seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - nothing here is secret
+    sides = [" ".join(["a b c", *chance.choices("xyz", k=chance.randint(2, 5))]) for _ in range(120)]
+    pairs = list(zip(sides[::2], sides[1::2], strict=True))
+    text = read(pairs)
+    group = [*range(len(pairs))]
+    for row, other in combinations(range(len(pairs)), 2):
+        if all(are_near(side, row, other) for side in text.sides.values()):
+            group = [group[row] if one == group[other] else one for one in group]
+    first = {name: group.index(name) for name in group}
+    left_out = find_left_out(text)
+    assert left_out
+    assert all(row > first[group[row]] for row in left_out)
+
+
+@pytest.mark.parametrize(
+    ("line", "other", "expected"),
+    [
+        ("a b c d", "a b x d", True),
+        ("a b c d", "a b c d", True),
+        ("a b c d", "a b d", True),
+        ("a b c d", "b c d", True),
+        ("a b c d", "a b c", True),
+        ("a b c d", "a c b d", False),
+        ("a b c d", "b c", False),
+        ("a b c d", "x b c x", False),
+        ("a b c d", "a x y", False),
+    ],
+)
+def test_near_lines_differ_by_at_most_one_word(
+    read: Callable[..., Text], line: str, other: str, expected: bool
+) -> None:
+    side = read([(line, ""), (other, "")]).source
+    assert are_near(side, 0, 1) == are_near(side, 1, 0) == expected
 
 
 def test_it_is_foreseen_what_training_keeps_and_filters_leave_out(
@@ -56,7 +93,7 @@ def test_it_is_foreseen_what_training_keeps_and_filters_leave_out(
     config = TextConfig()
     checked = check_lines_and_pairs([text, validation], vocabulary, config, lambda _: None)
     prospect = estimate_prospect(
-        checked.findings, checked.near_duplicates, measure_leakage(text, validation), text, config
+        checked.findings, checked.near_duplicates, measure_leakage(text, validation), text, config, 0.0
     )
     characters = sum(len(target) for _, target in pairs)
     assert prospect.num_kept == 995
@@ -65,8 +102,22 @@ def test_it_is_foreseen_what_training_keeps_and_filters_leave_out(
     assert {name: prospect.filters[name] for name in ("markup", "leakage")} == {"markup": 1, "leakage": 1}
     assert "copies" not in prospect.filters
     config = TextConfig(drop_duplicates=False, drop_copies=False)
-    prospect = estimate_prospect(checked.findings, checked.near_duplicates, None, text, config)
+    prospect = estimate_prospect(checked.findings, checked.near_duplicates, None, text, config, 0.0)
     assert isinstance(prospect, Prospect)
     assert prospect.num_kept == 998
     assert {name: prospect.filters[name] for name in ("markup", "copies")} == {"markup": 2, "copies": 1}
     assert "leakage" not in prospect.filters
+
+
+def test_pairs_of_wrong_lengths_are_foreseen(read: Callable[..., Text], invented: Callable) -> None:
+    pairs = invented(200)
+    tokenizer = Tokenizer.train([line for pair in pairs for line in pair], 400, "bpe")
+    pairs[:20] = [(" ".join([source] * 6), target) for source, target in pairs[:20]]
+    pairs[20:30] = [(" ".join([source] * 30), " ".join([target] * 30)) for source, target in pairs[20:30]]
+    pairs[30:40] = [(source, "") for source, _ in pairs[30:40]]
+    sample, config = dict(enumerate(pairs)), TextConfig(max_pieces=500)
+    assert measure_wrong_lengths(sample, tokenizer, config) == 30 / 190
+    assert measure_wrong_lengths(sample, None, config) == 0
+    text = read(pairs)
+    near = {name: find_near_lines(side) for name, side in text.sides.items()}
+    assert estimate_prospect((), near, None, text, config, 30 / 190).num_kept == 160

@@ -7,6 +7,7 @@ import pytest
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.findings import (
     Finding,
+    PairReference,
     format_count,
     format_pairs,
     mark_differences,
@@ -63,3 +64,9 @@ def test_numbers_are_words_of_a_sentence() -> None:
         "20 pairs (0.05 %)",
         "3 pairs (below 0.01 %)",
     ]
+
+
+def test_a_reference_names_the_files_if_there_are_several(read: Callable[..., Text]) -> None:
+    pairs = [("a", "b")] * 1200
+    assert str(PairReference(read(pairs), 1100)) == "training, line 1,101"
+    assert str(PairReference(read(pairs, second=pairs), 1201)) == "training, second, line 2"

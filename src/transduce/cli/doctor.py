@@ -39,18 +39,22 @@ class TestTextOptions:
     """Test text, target side."""
     test_pairs: str | None = None
     """Instead of both: one file with both, in any of the formats of --pairs."""
+    test_columns: tuple[str, str] | None = None
+    """What the file of --test-pairs calls source and target, as in en de. Default: as for training text."""
 
     def make_corpus(self) -> CorpusConfig | None:
         """The test text; None if none is given.
 
         Raises:
-            UserError: one side is given without the other, or both ways are.
+            UserError: one side is given without the other, or both ways are, or columns of no file.
         """
+        if self.test_columns is not None and self.test_pairs is None:
+            raise UserError("--test-columns are those of a file with both sides: give it as --test-pairs")
         match self.test_source, self.test_target, self.test_pairs:
             case None, None, None:
                 return None
             case None, None, str(pairs) if pairs != "-":
-                return CorpusConfig(pairs=pairs)
+                return CorpusConfig(pairs=pairs, columns=self.test_columns)
             case str(source), str(target), None:
                 return CorpusConfig(source=source, target=target)
             case _:

@@ -35,7 +35,7 @@ from transduce.doctor.checks.tokenization import (
 from transduce.doctor.corpus.reading import open_unequal_corpus, read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.filtering import Prospect, estimate_prospect
+from transduce.doctor.filtering import Prospect, estimate_prospect, measure_wrong_lengths
 from transduce.doctor.findings import Finding, spread_evenly
 from transduce.doctor.pairing.examination import Pairing
 from transduce.errors import ConfigError, CorpusError
@@ -54,6 +54,7 @@ class TextFigures:
     tokenizer: str
     """Which tokenizer was used."""
     tokenization: list[Tokenization]
+    """Empty if there is no text to train a tokenizer from."""
     pairing: Pairing
     coverage: list[Coverage]
     """By the training text; empty for the training text itself."""
@@ -74,7 +75,7 @@ class Examination:
     prospect: Prospect
     """What training makes of the text."""
     remarks: tuple[str, ...]
-    """What was not checked, and why."""
+    """What was not checked, and why; and what in the files is not a pair."""
     pairs: Mapping[tuple[str, int], tuple[str, str]]
     """The lines of the pairs of all samples, by `PairReference.key`."""
 
@@ -130,7 +131,7 @@ def examine_corpus(
 
 def _open(data: DataConfig, config: CorpusConfig, spooled: Path | None, text_name: str) -> ParallelCorpus:
     """A corpus as people wrote it: without its tag, and read to the end if one of two files is shorter."""
-    setting = None if text_name == "training" else "data.validation_columns"
+    setting = {"validation": "data.validation_columns", "test": "--test-columns"}.get(text_name)
     untagged = config.model_copy(update={"tag": None})
     if config.pairs is not None:
         return open_corpus(data, untagged, spooled, setting)
@@ -151,9 +152,9 @@ def _spool_standard_input(data: DataConfig, standard_input: BinaryIO | None) -> 
         write_standard_input(standard_input, path)
         try:
             yield path
-        except CorpusError as error:
+        except (ConfigError, CorpusError) as error:
             # The user does not know the temporary file.
-            raise CorpusError(str(error).replace(str(path), "standard input")) from None
+            raise type(error)(str(error).replace(str(path), "standard input")) from None
 
 
 class _Examiner:
@@ -197,14 +198,17 @@ class _Examiner:
         findings = choose_reported(self._findings)
         validation = next((text for text in self._texts if text.name == "validation"), None)
         leakage = None if validation is None else measure_leakage(self._training, validation)
-        prospect = estimate_prospect(self._findings, checked.near_duplicates, leakage, self._training, self._config)
+        wrong_lengths = measure_wrong_lengths(samples[0], tokenizer, self._config)
+        prospect = estimate_prospect(
+            self._findings, checked.near_duplicates, leakage, self._training, self._config, wrong_lengths
+        )
         return Examination(findings, figures, prospect, self._make_remarks(checked.pairings), _fetch(findings))
 
     def _measure(
         self,
         text: Text,
         sample: Mapping[int, tuple[str, str]],
-        tokenizer: tuple[Tokenizer, str],
+        tokenizer: tuple[Tokenizer | None, str],
         checked: CheckResults,
         number: int,
     ) -> TextFigures:
@@ -241,6 +245,9 @@ class _Examiner:
                     f"whether the single pairs of the {text.name} text belong together was not judged: it has too "
                     "little text, or too few of its words tell"
                 )
+        for text in self._texts:
+            omissions = {part.name: part.corpus.describe_omissions() for part in text.parts}
+            remarks += [f"{name}: {omission}" for name, omission in omissions.items() if omission]
         if len(self._texts) == 1:
             remarks.append(
                 "no validation or test text was given: what training holds out of its own text is easier than new text"

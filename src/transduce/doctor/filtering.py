@@ -8,10 +8,11 @@ import numpy as np
 from jaxtyping import Int64
 
 from transduce.config import FilterName, TextConfig
-from transduce.doctor.checks.duplicates import NearDuplicates, find_repeats, hash_pairs
+from transduce.doctor.checks.duplicates import NearDuplicates, are_near, find_repeats, hash_pairs
 from transduce.doctor.checks.leakage import Leakage
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.findings import Finding
+from transduce.text import Cleaner, Tokenizer
 
 Rows = Int64[np.ndarray, " rows"]
 
@@ -38,33 +39,48 @@ def estimate_prospect(
     leakage: Leakage | None,
     training: Text,
     config: TextConfig,
+    wrong_lengths: float,
 ) -> Prospect:
     """About how many pairs training keeps, and how many of them each filter would leave out.
 
-    The arguments are those of `find_filtered`, and the rules of cleaning.
+    The arguments are those of `find_filtered`, the rules of cleaning, and what `measure_wrong_lengths` returns.
     """
     is_kept = np.ones(len(training), bool)
     is_kept[find_repeats(hash_pairs(training))[0] if config.drop_duplicates else []] = False
     is_kept[(training.source.num_words == 0) | (training.target.num_words == 0)] = False
     if config.drop_copies:
         is_kept[training.source.digests == training.target.digests] = False
-    too_long = 0.0
     for finding in findings:
         if finding.text is training and finding.name == "control_characters":
             is_kept[finding.rows] = False
-        if finding.text is training and finding.name == "too_long_lines":
-            too_long = max(too_long, finding.share)
     filters = {}
     for name in get_args(FilterName):
         rows = find_filtered(name, findings, near_duplicates, leakage, training)
         estimated = [one.estimated for one in findings if one.name == name == "other_language" and one.estimated]
         filters[name] = sum(estimated) or int(is_kept[rows].sum())
-    share = float(is_kept.mean()) * (1 - too_long)
+    share = float(is_kept.mean()) * (1 - wrong_lengths)
     return Prospect(
         num_kept=round(share * len(training)),
         num_target_characters=round(share * int(training.target.num_characters.sum())),
         filters={name: count for name, count in sorted(filters.items(), key=lambda item: -item[1]) if count},
     )
+
+
+def measure_wrong_lengths(
+    sample: Mapping[int, tuple[str, str]], tokenizer: Tokenizer | None, config: TextConfig
+) -> float:
+    """The share of the pairs of a sample that training leaves out by their number of pieces alone.
+
+    They break `text.max_pieces` or `text.max_ratio`; 0 without a tokenizer.
+    """
+    cleaner = Cleaner(config)
+    if tokenizer is not None:
+        sources, targets = zip(*sample.values(), strict=True)
+        pieces = zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True)
+        for pair, ids in zip(sample.values(), pieces, strict=True):
+            cleaner.keeps(*pair, *map(len, ids), repeats=False)
+    wrong = cleaner.counts["too_long"] + cleaner.counts["ratio"]
+    return wrong / max(1, wrong + cleaner.counts["kept"])
 
 
 def find_filtered(
@@ -84,7 +100,7 @@ def find_filtered(
         training: the training text.
     """
     if name == "near_duplicates":
-        return find_later_duplicates(near_duplicates)
+        return find_later_duplicates(near_duplicates, training)
     if name in LEAKAGE_FILTERS:
         return _find_leaked(name, leakage)
     own = [finding.rows for finding in findings if finding.name == name and finding.text is training]
@@ -99,16 +115,22 @@ def _find_leaked(name: str, leakage: Leakage | None) -> Rows:
     return np.flatnonzero((leakage.near_source >= 0) | (leakage.near_target >= 0))
 
 
-def find_later_duplicates(near: Mapping[str, NearDuplicates]) -> Rows:
-    """Of pairs that differ by one word on both sides, directly or by others between them, all but the first."""
+def find_later_duplicates(near: Mapping[str, NearDuplicates], training: Text) -> Rows:
+    """Of pairs that differ by at most one word on both sides, directly or by others between them, all but the first."""
     is_near = near["source"].is_near & near["target"].is_near
     first = np.arange(len(is_near))
-    edges = [
-        np.stack([rows, side.partner[rows]])
-        for side in near.values()
-        for rows in [np.flatnonzero(is_near & (side.partner >= 0) & is_near[side.partner])]
-    ]
-    rows, others = np.concatenate(edges, axis=1)
+    candidates = []
+    for side in near.values():
+        rows = np.flatnonzero(is_near & (side.partner >= 0) & is_near[side.partner])
+        rows = rows[np.argsort(side.partner[rows], kind="stable")]
+        partner = side.partner[rows]
+        alike = np.flatnonzero(partner[1:] == partner[:-1])
+        candidates += [np.stack([rows, partner]), np.stack([rows[alike], rows[alike + 1]])]
+    rows, others = np.concatenate(candidates, axis=1)
+    # They are near on one side, as partners; the other lines may have nothing to do with each other.
+    pairs = zip(rows.tolist(), others.tolist(), strict=True)
+    is_edge = np.array([all(are_near(side, *pair) for side in training.sides.values()) for pair in pairs], bool)
+    rows, others = rows[is_edge], others[is_edge]
     while True:
         before = first.copy()
         np.minimum.at(first, rows, before[others])

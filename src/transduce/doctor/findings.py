@@ -104,6 +104,11 @@ class PairReference:
         """Where it stands in the files."""
         return self.text.locate(self.index)
 
+    def __str__(self) -> str:
+        """The place in words, with the files if the text has several corpora."""
+        corpus = f", {self.place.corpus}" if len(self.text.parts) > 1 else ""
+        return f"{self.text.name}{corpus}, {self.place.unit} {self.place.number:,}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:

@@ -147,7 +147,7 @@ def format_summary(examination: Examination, width: int, expectations: Sequence[
         for paragraph in (f"{finding.summary}.", f"What to do: {finding.advice}."):
             lines += textwrap.wrap(paragraph, width, initial_indent="  ", subsequent_indent="  ")
         for reference in next(iter(finding.shown_samples), ()):
-            lines.append(f"    {reference.place}")
+            lines.append(f"    {reference}")
             lines += [_cut(f"      {line}", width) for line in examination.pairs[reference.key]]
     lines.append("")
     for sentence in (*describe_prospect(examination), *expectations):
@@ -184,7 +184,7 @@ def _show_finding(examination: Examination, finding: Finding) -> dict[str, Any]:
     for sample in finding.shown_samples:
         pairs = [examination.pairs[reference.key] for reference in sample]
         rows = zip(sample, pairs, finding.mark(pairs), strict=True)
-        samples.append([(reference.place, *map(_divide_marked, pair, marks)) for reference, pair, marks in rows])
+        samples.append([(str(reference), *map(_divide_marked, pair, marks)) for reference, pair, marks in rows])
     return {"finding": finding, "title": _name(finding), "text": finding.text.name, "samples": samples}
 
 

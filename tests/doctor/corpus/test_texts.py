@@ -40,7 +40,7 @@ def test_values_are_summed_line_by_line(
 
 def test_places_are_those_in_the_files(read: Callable[..., Text]) -> None:
     text = read(PAIRS, second=PAIRS[:2])
-    assert [str(text.locate(row)) for row in (0, 3)] == ["training, line 1", "training, line 4"]
+    assert text.locate(3) == Place("training", "training", "line", 4)
     assert text.locate(5) == Place("training", "second", "line", 2)
     assert text.fetch_pairs([5, 0]) == {0: PAIRS[0], 5: PAIRS[1]}
 

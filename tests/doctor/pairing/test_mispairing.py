@@ -56,5 +56,12 @@ def test_a_shuffled_text_is_unrelated(read: Callable[..., Text], invented: Calla
     text = read(list(zip(sources, random.Random(1).sample(targets, 1000), strict=True)))  # noqa: S311 - nothing here is secret
     (finding,) = find_unrelated_text(text, measure_relatedness(text))
     assert (finding.name, finding.severity, finding.num_pairs) == ("unrelated_text", "serious", 1000)
+    for text in (
+        read([(f"word{row}", f"wort{row}") for row in range(500)]),
+        read([("", f"the {row}") for row in range(500)]),
+    ):
+        relatedness = measure_relatedness(text)
+        assert relatedness.num_stretches == 0, "without frequent words on both sides nothing is known"
+        assert list(find_unrelated_text(text, relatedness)) == []
     tiny = read(pairs[:50])
     assert list(find_unrelated_text(tiny, measure_relatedness(tiny))) == []

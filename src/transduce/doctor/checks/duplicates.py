@@ -167,6 +167,19 @@ def find_near_lines(side: Side) -> NearDuplicates:
     return found
 
 
+def are_near(side: Side, row: int, other: int) -> bool:
+    """Whether two lines have the same words, but for one that is replaced, inserted or left out."""
+    shorter, longer = sorted((side.words[side.starts[one] : side.starts[one + 1]] for one in (row, other)), key=len)
+    if len(longer) - len(shorter) > 1:
+        return False
+    different = np.flatnonzero(longer[: len(shorter)] != shorter)
+    if not len(different):
+        return True
+    at = int(different[0])
+    behind = at + 1 if len(shorter) == len(longer) else at
+    return np.array_equal(longer[at + 1 :], shorter[behind:])
+
+
 def _record_insertions(found: NearDuplicates, side: Side, line_hashes: UInt64[np.ndarray, " lines"]) -> None:
     """Record lines that are equal to another one without a word, and those others."""
     is_long = np.flatnonzero(side.num_words >= MIN_WORDS)

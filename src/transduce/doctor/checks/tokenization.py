@@ -9,6 +9,7 @@ import numpy as np
 from transduce.config import TextConfig
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.findings import Finding, format_pairs, grade
+from transduce.errors import CorpusError
 from transduce.text import Tokenizer, fit_vocabulary_size
 
 MAX_PAIRS = 20_000
@@ -42,8 +43,12 @@ class Tokenization:
     """Pairs whose line has such bytes or `<unk>`."""
 
 
-def open_tokenizer(config: TextConfig, sample: Mapping[int, tuple[str, str]], num_pairs: int) -> tuple[Tokenizer, str]:
+def open_tokenizer(
+    config: TextConfig, sample: Mapping[int, tuple[str, str]], num_pairs: int
+) -> tuple[Tokenizer | None, str]:
     """The tokenizer that the settings name, or else one trained from a sample as training would; and what it is.
+
+    None, and why, if there is no text to train one from.
 
     Raises:
         UserError: the file cannot be read or is not a tokenizer.
@@ -52,14 +57,19 @@ def open_tokenizer(config: TextConfig, sample: Mapping[int, tuple[str, str]], nu
         return Tokenizer.load(Path(config.tokenizer)), config.tokenizer
     vocabulary = fit_vocabulary_size(num_pairs) if config.vocabulary == "fitted" else config.vocabulary
     sentences = (line for pair in sample.values() for line in pair if line.strip())
-    tokenizer = Tokenizer.train(sentences, vocabulary, config.algorithm, shrink=True)
+    try:
+        tokenizer = Tokenizer.train(sentences, vocabulary, config.algorithm, shrink=True)
+    except CorpusError as error:
+        return None, f"none: {error}"
     return tokenizer, f"trained from {len(sample):,} pairs, with {tokenizer.vocabulary:,} token ids"
 
 
 def measure_tokenization(
-    text: Text, sample: Mapping[int, tuple[str, str]], tokenizer: Tokenizer, config: TextConfig
+    text: Text, sample: Mapping[int, tuple[str, str]], tokenizer: Tokenizer | None, config: TextConfig
 ) -> list[Tokenization]:
-    """What the tokenizer makes of the pairs of a sample."""
+    """What the tokenizer makes of the pairs of a sample; nothing if there is none."""
+    if tokenizer is None:
+        return []
     pieces = tokenizer.pieces(range(tokenizer.vocabulary - 1))
     is_byte = np.array([piece.startswith("<0x") and len(piece) == 6 for piece in pieces] + [False])
     measured = []

@@ -30,9 +30,6 @@ class Place(NamedTuple):
     unit: str
     number: int
 
-    def __str__(self) -> str:
-        return f"{self.text}, {self.unit} {self.number:,}"
-
 
 @dataclass(frozen=True)
 class Part:

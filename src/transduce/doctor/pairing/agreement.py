@@ -7,7 +7,7 @@ from jaxtyping import Float64, Int64
 
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.pairing.association import choose_stretches, find_offset
+from transduce.doctor.pairing.association import choose_stretches, find_offset, has_frequent_words
 from transduce.doctor.pairing.lexicon import Lexicon
 
 MIN_SEPARATION = 2.0
@@ -63,7 +63,7 @@ class Relatedness:
     """Where the lines of a text belong together, by frequent words, before any single pair is judged."""
 
     num_stretches: int
-    """Stretches of neighbouring pairs that were measured."""
+    """Stretches of neighbouring pairs that were measured: those with frequent words on both sides."""
     source_rows: Int64[np.ndarray, " rows"]
     """The sources of those that belong together, at the same line or some lines apart."""
     target_rows: Int64[np.ndarray, " rows"]
@@ -76,6 +76,8 @@ def measure_relatedness(text: Text) -> Relatedness:
     for part in text.parts:
         bounds = part.start, part.end
         for first, end in choose_stretches(*bounds):
+            if not all(has_frequent_words(side, first, end) for side in (text.source, text.target)):
+                continue
             num_stretches += 1
             offset = find_offset(text.source, text.target, first, end, bounds)
             if offset is not None:
