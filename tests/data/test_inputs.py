@@ -18,8 +18,16 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from transduce.config import TextConfig
-from transduce.data.inputs import Filters, RepetitionFinder, TrainingText, choose_held_out, is_blank
+from transduce.data.inputs import (
+    Filters,
+    RepetitionFinder,
+    TrainingText,
+    choose_held_out,
+    is_blank,
+    may_be_held_out,
+)
 from transduce.errors import ConfigError, CorpusError, UserError
+from transduce.text import Cleaner
 
 words = st.sampled_from(["", " ", "a", "b", "c", "d e", "f"])
 pair_lists = st.lists(st.tuples(words, words), max_size=30)
@@ -45,6 +53,16 @@ def test_a_choice_among_the_distinct_pairs_with_text_whatever_their_order(
 @given(pair_lists, st.integers(1, 9))
 def test_a_larger_choice_begins_with_the_smaller(corpus: list[tuple[str, str]], count: int) -> None:
     assert choose_held_out(corpus, count + 1, has_text)[:count] == choose_held_out(corpus, count, has_text)
+
+
+@given(pair_lists)
+def test_of_text_with_spaces_words_decide_what_is_held_out(corpus: list[tuple[str, str]]) -> None:
+    cleaner, words = Cleaner(TextConfig(max_ratio=1.0, max_pieces=1)), Cleaner(TextConfig(max_ratio=1.0, max_pieces=1))
+    for pair in corpus:
+        expected = words.keeps(*pair, *(len(side.split()) for side in pair), repeats=False)
+        assert may_be_held_out(pair, cleaner) == may_be_held_out((f">>x<< {pair[0]}", pair[1]), cleaner, (">>x<<",))
+        assert may_be_held_out(pair, cleaner) == expected
+    assert cleaner.counts == {rule: 3 * count for rule, count in words.counts.items()}
 
 
 short_words = st.sampled_from(["a", "b", "ab", "", "é"])

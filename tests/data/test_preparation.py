@@ -1,5 +1,6 @@
 import json
 import os
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -436,6 +437,60 @@ def test_a_tag_is_the_first_token_of_every_source_of_its_corpus(preparation: Any
     # Held-out sources keep theirs, which says what to do; no other piece has learned its letters.
     assert {source.startswith(">>bt<< ") for source, _ in prepared.validation} == {True, False}
     assert not [piece for piece in tokenizer.pieces(range(tokenizer.pad_id)) if ">>" in piece and piece != ">>bt<<"]
+
+
+def test_a_tag_changes_nothing_in_cleaning(preparation: Any, two: tuple[Corpus, Corpus], write_corpus: Any) -> None:
+    made = two[1][:60]
+    blank = [("", target) for _, target in made[:7]]
+    copies = [(source, source) for source, _ in made[7:12]]
+    long = [(" ".join([source] * 90), target) for source, target in made[12:15]]
+    write_corpus([*made, *blank, *copies, *long], "b")
+    text = TextConfig(tokenizer=str(preparation(**A).folder / "tokenizer.model"))
+    counts = [
+        [corpus.cleaning for corpus in preparation(text, source=None, corpora=[A, {**B, **tag}], held_out=3).corpora]
+        for tag in ({"synthetic": True}, {"synthetic": True, "tag": ">>bt<<"})
+    ]
+    assert counts[0] == counts[1]
+    assert [counts[0][1][rule] for rule in ("blank", "copy", "too_long")] == [7, 5, 3]
+    # Nor are such pairs held out.
+    write_corpus([*made[:30], *blank, *copies], "b")
+    prepared = prepare_corpora(preparation, {**B, "tag": ">>bt<<"}, held_out=40)
+    untagged = {(source.removeprefix(">>bt<< "), target) for source, target in prepared.validation}
+    assert untagged
+    assert untagged <= set(made)
+
+
+def test_a_tag_without_a_token_is_reported(preparation: Any, two: tuple[Corpus, Corpus]) -> None:
+    tokenizer = preparation(**A).folder / "tokenizer.model"
+    for _ in range(2):  # when the text is prepared, and when it is found
+        preparation(TextConfig(tokenizer=str(tokenizer)), source=None, corpora=[A, {**B, "tag": ">>bt<<"}])
+        (said,) = (one for one in preparation.said if one.startswith("warning: "))
+        assert "no token for >>bt<<" in said
+    tagged = prepare_corpora(preparation, A, {**B, "tag": ">>bt<<"}).folder / "tokenizer.model"
+    assert not [one for one in preparation.said if one.startswith("warning: ")]
+    preparation(TextConfig(tokenizer=str(tagged)), source=None, corpora=[A, {**B, "tag": ">>bt<<"}])
+    assert not [one for one in preparation.said if one.startswith("warning: ")]
+
+
+SCRIPTS = {"Chinese": range(0x4E00, 0x4F00), "Thai": range(0x0E01, 0x0E2F), "Japanese": range(0x3042, 0x3094)}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_long_sentences_without_spaces_are_held_out_like_short_ones(
+    preparation: Any, make_corpus: Callable[..., Corpus], write_corpus: Callable[..., None], script: str
+) -> None:
+    characters = list(map(chr, SCRIPTS[script]))
+    chance = random.Random(1)  # noqa: S311 - nothing here is secret
+    pairs = [(source, "".join(chance.choices(characters, k=3 * len(source.split())))) for source, _ in make_corpus(300)]
+    long = [pair for pair in pairs if len(pair[0].split()) > 8]
+    write_corpus(pairs)
+    text = TextConfig(vocabulary="fitted")
+    held_out = preparation(text).validation
+    assert len(held_out) == 30
+    expected = len(long) / 10
+    assert expected / 2 < len(set(held_out) & set(long)) < expected * 2
+    write_corpus(long)
+    assert len(preparation(text).validation) == len(long) // 10
 
 
 def test_no_pair_that_a_model_has_made_is_held_out(preparation: Any, two: tuple[Corpus, Corpus]) -> None:

@@ -21,6 +21,8 @@ from transduce.data.store import scratch_folder
 from transduce.errors import ConfigError, CorpusError
 from transduce.text import (
     SOURCE_MODEL,
+    WITHOUT_SPACES,
+    Cleaner,
     ParallelCorpus,
     find_tokenizer_files,
     open_parallel_corpus,
@@ -43,6 +45,29 @@ def iterate_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
 def is_blank(pair: Pair) -> bool:
     """Whether a side of the pair has no text."""
     return not all(side.strip() for side in pair)
+
+
+def split_data_tag(source: str, tags: Sequence[str]) -> tuple[str, str]:
+    """The tag of a training corpus at the beginning of a source, "" if there is none, and the text behind it."""
+    tag = next((tag for tag in tags if source.startswith(f"{tag} ")), "")
+    return tag, source[len(tag) + 1 :] if tag else source
+
+
+def may_be_held_out(pair: Pair, cleaner: Cleaner, tags: Sequence[str] = ()) -> bool:
+    """Whether a pair can be held out for validation: training would keep it, as far as is known without a tokenizer.
+
+    Words between spaces stand for pieces. A side in a script without spaces has none to count: then no rule of lengths
+    is applied, and the pair is looked at again when there is a tokenizer.
+
+    Args:
+        pair: a pair of the training text.
+        cleaner: has the rules, and counts the pair.
+        tags: the tags that sources may begin with, which are no part of the text.
+    """
+    source, target = split_data_tag(pair[0], tags)[1], pair[1]
+    has_words = not (WITHOUT_SPACES.search(source) or WITHOUT_SPACES.search(target))
+    num_words = (len(source.split()), len(target.split())) if has_words else (1, 1)
+    return cleaner.keeps(source, target, *num_words, repeats=False)
 
 
 def choose_held_out(pairs: Iterable[Pair], count: int, is_clean: Callable[[Pair], bool]) -> list[Pair]:
@@ -311,7 +336,9 @@ def _describe_contents(
     columns, omission = config.columns or data.columns, corpus.describe_omissions()
     # In a table with a header, too, the languages may identify the source.
     keys = data.languages if columns is None and (corpus.is_by_language or omission) else columns
-    changes = {"swapped": data.swap_sides, "tag": config.tag, "synthetic": config.synthetic}
+    # Text behind a tag was not always cleaned like any other.
+    tag = config.tag and [config.tag, "cleaned"]
+    changes = {"swapped": data.swap_sides, "tag": tag, "synthetic": config.synthetic}
     made = {name: value for name, value in changes.items() if value}
     return [files, keys, *(["header"] if omission else []), *([made] if made else [])]
 

@@ -6,6 +6,7 @@ import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
@@ -23,7 +24,9 @@ from transduce.data.inputs import (
     choose_held_out,
     is_blank,
     iterate_chunks,
+    may_be_held_out,
     open_inputs,
+    split_data_tag,
 )
 from transduce.data.store import (
     STORE_FILES,
@@ -58,10 +61,13 @@ def read_pairs(path: Path) -> Iterator[Pair]:
             yield source, target
 
 
-def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, folder: Path) -> list[dict[str, int]]:
+def encode_text(
+    training: TrainingText, tokenizer: Tokenizer, text: TextConfig, tags: Sequence[str], folder: Path
+) -> list[dict[str, int]]:
     """Write the pairs that the rules keep to the store `train` in `folder`, and their text to `kept.jsonl`.
 
-    `kept.jsonl` stays empty without `text.sampling`, which alone needs the text again.
+    `kept.jsonl` stays empty without `text.sampling`, which alone needs the text again. `tags` are those that sources
+    may begin with.
 
     Returns:
         For each corpus, the number of pairs left out by each rule, and of those kept.
@@ -74,7 +80,7 @@ def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, 
         for number in range(len(training.num_pairs)):
             cleaner = Cleaner(text)
             left_out = Counter[str](dict.fromkeys([*training.filters.names, "held_out", "like_held_out"], 0))
-            for pair, source_ids, target_ids in _encode_kept(training.of(number, left_out), tokenizer, cleaner):
+            for pair, source_ids, target_ids in _encode_kept(training.of(number, left_out), tokenizer, cleaner, tags):
                 writer.add(tokenizer.as_source(source_ids), tokenizer.as_target(target_ids))
                 if text.sampling:
                     kept.write(to_json_line(pair))
@@ -97,13 +103,17 @@ def sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _encode_kept(
-    pairs: Iterable[tuple[Pair, bool]], tokenizer: Tokenizer, cleaner: Cleaner
+    pairs: Iterable[tuple[Pair, bool]], tokenizer: Tokenizer, cleaner: Cleaner, tags: Sequence[str]
 ) -> Iterator[tuple[Pair, list[int], list[int]]]:
+    # Most often 1; a tokenizer that does not know a tag spells it.
+    tag_pieces = {"": 0} | {tag: len(tokenizer.encode(tag)) for tag in tags}
     for chunk in iterate_chunks(pairs):
         source_ids = tokenizer.encode_all([source for (source, _), _ in chunk])
         target_ids = tokenizer.encode_targets([target for (_, target), _ in chunk])
         for (pair, repeats), from_source, from_target in zip(chunk, source_ids, target_ids, strict=True):
-            if cleaner.keeps(*pair, len(from_source), len(from_target), repeats=repeats):
+            tag, source = split_data_tag(pair[0], tags)
+            num_pieces = len(from_source) - tag_pieces[tag], len(from_target)
+            if cleaner.keeps(source, pair[1], *num_pieces, repeats=repeats):
                 yield pair, from_source, from_target
 
 
@@ -194,6 +204,7 @@ def prepare(
         )
         for digests in (*of_same_files, inputs.digests):
             if (found := _find_prepared(cache, data, digests, known, report)) is not None:
+                _report_spelled_tags(found.tokenizer, inputs.tags, report)
                 return found
         folder = _data_folder(cache, inputs.digests["all"])
         with scratch_folder(cache, "repetitions") as scratch:
@@ -207,7 +218,18 @@ def prepare(
             _build_folder(path, training, validation, text, inputs.tags, report)
         prepared = _open_prepared(folder, data, inputs.digests, known)
         known.save()
+        _report_spelled_tags(prepared.tokenizer, inputs.tags, report)
         return prepared
+
+
+def _report_spelled_tags(tokenizer: Tokenizer, tags: Sequence[str], report: Callable[[str], None]) -> None:
+    """Say which tags are no tokens of their own, as those that a given tokenizer was not trained with."""
+    if spelled := [tag for tag in tags if not tokenizer.split_tag(tag)[0]]:
+        report(
+            f"warning: the given tokenizer has no token for {', '.join(spelled)} and spells each like a word, which a "
+            "model learns less well: give tags that it has, or train a tokenizer (without text.tokenizer; if the run "
+            'starts from a model, with training.start_vocabulary = "new").'
+        )
 
 
 def find_prepared_tokenizer(cache: Path, digest: str) -> Path | None:
@@ -334,11 +356,7 @@ def _split_validation(
         )
     )
     cleaner = Cleaner(text)
-
-    def is_clean(pair: Pair) -> bool:
-        # The tokenizer does not exist yet, so words stand for tokens in the length rules.
-        return cleaner.keeps(*pair, *(len(side.split()) for side in pair), repeats=False)
-
+    is_clean = partial(may_be_held_out, cleaner=cleaner, tags=inputs.tags)
     left_out = set(np.concatenate([np.zeros(0, np.int64), *filtered.values()]).tolist())
     unfiltered = (pair for number, pair in enumerate(real) if number not in left_out)
     held_out = choose_held_out(unfiltered, data.held_out, is_clean) if inputs.validation is None else []
@@ -399,12 +417,12 @@ def _build_folder(
     for name, content in tokenizer.files.items():
         (path / name).write_bytes(content)
     if training.held_out:
-        validation = _clean_held_out(validation, tokenizer, text, report)
+        validation = _clean_held_out(validation, tokenizer, text, tags, report)
     with (path / "validation.jsonl").open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(map(to_json_line, validation))
     num_pairs = sum(training.num_pairs)
     report(f"Encoding {num_pairs:,} pairs with {tokenizer.vocabulary:,} token ids.")
-    cleaning = encode_text(training, tokenizer, text, path)
+    cleaning = encode_text(training, tokenizer, text, tags, path)
     counts = sum_counts(cleaning)
     if alike := counts["like_held_out"]:
         report(f"{alike:,} more share a sentence with a held-out pair, and are left out of training.")
@@ -415,16 +433,14 @@ def _build_folder(
 
 
 def _clean_held_out(
-    held_out: list[Pair], tokenizer: Tokenizer, text: TextConfig, report: Callable[[str], None]
+    held_out: list[Pair],
+    tokenizer: Tokenizer,
+    text: TextConfig,
+    tags: Sequence[str],
+    report: Callable[[str], None],
 ) -> list[Pair]:
-    cleaner = Cleaner(text)
-    sources, targets = zip(*held_out, strict=True)
-    pieces = zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True)
-    kept = [
-        pair
-        for pair, sides in zip(held_out, pieces, strict=True)
-        if cleaner.keeps(*pair, *map(len, sides), repeats=False)
-    ]
+    again = ((pair, False) for pair in held_out)
+    kept = [pair for pair, _, _ in _encode_kept(again, tokenizer, Cleaner(text), tags)]
     if not kept:
         raise CorpusError(
             f"none of the {len(held_out):,} pairs that were held out for validation is within the limits under [text]: "
@@ -444,9 +460,5 @@ def _make_tokenizer(
     vocabulary = fit_vocabulary_size(sum(training.num_pairs)) if text.vocabulary == "fitted" else text.vocabulary
     report(f"Training a tokenizer of {vocabulary:,} token ids.")
     # Source and target share one vocabulary (paper 5.1).
-    sentences = (side for pair in training for side in (_drop_tag(pair[0], tags), pair[1]) if side.strip())
+    sentences = (side for pair in training for side in (split_data_tag(pair[0], tags)[1], pair[1]) if side.strip())
     return Tokenizer.train(sentences, vocabulary, text.algorithm, tags=tags, shrink=fitted)
-
-
-def _drop_tag(source: str, tags: Sequence[str]) -> str:
-    return next((source.removeprefix(tag) for tag in tags if source.startswith(tag)), source)
