@@ -472,6 +472,30 @@ def test_a_tag_without_a_token_is_reported(preparation: Any, two: tuple[Corpus, 
     assert not [one for one in preparation.said if one.startswith("warning: ")]
 
 
+def test_the_sides_of_all_given_text_are_exchanged(preparation: Any, two: tuple[Corpus, Corpus]) -> None:
+    made = {"synthetic": True, "tag": ">>bt<<"}
+    given = [A, {**B, **made}]
+    exchanged = [
+        {"source": one["target"], "target": one["source"], **{key: one[key] for key in one.keys() - A.keys()}}
+        for one in given
+    ]
+    swapped = prepare_corpora(preparation, *given, swap_sides=True)
+    expected = prepare_corpora(preparation, *exchanged)
+    assert preparation.texts(swapped) == preparation.texts(expected)
+    assert swapped.validation == expected.validation
+
+
+def test_the_languages_of_synthetic_text_are_exchanged_with_its_sides(
+    preparation: Any, make_corpus: Callable[..., Corpus]
+) -> None:
+    make_corpus(60, "a")
+    pairs = make_corpus(30, "made", seed=3)
+    write_tsv(preparation.folder, "made.tsv", [("de", "en"), *((target, source) for source, target in pairs)])
+    languages = {"source_language": "de", "target_language": "en", "swap_sides": True}  # those of the model
+    prepared = prepare_corpora(preparation, A, {"pairs": "made.tsv", "synthetic": True}, **languages)
+    assert preparation.texts(prepared)[-30:] == [(target, source) for source, target in pairs]
+
+
 SCRIPTS = {"Chinese": range(0x4E00, 0x4F00), "Thai": range(0x0E01, 0x0E2F), "Japanese": range(0x3042, 0x3094)}
 
 

@@ -197,11 +197,12 @@ def test_several_corpora_are_told_apart(invented: Callable[..., Pairs], tmp_path
     assert str(finding.shown_samples[0][0]) == "training, second.source second.target, line 1"
 
 
+@pytest.mark.parametrize("synthetic", [False, True])
 def test_sides_are_swapped_and_tags_left_out_as_the_settings_say(
-    invented: Callable[..., Pairs], tmp_path: Path
+    invented: Callable[..., Pairs], tmp_path: Path, synthetic: bool
 ) -> None:
     pairs = invented(300)
-    corpora = [CorpusConfig(**write(tmp_path, "train", pairs), tag=">>xx<<")]
+    corpora = [CorpusConfig(**write(tmp_path, "train", pairs), tag=">>xx<<", synthetic=synthetic)]
     data = DataConfig(folder=str(tmp_path), corpora=corpora, swap_sides=True)
     (figures,) = examine_corpus(data, FITTED, report=lambda _: None).figures
     assert figures.text.fetch_pairs([7]) == {7: pairs[7][::-1]}

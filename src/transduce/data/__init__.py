@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         sample_pairs,
         select_epoch_pairs,
     )
-    from transduce.data.inputs import open_corpus
+    from transduce.data.inputs import find_made_columns, open_corpus
     from transduce.data.preparation import (
         PreparedCorpus,
         PreparedData,
@@ -47,7 +47,7 @@ else:
                 "Batch count_max_repetitions measure_longest_sides open_epoch_store plan_batches read_batches "
                 "remove_epochs sample_pairs select_epoch_pairs"
             ),
-            "transduce.data.inputs": "open_corpus",
+            "transduce.data.inputs": "find_made_columns open_corpus",
             "transduce.data.preparation": (
                 "PreparedCorpus PreparedData find_prepared_folder find_prepared_tokenizer find_prepared_validation "
                 "list_prepared_files open_prepared_copy prepare"
@@ -68,6 +68,7 @@ __all__ = [
     "compute_file_digest",
     "count_max_repetitions",
     "create_store",
+    "find_made_columns",
     "find_prepared_folder",
     "find_prepared_tokenizer",
     "find_prepared_validation",

@@ -312,15 +312,21 @@ def open_corpus(
     """One of the corpora of `data`.
 
     `spooled` is the file with what came from standard input, and `setting`, for messages, that of the columns; by
-    default that of training text.
+    default that of training text. `data.swap_sides` exchanges the sides of every corpus: of text that a run has made
+    for itself, `find_made_columns` gives the columns for that.
     """
     pairs = str(spooled) if corpus.pairs == "-" else corpus.pairs
     columns = corpus.columns or data.columns
     setting = setting or ("data.columns" if data.corpora is None else "columns in data.corpora")
     languages = data.languages[::-1] if data.swap_sides else data.languages
     opened = open_parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, columns, languages, setting)
-    opened = opened.swap_sides() if data.swap_sides and not corpus.synthetic else opened
+    opened = opened.swap_sides() if data.swap_sides else opened
     return opened if corpus.tag is None else opened.with_tag(corpus.tag)
+
+
+def find_made_columns(data: DataConfig) -> tuple[str, str]:
+    """The columns of a file whose "source" and "target" are those of the run, although `data` exchanges the sides."""
+    return ("target", "source") if data.swap_sides else ("source", "target")
 
 
 def _list_names(corpus: CorpusConfig) -> list[str]:
@@ -336,9 +342,10 @@ def _describe_contents(
     columns, omission = config.columns or data.columns, corpus.describe_omissions()
     # In a table with a header, too, the languages may identify the source.
     keys = data.languages if columns is None and (corpus.is_by_language or omission) else columns
-    # Text behind a tag was not always cleaned like any other.
+    # Sides of synthetic text were not always exchanged, nor text behind a tag cleaned like any other.
+    synthetic = "swapped" if config.synthetic and data.swap_sides else config.synthetic
     tag = config.tag and [config.tag, "cleaned"]
-    changes = {"swapped": data.swap_sides, "tag": tag, "synthetic": config.synthetic}
+    changes = {"swapped": data.swap_sides, "tag": tag, "synthetic": synthetic}
     made = {name: value for name, value in changes.items() if value}
     return [files, keys, *(["header"] if omission else []), *([made] if made else [])]
 

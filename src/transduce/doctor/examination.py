@@ -136,7 +136,7 @@ def _open(data: DataConfig, config: CorpusConfig, spooled: Path | None, text_nam
     if config.pairs is not None:
         return open_corpus(data, untagged, spooled, setting)
     corpus = open_unequal_corpus(open_corpus(data.model_copy(update={"swap_sides": False}), untagged))
-    return corpus.swap_sides() if data.swap_sides and not config.synthetic else corpus
+    return corpus.swap_sides() if data.swap_sides else corpus
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from transduce.bundle import Bundle
 from transduce.config import RunConfig
-from transduce.data import prepare
+from transduce.data import open_corpus, prepare
 from transduce.training import train
 from transduce.training.synthetic.distillation import replace_targets
 from transduce.translation import Translator
@@ -38,6 +38,13 @@ def test_targets_are_the_translations_of_the_teacher(config: RunConfig, copier: 
     sources, targets = map(list, zip(*read(corpus.pairs), strict=True))
     assert targets == Translator.load(copier.result.folder / "best").translate(sources)
     assert not corpus.tag
+
+
+def test_translations_are_targets_where_the_sides_of_the_files_are_exchanged(config: RunConfig, tmp_path: Path) -> None:
+    exchanged = config.model_copy(update={"data": config.data.model_copy(update={"swap_sides": True})})
+    data = replace_targets(exchanged, tmp_path, lambda _: None)
+    (corpus,) = data.training_corpora
+    assert list(open_corpus(data, corpus)) == read(corpus.pairs)
 
 
 def test_validation_is_that_of_a_run_without_teacher(config: RunConfig, tmp_path: Path) -> None:

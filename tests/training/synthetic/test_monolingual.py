@@ -9,7 +9,7 @@ import pytest
 
 from transduce.bundle import Bundle
 from transduce.config import RunConfig
-from transduce.data import prepare
+from transduce.data import open_corpus, prepare
 from transduce.errors import ConfigError
 from transduce.training import train
 from transduce.training.synthetic.monolingual import add_synthetic_corpora
@@ -78,6 +78,20 @@ def test_a_given_model_is_used(run: Callable[..., RunConfig], text: Path, tmp_pa
     prepared = prepare(data, config.text, cache, report=lambda _: None)
     assert [corpus.weight for corpus in prepared.corpora] == [1.0, 3.0]
     assert prepared.corpora[1].cleaning["kept"] + prepared.corpora[1].cleaning["copy"] == len(MONOLINGUAL)
+
+
+def test_what_was_made_keeps_its_sides_where_those_of_the_files_are_exchanged(
+    run: Callable[..., RunConfig], text: Path, tmp_path: Path, copier: Any
+) -> None:
+    given = str(copier.result.folder)
+    for swap_sides in (False, True):
+        config = run(
+            data__monolingual_target=str(text), data__monolingual_target_model=given, data__swap_sides=swap_sides
+        )
+        data = add_synthetic_corpora(config, tmp_path / "cache", lambda one: Path(one.output), lambda _: None)
+        targets = [target for _, target in open_corpus(data, data.training_corpora[-1])]
+        assert targets
+        assert set(targets) <= set(MONOLINGUAL)
 
 
 def test_a_run_from_a_trained_model_needs_a_model_for_the_text(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transduce.bundle import Bundle, find_bundle, replace_file
 from transduce.config import CorpusConfig, DataConfig, RunConfig
-from transduce.data import open_corpus
+from transduce.data import find_made_columns, open_corpus
 from transduce.data.inputs import choose_held_out
 from transduce.data.store import writable_cache
 from transduce.text import Cleaner
@@ -52,7 +52,7 @@ def replace_targets(config: RunConfig, cache: Path, report: Callable[[str], None
         "source": None,
         "target": None,
         "pairs": None,
-        "corpora": (CorpusConfig(pairs=str(path), columns=columns, synthetic=True),),
+        "corpora": (CorpusConfig(pairs=str(path), columns=find_made_columns(data), synthetic=True),),
     }
     if held_out:
         validation = path.with_name(f"{path.stem}-validation.jsonl")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.config import CorpusConfig, DataConfig, RunConfig
+from transduce.data import find_made_columns
 from transduce.errors import ConfigError
 from transduce.text import read_lines
 from transduce.training.synthetic.translation import SyntheticText
@@ -66,7 +67,7 @@ def add_synthetic_corpora(
         corpora.append(
             CorpusConfig(
                 pairs=str(path.resolve()),
-                columns=("source", "target"),
+                columns=find_made_columns(data),
                 weight=data.monolingual_weight,
                 tag=tag,
                 synthetic=True,
