@@ -84,7 +84,7 @@ def measure_association(
 
 def has_frequent_words(side: Side, first: int, end: int) -> bool:
     """Whether the lines of a stretch have words that are counted: without any, the stretch says nothing."""
-    return _make_presence_matrix(side, first, end).shape[1] > 0
+    return bool(_make_presence_matrix(side, first, end).shape[1])
 
 
 def choose_offset(association: dict[int, float]) -> int | None:
