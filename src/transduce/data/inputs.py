@@ -368,5 +368,7 @@ def _compute_key(
         "cleaning": text.model_dump(exclude={"vocabulary", "algorithm", "tokenizer", "bpe_dropout", *AUGMENTATIONS}),
         "keeps_text": bool(text.sampling),
         **({"filters": data.filters, "languages": data.languages} if data.filters else {}),
+        # The filter once left out pairs of which each side was near to another pair.
+        **({"near_duplicates": "on both sides"} if "near_duplicates" in data.filters else {}),
     }
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
