@@ -15,6 +15,7 @@ from transduce.config import RunConfig, load_run_config
 from transduce.config.presets import PRESETS
 from transduce.model import Transformer
 from transduce.training import train
+from transduce.training.diagnosis import CHECKS as ALL_CHECKS
 from transduce.training.diagnosis import (
     RunHistory,
     find_end_of_exposure_bias,
@@ -508,3 +509,27 @@ def test_each_finding_and_its_end_are_said_once() -> None:
 def test_a_damaged_or_empty_record_is_no_finding() -> None:
     assert new_findings(RunConfig(), []) == []
     assert new_findings(RunConfig(), [{"kind": "data", "update": 0}, {"kind": "skipped", "update": 1}]) == []
+
+
+@pytest.mark.parametrize("name", [name for name, (_, find_end) in ALL_CHECKS.items() if find_end is not None])
+def test_without_the_figures_of_a_finding_its_end_is_not_found(name: str) -> None:
+    finding = {"kind": "finding", "update": 5, "name": name, "text": "", "is_over": False}
+    assert new_findings(RunConfig(), [finding]) == []
+
+
+def test_the_lines_of_a_long_run_are_read_a_few_times_at_most() -> None:
+    """A check of n lines that copies what came before each of them would copy n^2 / 2."""
+
+    class CountingList(list[Any]):
+        num_copied = 0
+
+        def __getitem__(self, place: Any) -> Any:
+            found = super().__getitem__(place)
+            if isinstance(place, slice):
+                self.num_copied += len(found)
+            return found
+
+    run = run_of([(4.0 + 0.01 * number, 0.0, 0.01, 0.5) for number in range(400)])
+    lines = run.__dict__["training"] = CountingList(run.training)
+    assert find_rising_loss(run) is not None
+    assert len(lines) < lines.num_copied < 10 * len(lines)

@@ -54,6 +54,11 @@ class RunHistory:
         """Lines of validations, without the averages at the end."""
         return select_lines(self.lines, "validation")
 
+    @property
+    def last_validation(self) -> Line:
+        """The last line of a validation; empty without one, as where it is damaged."""
+        return self.validations[-1] if self.validations else {}
+
     @cached_property
     def training(self) -> list[Line]:
         """Lines of training."""
@@ -291,7 +296,7 @@ def find_uniform_attention(run: RunHistory) -> str | None:
 
 def find_end_of_uniform_attention(run: RunHistory) -> str | None:
     """Find the end of `find_uniform_attention`."""
-    sharpest = max(look["sharpest_entropy"] for look in run.source_uses[-2:])
+    sharpest = max((look["sharpest_entropy"] for look in run.source_uses[-2:]), default=1.0)
     if sharpest >= SHARP_ENTROPY_THRESHOLD:
         return None
     return f"attention to the source is no longer uniform: the sharpest head has {sharpest:.0%} of its entropy"
@@ -302,11 +307,11 @@ def find_rising_loss(run: RunHistory) -> str | None:
     if len(run.source_uses) <= NUM_MEASUREMENTS or len(run.training) <= NUM_MEASUREMENTS:
         return None
     before, now = _lowest_loss(run.source_uses[:-2]), _lowest_loss(run.source_uses[-2:])
-    earlier = [recent_loss(run.training[:end]) for end in range(NUM_MEASUREMENTS, len(run.training) - 1)]
-    if (
-        now < before + LOSS_RISE_THRESHOLD
-        or recent_loss(run.training) < min(earlier, default=float("inf")) + LOSS_RISE_THRESHOLD
-    ):
+    if now < before + LOSS_RISE_THRESHOLD:
+        return None
+    ends = range(NUM_MEASUREMENTS, len(run.training) - 1)
+    earlier = [recent_loss(run.training[end - NUM_MEASUREMENTS : end]) for end in ends]
+    if recent_loss(run.training) < min(earlier, default=float("inf")) + LOSS_RISE_THRESHOLD:
         return None
     return (
         f"the loss rises: from {before:.2f} at its lowest to {now:.2f} after {run.source_uses[-1]['update']:,} "
@@ -428,7 +433,7 @@ def find_one_output(run: RunHistory) -> str | None:
 
 def find_end_of_one_output(run: RunHistory) -> str | None:
     """Find the end of `find_one_output`."""
-    share = run.validations[-1].get("commonest_share", 1.0)
+    share = run.last_validation.get("commonest_share", 1.0)
     return (
         f"translations now differ: the most frequent one has {share:.0%} of the sources" if share < ALIKE / 2 else None
     )
@@ -449,7 +454,7 @@ def find_repetition(run: RunHistory) -> str | None:
 
 def find_end_of_repetition(run: RunHistory) -> str | None:
     """Find the end of `find_repetition`."""
-    share = run.validations[-1].get("repetition_share", 1.0)
+    share = run.last_validation.get("repetition_share", 1.0)
     return f"few translations repeat themselves now: {share:.0%}" if share < REPETITIVE / 2 else None
 
 
@@ -471,7 +476,7 @@ def find_exposure_bias(run: RunHistory) -> str | None:
 
 def find_end_of_exposure_bias(run: RunHistory) -> str | None:
     """Find the end of `find_exposure_bias`."""
-    last = run.validations[-1]
+    last = run.last_validation
     if last.get("accuracy", 0.0) < LEARNING or _is_ahead(last):
         return None
     return f"the model's own translations now contain {last['token_f1']:.0%} of the references' tokens"
@@ -498,9 +503,9 @@ def find_overfitting(run: RunHistory) -> str | None:
 
 def find_end_of_overfitting(run: RunHistory) -> str | None:
     """Find the end of `find_overfitting`."""
-    if not run.validations[-1].get("is_best"):
+    if not run.last_validation.get("is_best"):
         return None
-    return f"the validation after update {run.validations[-1]['update']:,} is the best so far"
+    return f"the validation after update {run.last_validation['update']:,} is the best so far"
 
 
 def _lasting_share(run: RunHistory, name: str, min_value: float) -> float | None:
