@@ -112,7 +112,8 @@ def compare_with_baseline(
         if difference := _find_other_languages(config, bundle):
             report(f"not compared with {baseline}, which {difference}")
             return None
-        if str(baseline) == config.training.start_from and start not in {"", bundle.digest}:
+        is_start = baseline.resolve() == Path(config.training.start_from or "").resolve()
+        if is_start and start not in {"", bundle.digest}:
             report(f"not compared with {baseline}: it has other weights now than when the run began")
             return None
         num_pairs = min(config.training.max_validation_pairs or MAX_COMPARED, MAX_COMPARED)
