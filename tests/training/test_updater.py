@@ -15,6 +15,7 @@ from torch.utils import deterministic
 
 from transduce.baselines import make_encoder_decoder
 from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, model_tensors
+from transduce.baselines.convs2s import WeightNormalizedLinear
 from transduce.config import RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import Batch
 from transduce.model import NEVER, Dropout, Transformer
@@ -34,6 +35,7 @@ from transduce.training.updater import (
     use_deterministic_algorithms,
 )
 
+    split_by_weight_decay,
 
 def test_the_paper_by_hand() -> None:
     config = TrainingConfig(warmup=4000)
@@ -755,9 +757,23 @@ def test_no_network_has_a_bias_or_a_gain_that_decays(changes: dict[str, Any]) ->
     decaying, spared = (set(group["params"]) for group in updater.optimizer.param_groups)
     assert [group["weight_decay"] for group in updater.optimizer.param_groups] == [0.1, 0.0]
     names = {name for name, parameter in model.named_parameters() if parameter in spared}
-    # "length" is the norm of a normalised weight (Salimans & Kingma 2016).
-    assert {name.rpartition(".")[2] for name in names} <= {"bias", "gain", "length"}
-    assert {name for name, _ in model.named_parameters() if name.endswith(("bias", "gain", "length"))} == names
+def test_of_a_normalized_matrix_the_length_decays() -> None:
+    torch.manual_seed(1)
+    matrix = WeightNormalizedLinear(5, 3)
+    decaying, others = split_by_weight_decay(matrix)
+    assert {*decaying} == {matrix.length}
+    assert {*others} == {matrix.direction, matrix.bias}
+    before = matrix.weight.detach().clone()
+    optimizer = torch.optim.AdamW(decaying, lr=0.1, weight_decay=0.5)
+    for parameter in matrix.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    assert torch.allclose(matrix.weight, 0.95 * before)
+
+
+    # "direction" is that of a normalised weight (Salimans & Kingma 2016), which has the same norm however long it is.
+    assert {name.rpartition(".")[2] for name in names} <= {"bias", "gain", "direction"}
+    assert {name for name, _ in model.named_parameters() if name.endswith(("bias", "gain", "direction"))} == names
     assert len(decaying) + len(spared) == len(list(model.parameters()))
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 from torch.utils import deterministic
 
+from transduce.baselines.convs2s import WeightNormalizedLinear
 from transduce.bundle import model_tensors
 from transduce.config import TrainingConfig
 from transduce.data import Batch
@@ -257,6 +258,18 @@ class UpdateFigures:
         return not (math.isfinite(self.loss) and math.isfinite(self.gradient_norm))
 
 
+def split_by_weight_decay(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The parameters that weight decay makes smaller, and all others.
+
+    Biases and the parameters of normalisation, which are vectors, stay. Of a weight-normalised matrix the lengths of
+    its rows decay, and not their directions: the matrix does not depend on the size of those.
+    """
+    normalized = [module for module in model.modules() if isinstance(module, WeightNormalizedLinear)]
+    lengths, directions = {module.length for module in normalized}, {module.direction for module in normalized}
+    decaying = [one for one in model.parameters() if one in lengths or (one.ndim > 1 and one not in directions)]
+    return decaying, [one for one in model.parameters() if one not in {*decaying}]
+
+
 class UpdateStoppedError(Exception):
     """An update was abandoned before its last batch because training should stop; the model is unchanged."""
 
@@ -297,9 +310,7 @@ class Updater:
         self.loss_scale = LossScale(INITIAL_LOSS_SCALE if self.is_scaled else 1)
         self.moving_average = ExponentialMovingAverage(model, config.ema_decay) if config.ema_decay else None
         self.batch_loss = wrap_for_distributed(self._own_loss, model, config.sharding, ranks, device)
-        # Biases, and the parameters of normalisation, are vectors.
-        decaying = [parameter for parameter in model.parameters() if parameter.ndim > 1]
-        others = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
+        decaying, others = split_by_weight_decay(model)
         self.optimizer = torch.optim.AdamW(
             [{"params": decaying, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}],
             lr=0.0,
