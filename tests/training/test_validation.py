@@ -9,10 +9,11 @@ from torch.nn import functional as F
 
 from transduce.bundle import Bundle
 from transduce.config import SearchConfig
+from transduce.errors import CorpusError
 from transduce.evaluation import corpus_scores
 from transduce.model import Transformer
 from transduce.training import Validation, Validator
-from transduce.training.validation import METRICS, commonest_share, repetition_share, token_f1
+from transduce.training.validation import MAX_PIECES, METRICS, commonest_share, repetition_share, token_f1
 from transduce.translation import Translator
 
 
@@ -64,6 +65,24 @@ def test_loss_and_accuracy_are_those_of_each_pair_alone(validator: Validator, mo
     assert found.loss == pytest.approx(sum(losses) / len(losses), rel=1e-4)
     assert found.accuracy == pytest.approx(sum(right) / len(right))
     assert found.perplexity == pytest.approx(math.exp(found.loss))
+
+
+def test_a_line_too_long_for_the_loss_is_left_out_of_it(validator: Validator, model: Transformer) -> None:
+    expected = validator.validate(model)
+    long = " ".join(["sun"] * (MAX_PIECES + 1))
+    found = Validator([*validator.pairs, (long, "sun"), ("sun", long)], validator.tokenizer, validator.config)
+    assert found.short_pairs == validator.pairs
+    validation = found.validate(model)
+    assert (validation.loss, validation.accuracy) == (expected.loss, expected.accuracy)
+    assert validation.scores != expected.scores
+    longest = " ".join(["sun"] * MAX_PIECES)
+    assert len(validator.tokenizer.encode(longest)) == MAX_PIECES
+    assert Validator([(longest, longest)], validator.tokenizer, validator.config).short_pairs
+    with pytest.raises(CorpusError, match=r"every pair .* more than 2,048 pieces, .* raise text\.max_pieces"):
+        Validator([(long, long)], validator.tokenizer, validator.config)
+    text = validator.config.text.model_copy(update={"max_pieces": MAX_PIECES + 1})
+    more = validator.config.model_copy(update={"text": text})
+    assert Validator([(long, long)], validator.tokenizer, more).short_pairs
 
 
 def test_the_model_is_left_as_it_was(validator: Validator, model: Transformer) -> None:

@@ -155,7 +155,7 @@ class TrainingConfig(Section):
 
     max_validation_pairs: int = Field(default=0, ge=0)
     """Maximum number of validation pairs that are translated and scored, the first ones; the loss is always computed
-    on all pairs. 0: all."""
+    on all pairs, but for those of more than 2,048 pieces on a side, or `text.max_pieces` if that is more. 0: all."""
 
     checkpoint_every: int = Field(default=1000, ge=1)
     """Updates between two checkpoints."""

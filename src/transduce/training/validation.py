@@ -3,7 +3,8 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from transduce.bundle import (
 )
 from transduce.config import RunConfig, SearchConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
-from transduce.errors import BundleError, DivergedError, RunError, UserError
+from transduce.errors import BundleError, CorpusError, DivergedError, RunError, UserError
 from transduce.evaluation import Score, corpus_scores
 from transduce.kernels.device import map_on_cores
 from transduce.model import EncoderDecoder
@@ -48,8 +49,17 @@ MAX_PENALTY = 3.0
 """A length penalty above which no tested corpus showed any change (docs/experiments.md)."""
 
 
+MAX_PIECES = 2048
+"""Pieces of a side of a validation pair up to which it counts for the loss, unless `text.max_pieces` is more. A longer
+text is translated in parts, but its loss is computed as a whole, in memory that grows with the square of its length."""
+
+
 class Validator:
-    """Translates and scores the validation text with any model."""
+    """Translates and scores the validation text with any model.
+
+    Raises:
+        CorpusError: every pair is too long for the loss.
+    """
 
     num_samples = 3
 
@@ -57,6 +67,17 @@ class Validator:
         self.pairs = pairs
         self.tokenizer = tokenizer
         self.config = config
+        self.max_pieces = max(MAX_PIECES, config.text.max_pieces)
+        sources, targets = zip(*pairs, strict=True)
+        lengths = zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True)
+        is_short = [max(map(len, sides)) <= self.max_pieces for sides in lengths]
+        self.short_pairs = list(compress(pairs, is_short))
+        """The pairs that count for the loss."""
+        if not self.short_pairs:
+            raise CorpusError(
+                f"every pair of the validation text has a side of more than {self.max_pieces:,} pieces, too many to "
+                "compute its loss: give one sentence per line, or raise text.max_pieces"
+            )
 
     def validate(self, model: EncoderDecoder) -> Validation:
         """Compute all metrics of the model; its mode and weights are unchanged.
@@ -64,7 +85,7 @@ class Validator:
         Raises:
             DivergedError: the model's logits are not finite.
         """
-        loss, accuracy = compute_teacher_forced_metrics(model, self.tokenizer, self.pairs)
+        loss, accuracy = compute_teacher_forced_metrics(model, self.tokenizer, self.short_pairs)
         if not math.isfinite(loss):
             raise DivergedError(
                 f"training has diverged: the loss on the validation text is {loss}; {DIVERGENCE_ADVICE}"
@@ -201,7 +222,14 @@ class ModelSelection:
 
     def __post_init__(self) -> None:
         self._validator = Validator(self.prepared.validation, self.prepared.tokenizer, self.config)
-        self.diagnosis = Diagnosis(self.config, self.prepared, self.folder.metrics, self.log, self.reporter.report)
+        short_pairs = self._validator.short_pairs
+        if num_long := len(self.prepared.validation) - len(short_pairs):
+            self.reporter.report(
+                f"{num_long:,} of {len(self.prepared.validation):,} validation pairs have a side of more than "
+                f"{self._validator.max_pieces:,} pieces: they are translated and scored, but left out of the loss"
+            )
+        short = replace(self.prepared, validation=short_pairs)
+        self.diagnosis = Diagnosis(self.config, short, self.folder.metrics, self.log, self.reporter.report)
 
     def validate(self, model: EncoderDecoder, state: RunState, average: Mapping[str, int | float] = NO_AVERAGE) -> None:
         """Validate the model and save it as `last/`, and as `best/` if it is better than all before it."""
