@@ -85,6 +85,10 @@ def test_a_setting_that_is_as_usual_is_not_one_of_the_run(make_config: MakeConfi
     assert settings_digest(one) == settings_digest(more) != settings_digest(make_config(training__seed=9))
     linear = make_config(training__schedule="linear"), make_config(training__schedule="linear", training__updates=99)
     assert settings_digest(linear[0]) != settings_digest(linear[1])
+    epochs = make_config(training__schedule="linear", training__epochs=2.0)
+    known = epochs.model_copy(update={"training": epochs.training.model_copy(update={"updates": 32})})
+    assert settings_digest(epochs) == settings_digest(known)
+    assert settings_digest(epochs) != settings_digest(make_config(training__schedule="linear", training__epochs=3.0))
 
 
 def test_why_a_linear_schedule_keeps_its_updates_is_said(make_config: MakeConfig, tmp_path: Path) -> None:
@@ -92,12 +96,13 @@ def test_why_a_linear_schedule_keeps_its_updates_is_said(make_config: MakeConfig
     folder = RunFolder(Path(make_config(**settings).output))
     folder.begin(make_config(**settings), restart=False)
     folder.metrics.append("data", 0, {})
-    with pytest.raises(RunError, match=r"learning rate of every update depends on training\.updates") as refused:
-        folder.check(make_config(**settings, training__updates=99), restart=False)
-    assert "training.updates: was" in str(refused.value)
+    for name, value in (("updates", 99), ("epochs", 3.0)):
+        with pytest.raises(RunError, match="learning rate of every update depends on the length of the run") as refused:
+            folder.check(make_config(**settings, **{f"training__{name}": value}), restart=False)
+        assert f"training.{name}: was" in str(refused.value)
     with pytest.raises(RunError) as refused:
         folder.check(make_config(**settings, training__seed=99), restart=False)
-    assert "depends on training.updates" not in str(refused.value)
+    assert "depends on the length" not in str(refused.value)
 
 
 @pytest.mark.exhaustive

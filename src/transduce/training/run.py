@@ -6,12 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import torch
 
-from transduce.bundle import Bundle, Languages, apply_start_from, find_bundle, has_checkpoint, inherit_search_settings
-from transduce.config import PRESETS, RunConfig, TextConfig, TransformerConfig
+from transduce.bundle import (
+    Bundle,
+    Languages,
+    apply_start_from,
+    find_bundle,
+    has_checkpoint,
+    inherit_search_settings,
+    latest_checkpoint,
+)
+from transduce.config import PRESETS, DataConfig, RunConfig, TextConfig, TransformerConfig
 from transduce.data import PreparedData, find_prepared_tokenizer, plan_batches, select_epoch_pairs
 from transduce.data.settings_for_size import expected_quality
 from transduce.errors import (
@@ -174,7 +182,7 @@ def _train_in_folder(
         ),
     )
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
-    config = _set_updates(config, prepared, None if restart else folder.load_config(), ranks)
+    config = _set_updates(config, prepared, None if restart else folder, ranks)
     config = _share_updates(config, ranks)
     _check_positions(config, prepared)
     device = ranks.select_device(find_device(config.training.device))
@@ -321,18 +329,23 @@ def _check_same_on_all_ranks(folder: RunFolder, ranks: Ranks, *found: object) ->
         raise RunError(f"{folder.path}: {DIFFERENT_SETTINGS}")
 
 
-def _set_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | None, ranks: Ranks) -> RunConfig:
+def _set_updates(config: RunConfig, prepared: PreparedData, folder: RunFolder | None, ranks: Ranks) -> RunConfig:
     """The run with the updates that its `training.epochs` have, by the batches of the first epoch.
 
-    A run resumed with the same epochs keeps the updates of its `saved` configuration.
+    A run resumed from a checkpoint in `folder` keeps its updates if it has the same epochs, and its batches always:
+    they are those of the number of ranks that it began with.
     """
     training = config.training
     if training.epochs is None:
         return config
-    updates = saved.training.updates if saved is not None and saved.training.epochs == training.epochs else 0
-    if not updates:
+    checkpoint = None if folder is None else latest_checkpoint(folder.checkpoints, lambda _: None)
+    saved = None if folder is None or checkpoint is None else folder.load_config()
+    if saved is not None and saved.training.epochs == training.epochs:
+        updates = saved.training.updates
+    else:
         pairs = select_epoch_pairs(prepared, training.seed, 0)
-        budget = ranks.size * training.batch_tokens
+        num_ranks = ranks.size if checkpoint is None else cast("int", checkpoint.state.get("ranks", 1))
+        budget = num_ranks * training.batch_tokens
         num_batches = len(plan_batches(prepared.train.lengths, budget, training.seed, 0, pairs))
         updates = max(1, round(training.epochs * num_batches / training.accumulation))
     return config.model_copy(update={"training": training.model_copy(update={"updates": updates})})

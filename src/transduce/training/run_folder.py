@@ -91,17 +91,18 @@ def _flatten_without_paths(config: RunConfig) -> dict[str, Any]:
 
 
 def _may_differ(config: RunConfig) -> set[str]:
-    """`MAY_DIFFER`, without the setting that learning rates depend on: the number of updates, or of those between two
-    validations.
+    """`MAY_DIFFER`, without the setting that learning rates depend on: the number of updates, or of the epochs that
+    updates are computed from, or of updates between two validations.
     """
     if config.training.schedule in SCHEDULES_BY_LENGTH:
-        return MAY_DIFFER - {"training.updates"}
+        # Where epochs are given, updates are computed from them, and unknown until the text is prepared.
+        return MAY_DIFFER - {"training.updates" if config.training.epochs is None else "training.epochs"}
     return MAY_DIFFER - ({"training.validate_every"} if config.training.schedule == "plateau" else set())
 
 
-_WHY_UPDATES_STAY = (
-    "with this training.schedule, the learning rate of every update depends on training.updates, so the updates made "
-    "would have been different. To train this model further, start a new run with training.start_from"
+_WHY_LENGTH_STAYS = (
+    "with this training.schedule, the learning rate of every update depends on the length of the run, so the updates "
+    "made would have been different. To train this model further, start a new run with training.start_from"
 )
 
 
@@ -290,7 +291,8 @@ class RunFolder:
             )
         else:
             lines = "\n".join(changes)
-            reason = f"{_WHY_UPDATES_STAY}\n" if "  training.updates: " in lines else ""
+            has_other_length = "  training.updates: " in lines or "  training.epochs: " in lines
+            reason = f"{_WHY_LENGTH_STAYS}\n" if has_other_length else ""
             raise RunError(
                 f"{self.path}: contains a run with other settings:\n{lines}\n{reason}"
                 "choose another output, restore the former settings, or start over with --restart, which deletes that "
