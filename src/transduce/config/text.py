@@ -127,8 +127,8 @@ class DataConfig(Section):
 
     teacher: str | None = None
     """A run or bundle whose translations of the sources are trained on instead of the targets (sequence-level knowledge
-    distillation, Kim & Rush 2016), relative to the working directory; see `transduce distill`. Validation text keeps
-    its targets."""
+    distillation, Kim & Rush 2016), relative to the working directory; see `transduce distill`. Corpora keep weight and
+    tag, which the teacher reads if it knows it; validation text keeps its targets."""
 
     monolingual_target: str | None = None
     """Text in the target language alone, one sentence per line: a model of the other direction translates it, and the
@@ -140,11 +140,11 @@ class DataConfig(Section):
 
     monolingual_target_model: str | None = None
     """The run or bundle that translates `monolingual_target`. By default, it is trained first, with the same settings
-    and parallel text, in a folder named like the run's with "-reverse" behind."""
+    and parallel text, in a folder named like the run's with "-reverse" behind. Once it has ended, it stays as it is."""
 
     monolingual_source_model: str | None = None
     """The run or bundle that translates `monolingual_source`. By default, it is trained first, with the same settings
-    and parallel text, in a folder named like the run's with "-forward" behind."""
+    and parallel text, in a folder named like the run's with "-forward" behind. Once it has ended, it stays as it is."""
 
     monolingual_search: Literal["beam", "sampling"] = "beam"
     """How monolingual text is translated: the best translation by beam search, or one drawn at random (Edunov et al.
@@ -161,8 +161,8 @@ class DataConfig(Section):
     filters: tuple[FilterName, ...] = Field(default=(), strict=False)
     """Findings of `transduce doctor` whose pairs training leaves out, as in ["mispaired_lines", "other_script"], also
     where they are too few for the doctor to report. Of "near_duplicates", the first pair of each group stays; "leakage"
-    and "near_leakage" are the pairs that validation text has, too. Text that a model has made is not filtered. A
-    million pairs need 1 GB of memory."""
+    and "near_leakage" are the pairs that validation text has, too. Text that a model has made is not filtered, so
+    that there can be no `teacher`. A million pairs need 1 GB of memory."""
 
     examine: bool = True
     """Whether training says first what `transduce doctor` finds in the first million pairs, in short."""
@@ -193,12 +193,21 @@ class DataConfig(Section):
         kinds = [corpus.synthetic for corpus in self.corpora or ()]
         if kinds != sorted(kinds):
             raise ValueError("corpora: a synthetic one stands before one that is not: put those with synthetic last")
+        return self
+
+    @model_validator(mode="after")
+    def _check_made_text(self) -> "DataConfig":
         for name in ("monolingual_target", "monolingual_source"):
             if getattr(self, name) is None and getattr(self, f"{name}_model") is not None:
                 raise ValueError(f"{name}_model is given without {name}: give the text that it translates")
         for name in ("teacher", "monolingual_target", "monolingual_source"):
             if getattr(self, name) is not None and self.pairs == "-":
                 raise ValueError(f'{name} cannot be combined with pairs = "-", which is read once: give a file')
+        if self.teacher is not None and self.filters:
+            raise ValueError(
+                "teacher and filters are both given, but what a teacher translates is not filtered: leave filters out, "
+                "and leave such pairs out of the files"
+            )
         if self.teacher is not None and (self.monolingual_target or self.monolingual_source):
             raise ValueError(
                 "teacher and monolingual text are both given: give the monolingual source text as one of the corpora, "

@@ -161,13 +161,7 @@ def _train_in_folder(
         folder.check(config, restart=restart)  # again: until now another process may have been at work
         folder.recover()
     recorded_digests = None if restart else folder.metrics.first().get("digests")
-    data = config.data
-    if has_synthetic_text(data):
-
-        def train_other(other: RunConfig) -> Path:
-            return train(other, reporter, restart=restart).folder / "best"
-
-        data = make_synthetic_text(config, config.cache_folder, train_other, reporter.report)
+    data = _add_synthetic_text(config, reporter, recorded_digests)
     started = time.perf_counter()
     prepared = share_prepared_data(
         ranks,
@@ -223,6 +217,23 @@ def _train_in_folder(
                 if ranks.is_first:
                     trainer.trackers.update_report()
                 raise
+
+
+def _add_synthetic_text(
+    config: RunConfig, reporter: Reporter, recorded_digests: Mapping[str, str] | None
+) -> DataConfig:
+    """The text of the run with what models make of it, by runs that are trained for that if needed.
+
+    A run that has begun goes on with the files among its `recorded_digests`.
+    """
+    if not has_synthetic_text(config.data):
+        return config.data
+
+    def train_other(other: RunConfig) -> Path:
+        return train(other, reporter).folder / "best"
+
+    known = [Path(name).name for name in recorded_digests or {}]
+    return make_synthetic_text(config, config.cache_folder, train_other, reporter.report, known)
 
 
 def _resolve_start(

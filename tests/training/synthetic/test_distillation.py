@@ -1,6 +1,7 @@
 """A student is trained on what its teacher says, and validated by what people wrote."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import pytest
 
 from transduce.bundle import Bundle
-from transduce.config import RunConfig
+from transduce.config import CorpusConfig, RunConfig
 from transduce.data import open_corpus, prepare
+from transduce.errors import ConfigError, CorpusError
 from transduce.training import train
 from transduce.training.synthetic.distillation import replace_targets
 from transduce.translation import Translator
@@ -57,13 +59,61 @@ def test_validation_is_that_of_a_run_without_teacher(config: RunConfig, tmp_path
     assert not sources & {source for source, _ in expected}
 
 
+@pytest.mark.parametrize("is_given", [False, True])
+def test_sides_that_are_swapped_are_swapped_once(config: RunConfig, tmp_path: Path, *, is_given: bool) -> None:
+    given = {"swap_sides": True, "validation_pairs": "validation.tsv" if is_given else None}
+    swapped = config.model_copy(update={"data": config.data.model_copy(update=given)})
+    plain = swapped.data.model_copy(update={"teacher": None})
+    expected = prepare(plain, config.text, tmp_path / "plain", report=lambda _: None).validation
+    data = replace_targets(swapped, tmp_path, lambda _: None)
+    assert prepare(data, config.text, tmp_path / "distilled", report=lambda _: None).validation == expected
+    (real,), (made,) = plain.training_corpora, data.training_corpora
+    sources = [source for source, _ in open_corpus(plain, real)]
+    assert {source for source, _ in open_corpus(data, made)} <= {*sources}
+
+
+def test_corpora_keep_weight_and_tag_and_only_real_ones_are_held_out(
+    config: RunConfig, corpus: Path, tmp_path: Path
+) -> None:
+    lines = (corpus / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    files = [tmp_path / "real.tsv", tmp_path / "made.tsv"]
+    for file, part in zip(files, (lines[:60], lines[60:90]), strict=True):
+        file.write_text("".join(part), encoding="utf-8")
+    corpora = (
+        CorpusConfig(pairs=str(files[0]), weight=10.0, tag=">>in<<"),
+        CorpusConfig(pairs=str(files[1]), weight=0.5, synthetic=True),
+    )
+    changed = config.data.model_copy(update={"pairs": None, "corpora": corpora, "held_out": 50})
+    several = config.model_copy(update={"data": changed})
+    plain = changed.model_copy(update={"teacher": None})
+    expected = prepare(plain, config.text, tmp_path / "plain", report=lambda _: None).validation
+    data = replace_targets(several, tmp_path, lambda _: None)
+    assert [(one.weight, one.tag) for one in data.training_corpora] == [(10.0, ">>in<<"), (0.5, None)]
+    assert prepare(data, config.text, tmp_path / "distilled", report=lambda _: None).validation == expected
+    held_out = {source.removeprefix(">>in<< ") for source, _ in expected}
+    for one, part in zip(data.training_corpora, (lines[:60], lines[60:90]), strict=True):
+        sources = [line.split("\t")[0] for line in part]
+        assert [source for source, _ in read(one.pairs)] == [one for one in sources if one not in held_out]
+    only_made = changed.model_copy(update={"corpora": corpora[1:]})
+    with pytest.raises(CorpusError, match="none of the 0 pairs that no model has made can be held out"):
+        replace_targets(config.model_copy(update={"data": only_made}), tmp_path, lambda _: None)
+
+
+def test_filters_are_refused(make_config: Callable[..., RunConfig], copier: Any) -> None:
+    with pytest.raises(ConfigError, match="what a teacher translates is not filtered"):
+        make_config(data__teacher=str(copier.result.folder), data__filters=["copies"])
+
+
 def test_given_validation_text_is_kept(config: RunConfig, corpus: Path, tmp_path: Path) -> None:
     given = config.model_copy(update={"data": config.data.model_copy(update={"validation_pairs": "validation.tsv"})})
     data = replace_targets(given, tmp_path, lambda _: None)
     assert (data.validation_pairs, data.validation_columns) == ("validation.tsv", None)
 
 
-def test_a_run_with_a_teacher_goes_on_like_any_other(config: RunConfig) -> None:
+def test_a_run_with_a_teacher_goes_on_like_any_other_without_it(config: RunConfig, copier: Any, tmp_path: Path) -> None:
+    teacher = shutil.copytree(copier.result.folder / "best", tmp_path / "teacher")
+    config = config.model_copy(update={"data": config.data.model_copy(update={"teacher": str(teacher)})})
     result = train(config)
     assert Bundle.open(result.folder / "best").description.languages.source == "en"
+    shutil.rmtree(teacher)
     assert train(config).updates == result.updates

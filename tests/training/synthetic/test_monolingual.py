@@ -1,6 +1,7 @@
 """Monolingual text: a model of the other direction is trained, translates it, and its pairs are trained on."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from transduce.bundle import Bundle
 from transduce.config import RunConfig
 from transduce.data import open_corpus, prepare
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, RunError
 from transduce.training import train
 from transduce.training.synthetic.monolingual import add_synthetic_corpora
 
@@ -52,6 +53,27 @@ def test_back_translation_trains_the_other_direction_first(
     before = {one: one.stat().st_mtime_ns for one in tmp_path.rglob("*.safetensors")}
     train(config)
     assert {one: one.stat().st_mtime_ns for one in tmp_path.rglob("*.safetensors")} == before
+    # Once the run has begun, it goes on for longer with what is translated, without the model.
+    shutil.rmtree(tmp_path / "run-reverse")
+    longer = config.model_copy(update={"training": config.training.model_copy(update={"updates": 10})})
+    assert train(longer).updates == 10
+    assert not (tmp_path / "run-reverse").exists()
+
+
+def test_a_model_that_is_trained_stays_as_it_is(run: Callable[..., RunConfig], text: Path, tmp_path: Path) -> None:
+    config = run(data__monolingual_target=str(text), training__schedule="linear", training__updates=3)
+    train(config)
+    reverse = tmp_path / "run-reverse"
+    before = {one: one.read_bytes() for one in reverse.rglob("*.safetensors")}
+    longer = run(data__monolingual_target=str(text), training__schedule="linear", training__updates=4)
+    assert train(longer, restart=True).updates == 4
+    assert {one: one.read_bytes() for one in reverse.rglob("*.safetensors")} == before
+    other = run(data__monolingual_target=str(text), training__schedule="linear", training__seed=2)
+    with pytest.raises(
+        RunError, match=rf"(?s){reverse}: .*training\.seed: .*delete {reverse} to train that model anew"
+    ):
+        train(other, restart=True)
+    assert {one: one.read_bytes() for one in reverse.rglob("*.safetensors")} == before
 
 
 def test_a_model_of_the_same_direction_translates_source_text(

@@ -1,6 +1,8 @@
 """A text that a model translates for training: the same file whatever happens, and line by line what the model says."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,10 @@ import pytest
 
 from transduce.bulk import BulkTask
 from transduce.bundle import Bundle
+from transduce.config import RunConfig
 from transduce.errors import CorpusError
 from transduce.text import read_lines
+from transduce.training import train
 from transduce.training.synthetic import translation
 from transduce.training.synthetic.translation import SyntheticText
 from transduce.translation import TranslationOptions, Translator
@@ -31,12 +35,20 @@ def model(copier: Any) -> Bundle:
     return Bundle.open(copier.result.folder / "best")
 
 
+@pytest.fixture
+def tagged_model(make_config: Callable[..., RunConfig]) -> Bundle:
+    """A model that knows the tag >>xx<<, and has learned next to nothing."""
+    corpora = ({"pairs": "train.tsv", "tag": ">>xx<<"},)
+    settings = {"training__updates": 2, "search__min_length": 2}
+    return Bundle.open(train(make_config(data__pairs=None, data__corpora=corpora, **settings)).folder / "best")
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def make_synthetic(text: Path, model: Bundle, options: TranslationOptions, is_target: bool) -> SyntheticText:
-    return SyntheticText(text.name, partial(read_lines, text), model, options, is_target)
+    return SyntheticText(text.name, partial(read_lines, text), lambda: model, options, is_target)
 
 
 def ignore(_: str) -> None:
@@ -108,10 +120,37 @@ def test_what_is_done_is_found_again_and_never_taken_for_another(text: Path, mod
     others = [
         make_synthetic(text, model, TranslationOptions(), is_target=False),
         make_synthetic(text, model, TranslationOptions(beam=1), is_target=True),
+        replace(synthetic, tag=">>xx<<"),
     ]
-    assert len({one.find_file(tmp_path) for one in (synthetic, *others)}) == 3
+    assert len({path, *(one.translate(tmp_path, "cpu", 1, ignore) for one in others)}) == 4
     text.write_text("sun\n", encoding="utf-8")
-    assert synthetic.find_file(tmp_path) != path
+    assert synthetic.translate(tmp_path, "cpu", 1, ignore, [path.name]) != path
+
+
+def test_a_run_that_was_trained_on_it_needs_no_model(text: Path, model: Bundle, tmp_path: Path) -> None:
+    path = make_synthetic(text, model, TranslationOptions(), is_target=True).translate(tmp_path, "cpu", 1, ignore)
+
+    def refuse() -> Bundle:
+        raise AssertionError("the model has gone")
+
+    synthetic = SyntheticText(text.name, partial(read_lines, text), refuse, TranslationOptions(), is_target=True)
+    known = ["train.tsv", path.name]
+    assert synthetic.translate(tmp_path, "cpu", 1, ignore, known) == path
+    path.unlink()
+    with pytest.raises(AssertionError, match="has gone"):
+        synthetic.translate(tmp_path, "cpu", 1, ignore, known)
+
+
+def test_a_tag_is_read_by_a_model_that_knows_it_and_not_in_the_pairs(
+    text: Path, model: Bundle, tagged_model: Bundle, tmp_path: Path
+) -> None:
+    for one, prefix in ((model, ""), (tagged_model, ">>xx<< ")):
+        synthetic = replace(make_synthetic(text, one, TranslationOptions(), is_target=False), tag=">>xx<<")
+        pairs = read(synthetic.translate(tmp_path, "cpu", 1, ignore))
+        assert [pair["source"] for pair in pairs] == SENTENCES
+        expected = Translator.load(one.folder).translate([prefix + sentence for sentence in SENTENCES])
+        assert [pair["target"] for pair in pairs] == expected
+        assert [pair["line"] for pair in pairs] == [1, 3, 4, 5, 7]
 
 
 @pytest.mark.parametrize("content", ["", "\n \n"])

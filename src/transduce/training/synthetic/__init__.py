@@ -1,6 +1,6 @@
 """Training text that models make: translations of monolingual text, and a teacher's translations for its student."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from transduce.config import DataConfig, RunConfig
@@ -18,15 +18,20 @@ def has_synthetic_text(data: DataConfig) -> bool:
 
 
 def make_synthetic_text(
-    config: RunConfig, cache: Path, train: Callable[[RunConfig], Path], report: Callable[[str], None]
+    config: RunConfig,
+    cache: Path,
+    train: Callable[[RunConfig], Path],
+    report: Callable[[str], None],
+    known: Collection[str] = (),
 ) -> DataConfig:
     """Make the text of a run that models make, or find it in `cache`.
 
-    See `replace_targets` and `add_synthetic_corpora`.
+    `known` has the names of the files that the run has been trained on: see `SyntheticText.translate`. For the rest see
+    `replace_targets` and `add_synthetic_corpora`.
     """
     if config.data.teacher is not None:
-        return replace_targets(config, cache, report)
-    return add_synthetic_corpora(config, cache, train, report)
+        return replace_targets(config, cache, report, known)
+    return add_synthetic_corpora(config, cache, train, report, known)
 
 
 def remove_synthetic_text(data: DataConfig) -> DataConfig:

@@ -4,63 +4,80 @@ Sequence-level knowledge distillation (Kim & Rush 2016): what one model says is 
 wrote, and a small network learns it better.
 """
 
+import functools
+import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from transduce.bundle import Bundle, find_bundle, replace_file
 from transduce.config import CorpusConfig, DataConfig, RunConfig
 from transduce.data import find_made_columns, open_corpus
-from transduce.data.inputs import choose_held_out
+from transduce.data.inputs import choose_held_out, may_be_held_out
 from transduce.data.store import writable_cache
+from transduce.errors import CorpusError
 from transduce.text import Cleaner
 from transduce.training.synthetic.translation import SyntheticText
 from transduce.translation import TranslationOptions
 
 
-def replace_targets(config: RunConfig, cache: Path, report: Callable[[str], None]) -> DataConfig:
+def replace_targets(
+    config: RunConfig, cache: Path, report: Callable[[str], None], known: Collection[str] = ()
+) -> DataConfig:
     """Translate the sources of a run's text by `data.teacher`, and put the translations in place of the targets.
 
     Validation text keeps its targets. Without any, pairs are held out of the given text, as for every run, and the
-    teacher's translations of their sources are not trained on.
+    teacher's translations of their sources are not trained on. A teacher that knows the tag of a corpus gets it, too.
 
     Args:
         config: the run.
         cache: the folder for the pairs.
         report: receives messages about progress.
+        known: names of the files of pairs that the run has been trained on, for which no teacher is needed.
 
     Returns:
-        `config.data` with one synthetic corpus instead of its own.
+        `config.data` with a synthetic corpus, of the same weight and tag, instead of each of its own.
 
     Raises:
-        BundleError, CorpusError: the teacher or the text cannot be read.
+        BundleError, CorpusError: the teacher or the text cannot be read, or no pair can be held out.
     """
-    data = config.data
-    teacher = Bundle.open(find_bundle(Path(str(data.teacher))))
+    data, columns = config.data, find_made_columns(config.data)
+    open_teacher = functools.cache(lambda: Bundle.open(find_bundle(Path(str(data.teacher)))))
     held_out = [] if data.has_validation_text else _choose_validation(config)
     excluded = {source for source, _ in held_out}
-
-    def read_sources() -> Iterator[str]:
-        for corpus in data.training_corpora:
-            yield from (source for source, _ in open_corpus(data, corpus) if source not in excluded)
-
-    name = ", ".join(corpus.name for corpus in data.training_corpora)
-    synthetic = SyntheticText(name, read_sources, teacher, TranslationOptions(), is_target=False)
-    path = synthetic.translate(cache, config.training.device, data.translation_workers, report).resolve()
-    columns = ("source", "target")
-    changes: dict[str, object] = {
-        "source": None,
-        "target": None,
-        "pairs": None,
-        "corpora": (CorpusConfig(pairs=str(path), columns=find_made_columns(data), synthetic=True),),
-    }
+    excluded |= {source.removeprefix(f"{tag} ") for source, _ in held_out for tag in data.tags}
+    corpora = []
+    for corpus in data.training_corpora:
+        synthetic = SyntheticText(
+            corpus.name,
+            partial(_read_sources, data, corpus, excluded),
+            open_teacher,
+            TranslationOptions(),
+            is_target=False,
+            tag=corpus.tag,
+        )
+        path = synthetic.translate(cache, config.training.device, data.translation_workers, report, known).resolve()
+        changed = {"source": None, "target": None, "pairs": str(path), "columns": columns, "synthetic": True}
+        corpora.append(corpus.model_copy(update=changed))
+    changes: dict[str, object] = {"source": None, "target": None, "pairs": None, "corpora": tuple(corpora)}
     if held_out:
-        validation = path.with_name(f"{path.stem}-validation.jsonl")
-        with writable_cache(cache), replace_file(validation) as beside:
-            lines = [json.dumps(dict(zip(columns, pair, strict=True)), ensure_ascii=False) for pair in held_out]
-            beside.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
-        changes |= {"validation_pairs": str(validation), "validation_columns": columns}
+        changes |= {"validation_pairs": str(_write_pairs(cache, held_out)), "validation_columns": columns}
     return data.model_copy(update=changes)
+
+
+def _read_sources(data: DataConfig, corpus: CorpusConfig, excluded: Collection[str]) -> Iterator[str]:
+    untagged = open_corpus(data, corpus.model_copy(update={"tag": None}))
+    return (source for source, _ in untagged if source not in excluded)
+
+
+def _write_pairs(cache: Path, pairs: Sequence[tuple[str, str]]) -> Path:
+    """Write pairs to a file in `cache` that is named by its content, and return its path."""
+    lines = [json.dumps({"source": one, "target": other}, ensure_ascii=False) + "\n" for one, other in pairs]
+    path = cache / f"validation-{hashlib.sha256(''.join(lines).encode()).hexdigest()[:16]}.jsonl"
+    with writable_cache(cache), replace_file(path) as beside:
+        beside.write_text("".join(lines), encoding="utf-8", newline="\n")
+    return path.resolve()
 
 
 def _choose_validation(config: RunConfig) -> list[tuple[str, str]]:
@@ -71,12 +88,15 @@ def _choose_validation(config: RunConfig) -> list[tuple[str, str]]:
     def read_pairs() -> Iterator[tuple[str, str]]:
         nonlocal num_pairs
         for corpus in data.training_corpora:
-            for pair in open_corpus(data, corpus):
+            for pair in [] if corpus.synthetic else open_corpus(data, corpus):
                 num_pairs += 1
                 yield pair
 
-    def is_clean(pair: tuple[str, str]) -> bool:
-        return cleaner.keeps(*pair, *(len(side.split()) for side in pair), repeats=False)
-
+    is_clean = partial(may_be_held_out, cleaner=cleaner, tags=data.tags)
     chosen = choose_held_out(read_pairs(), data.held_out, is_clean)
+    if not chosen:
+        raise CorpusError(
+            f"none of the {num_pairs:,} pairs that no model has made can be held out for validation: give validation "
+            "files, or wider limits under [text]"
+        )
     return chosen[: max(1, num_pairs // 10)]

@@ -1,14 +1,15 @@
 """Monolingual text in training: a model translates it, and its translations are trained on as further pairs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
-from transduce.bundle import Bundle, find_bundle
+from transduce.bundle import Bundle, find_bundle, latest_checkpoint
 from transduce.config import CorpusConfig, DataConfig, RunConfig
 from transduce.data import find_made_columns
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, RunError
 from transduce.text import read_lines
+from transduce.training.run_folder import RunFolder
 from transduce.training.synthetic.translation import SyntheticText
 from transduce.translation import TranslationOptions
 
@@ -34,6 +35,7 @@ def add_synthetic_corpora(
     cache: Path,
     train: Callable[[RunConfig], Path],
     report: Callable[[str], None],
+    known: Collection[str] = (),
 ) -> DataConfig:
     """Translate the monolingual text of a run, and add the pairs to its corpora.
 
@@ -44,6 +46,7 @@ def add_synthetic_corpora(
         cache: the folder for the pairs.
         train: trains a run, or goes on with it, and returns the folder of its model.
         report: receives messages about progress.
+        known: names of the files of pairs that the run has been trained on, for which no model is needed.
 
     Returns:
         `config.data` with a synthetic corpus for each monolingual text, after all others.
@@ -51,6 +54,7 @@ def add_synthetic_corpora(
     Raises:
         ConfigError: the run starts from a trained model, and no model for the translation is given.
         BundleError, CorpusError: a model or a text cannot be read.
+        RunError: a model is to be trained, and its folder has a run with other settings.
     """
     data = config.data
     corpora = list(data.training_corpora)
@@ -58,12 +62,12 @@ def add_synthetic_corpora(
         if (text := getattr(data, name)) is None:
             continue
         is_target = name == "monolingual_target"
-        model = Bundle.open(find_bundle(_find_model(config, name, train, report)))
+        open_model = partial(_open_model, config, name, train, report)
         num_samples = int(data.monolingual_search == "sampling")
         options = TranslationOptions(num_samples=num_samples, seed=config.training.seed)
         file = Path(data.folder) / text
-        synthetic = SyntheticText(text, partial(read_lines, file), model, options, is_target)
-        path = synthetic.translate(cache, config.training.device, data.translation_workers, report)
+        synthetic = SyntheticText(text, partial(read_lines, file), open_model, options, is_target)
+        path = synthetic.translate(cache, config.training.device, data.translation_workers, report, known)
         corpora.append(
             CorpusConfig(
                 pairs=str(path.resolve()),
@@ -76,14 +80,14 @@ def add_synthetic_corpora(
     return data.model_copy(update={"source": None, "target": None, "pairs": None, "corpora": tuple(corpora)})
 
 
-def _find_model(
+def _open_model(
     config: RunConfig, name: str, train: Callable[[RunConfig], Path], report: Callable[[str], None]
-) -> Path:
+) -> Bundle:
     """The model that translates the text of the setting `name`: the given one, or one that is trained for it."""
     setting = f"{name}_model"
     given = getattr(config.data, setting)
     if given is not None:
-        return Path(given)
+        return Bundle.open(find_bundle(Path(given)))
     if config.training.start_from is not None:
         raise ConfigError(
             f"data.{name}: the run starts from {config.training.start_from}, so that its settings cannot train the "
@@ -100,6 +104,22 @@ def _find_model(
     # The baseline is one of the run itself.
     training = config.training.model_copy(update={"baseline": None, "scorecard_sentences": 0})
     changes = {"data": data, "training": training, "output": f"{config.output}{SUFFIXES[name]}"}
-    other = config.model_copy(update=changes)
+    other = _keep_length_if_finished(config.model_copy(update=changes))
     report(f"training the model that translates data.{name}, in {other.output}")
-    return train(other)
+    try:
+        return Bundle.open(find_bundle(train(other)))
+    except RunError as error:
+        raise RunError(
+            f"{error}\nThis is the run of the model that translates data.{name}, which --restart leaves as it is: "
+            f"delete {other.output} to train that model anew"
+        ) from error
+
+
+def _keep_length_if_finished(config: RunConfig) -> RunConfig:
+    """The run with its former length, if it has ended: trained for longer, its model would translate all text anew."""
+    folder = RunFolder(Path(config.output))
+    saved, checkpoint = folder.load_config(), latest_checkpoint(folder.checkpoints, lambda _: None)
+    if saved is None or checkpoint is None or not checkpoint.state.get("finished"):
+        return config
+    length = {name: getattr(saved.training, name) for name in ("updates", "epochs", "time_limit", "patience")}
+    return config.model_copy(update={"training": config.training.model_copy(update=length)})

@@ -4,11 +4,12 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from transduce.bulk import BulkTask, ProcessPool, TranslationSettings, translate_files
 from transduce.bundle import Bundle, replace_file
@@ -32,27 +33,36 @@ class SyntheticText:
     Args:
         name: what messages call the text.
         read: reads the text, one sentence after the other; called several times.
-        model: the bundle that translates it.
+        open_model: opens the bundle that translates it; called only if it is needed.
         options: how.
         is_target: whether the text is the target of the pairs, and its translations are the sources (back-translation,
             Sennrich et al. 2016); otherwise it is their source (forward translation, Zhang & Zong 2016).
+        tag: what a model that knows it reads in front of each line; the pairs do not have it.
     """
 
     name: str
     read: Callable[[], Iterator[str]]
-    model: Bundle
+    open_model: Callable[[], Bundle]
     options: TranslationOptions
     is_target: bool
+    tag: str | None = None
 
-    def find_file(self, cache: Path) -> Path:
-        """The path of the file of pairs in `cache`, named by content of the text, model and options."""
+    def _name_text(self) -> str:
+        """The name of the file of pairs up to the digest of the model: a digest of text, options and tag."""
         text = hashlib.sha256()
         for line in self.read():
             text.update(line.encode() + b"\n")
-        deciding = [text.hexdigest(), self.model.digest, self.options.model_dump_json(), self.is_target]
-        return cache / f"synthetic-{hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:16]}.jsonl"
+        deciding = [text.hexdigest(), self.options.model_dump_json(), self.is_target, self.tag]
+        return f"synthetic-{hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:16]}"
 
-    def translate(self, cache: Path, device: str, num_workers: int | None, report: Callable[[str], None]) -> Path:
+    def translate(
+        self,
+        cache: Path,
+        device: str,
+        num_workers: int | None,
+        report: Callable[[str], None],
+        known: Collection[str] = (),
+    ) -> Path:
         """Translate the text, unless that was done before, and return the path of the file of pairs.
 
         The file has a JSON object per line with "source" and "target"; blank lines, and lines whose translation is
@@ -63,23 +73,34 @@ class SyntheticText:
             device: cpu, cuda, mps or auto.
             num_workers: number of processes; None: see `choose_num_workers`. It does not change the result.
             report: receives messages about progress.
+            known: names of files, of which one that has this text is taken, whatever model made it: those of a run
+                that has been trained on them. The model may since have been moved, or trained further.
 
         Raises:
             CorpusError: the text cannot be read, is not UTF-8, or no line has a translation.
             BusyError: another process is translating the same text into this folder.
             ConfigError, WriteError: `cache` cannot be written.
         """
-        path = self.find_file(cache)
+        text = self._name_text()
+        for name in known:
+            if name.startswith(f"{text}-") and (cache / name).exists():
+                report(f"the translations of {self.name} are in {cache / name}")
+                return cache / name
+        model = self.open_model()
+        path = cache / f"{text}-{model.digest[:16]}.jsonl"
         work = path.with_name(f"{path.stem}-unfinished")
         if path.exists():
             shutil.rmtree(work, ignore_errors=True)  # of a process that was killed at the end
-            report(f"the translations of {self.name} by {self.model.folder} are in {path}")
+            report(f"the translations of {self.name} by {model.folder} are in {path}")
             return path
         given, made = ("target", "source") if self.is_target else ("source", "target")
         output = work / "translated"
+        # To a model that does not know the tag, it would be text.
+        is_tagged = self.tag is not None and model.load_tokenizer().split_tag(f"{self.tag} ")[0]
+        prefix = f"{self.tag} " if is_tagged else ""
         task = BulkTask(
             settings=TranslationSettings(
-                model=self.model.folder.absolute(), options=self.options, device=str(find_device(device))
+                model=model.folder.absolute(), options=self.options, device=str(find_device(device))
             ),
             inputs=(str(work / TEXT),),
             output=output,
@@ -89,9 +110,8 @@ class SyntheticText:
         with writable_cache(cache):
             work.mkdir(parents=True, exist_ok=True)
             if not (work / TEXT).exists():
-                _write_json_lines(
-                    work / TEXT, ({"line": n, given: text} for n, text in enumerate(self.read(), start=1))
-                )
+                texts = (prefix + text if text.strip() else text for text in self.read())
+                _write_json_lines(work / TEXT, ({"line": n, given: text} for n, text in enumerate(texts, start=1)))
             workers = choose_num_workers(device) if num_workers is None else num_workers
             try:
                 self._run(task, workers, report)
@@ -99,12 +119,13 @@ class SyntheticText:
                 report(f"translating {self.name} from its beginning: {error}")
                 shutil.rmtree(output, ignore_errors=True)  # it may not be there: then the error comes again
                 self._run(task, workers, report)
-            num_pairs = _write_json_lines(path, _read_pairs(output / TEXT))
+            pairs = ({**pair, given: pair[given].removeprefix(prefix)} for pair in _read_pairs(output / TEXT))
+            num_pairs = _write_json_lines(path, pairs)
             shutil.rmtree(work)
         if not num_pairs:
             path.unlink()
             raise CorpusError(
-                f"{self.name}: {self.model.folder} translates no line of it: give a text of sentences, or a model that "
+                f"{self.name}: {model.folder} translates no line of it: give a text of sentences, or a model that "
                 "has been trained for longer"
             )
         return path
@@ -129,7 +150,7 @@ def choose_num_workers(device: str) -> int:
     return count_threads() if memory is None else max(1, min(count_threads(), memory // 2**30))
 
 
-def _read_pairs(path: Path) -> Iterator[dict[str, object]]:
+def _read_pairs(path: Path) -> Iterator[dict[str, Any]]:
     """The pairs in the output of a bulk translation without those that have a blank side."""
     for line in read_lines(path):
         pair = json.loads(line)
@@ -137,7 +158,7 @@ def _read_pairs(path: Path) -> Iterator[dict[str, object]]:
             yield {key: pair[key] for key in ("line", "source", "target")}
 
 
-def _write_json_lines(path: Path, records: Iterator[dict[str, object]]) -> int:
+def _write_json_lines(path: Path, records: Iterator[dict[str, Any]]) -> int:
     """Write a file whole, with a JSON object per line, and return their number."""
     count = 0
     with replace_file(path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
