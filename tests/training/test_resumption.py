@@ -11,10 +11,12 @@ import pytest
 
 from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, save_checkpoint
 from transduce.config import RunConfig
+from transduce.data import PreparedData
 from transduce.errors import RunError, TrainingError, TrainingInterruptedError
 from transduce.kernels.linear import BLOCK
-from transduce.training import train
+from transduce.training import Ranks, RunFolder, Trainer, train
 from transduce.training.checkpoints import RunState
+from transduce.training.run import _set_updates
 from transduce.training.updater import Updater
 from transduce.translation import Translator
 
@@ -544,6 +546,70 @@ def test_more_updates_of_a_decay_to_zero_are_another_run(make_config: MakeConfig
     train(make_config(training__updates=6, training__schedule=schedule))
     with pytest.raises(RunError, match=r"training\.updates: was 6, now 9"):
         train(make_config(training__updates=9, training__schedule=schedule))
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_epochs_of_a_decay_to_zero_are_resumed(make_config: MakeConfig, watcher: Any, schedule: str) -> None:
+    settings = {"training__schedule": schedule, "training__updates": 100_000}  # as given by a preset
+    config = make_config(**settings, training__epochs=1.0)
+    with pytest.raises(TrainingInterruptedError):
+        train(config, watcher(1, signal.SIGTERM))
+    updates = train(config).updates
+    assert 1 < updates < 20
+    assert train(config).updates == updates
+    with pytest.raises(RunError, match=r"training\.epochs: was 1\.0, now 2\.0"):
+        train(make_config(**settings, training__epochs=2.0))
+
+
+def test_epochs_are_counted_in_the_batches_that_the_run_began_with(
+    make_config: MakeConfig, prepare_for: Callable[[RunConfig], PreparedData]
+) -> None:
+    config, more = make_config(training__epochs=1.0), make_config(training__epochs=10.0)
+    folder = train(config).folder
+    (update,) = list_checkpoints(folder / "checkpoints")
+    parts, state = load_checkpoint(folder / "checkpoints", update)
+    save_checkpoint(folder / "checkpoints", update, parts, {**state, "ranks": 4})
+    prepared = prepare_for(config)
+    whole, quarter = (_set_updates(more, prepared, None, Ranks(0, size)).training.updates for size in (1, 4))
+    assert quarter < whole / 2
+    assert _set_updates(more, prepared, RunFolder(folder), Ranks()).training.updates == quarter
+    assert _set_updates(config, prepared, RunFolder(folder), Ranks()).training.updates == update
+    # Without a checkpoint, nothing is bound to the ranks that the run began with.
+    shutil.rmtree(folder / "checkpoints")
+    assert _set_updates(more, prepared, RunFolder(folder), Ranks()).training.updates == whole
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_while_the_final_model_is_chosen(
+    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any, number: signal.Signals
+) -> None:
+    config, told = make_config(), watcher("average of the last", number)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as the command does
+    try:
+        with pytest.raises(TrainingInterruptedError, match="the same command goes on"):
+            train(config, told)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert told.updates[-1] == 20
+    train(config)
+    assert_same(outcome_of(Path(config.output)), unbroken())
+
+
+def test_a_request_while_the_last_checkpoint_is_saved_is_heard(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Trainer._checkpoint
+
+    def save_and_stop(trainer: Trainer) -> None:
+        save(trainer)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    config = make_config(training__updates=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_checkpoint", save_and_stop)
+        with pytest.raises(TrainingInterruptedError, match="stopped after update 4; the same command"):
+            train(config)
+    assert train(config).updates == 4
 
 
 def test_more_validations_of_a_rate_that_depends_on_them_are_another_run(make_config: MakeConfig) -> None:

@@ -161,6 +161,7 @@ def test_skipping_is_said_counted_and_the_same_after_a_stop(
     unbroken = make_trainer(make_config("unbroken", **settings), told)()
     overflow(unbroken, "été")
     unbroken.run(StopRequest())
+    unbroken.finish()
     expected = outcome_of(unbroken.folder.path)
     said = [text for text in told.said if "is skipped" in text]
     lines = [line for line in expected["metrics"] if line["kind"] == "skipped"]
@@ -177,6 +178,7 @@ def test_skipping_is_said_counted_and_the_same_after_a_stop(
         else:
             overflow(trainer, "été")
         trainer.run(StopRequest())
+        trainer.finish()
     found = outcome_of(trainer.folder.path)
     assert [name for name in expected if isinstance(expected[name], bytes) and found[name] != expected[name]] == []
     for count in ("skipped", "skipped_in_a_row", "batches_digest"):

@@ -1,6 +1,7 @@
 import itertools
 import json
 import math
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,14 @@ from torch.nn import functional as F
 from torch.utils import deterministic
 
 from transduce.baselines import make_encoder_decoder
-from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, model_tensors
 from transduce.baselines.convs2s import WeightNormalizedLinear
+from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, model_tensors
 from transduce.config import RunConfig, TrainingConfig, TransformerConfig
-from transduce.data import Batch
+from transduce.data import Batch, PreparedData
+from transduce.errors import TrainingInterruptedError
 from transduce.model import NEVER, Dropout, Transformer
 from transduce.training import Ranks, UpdateFigures, Updater, learning_rate, train
+from transduce.training.screened_data import prepare_screened
 from transduce.training.updater import (
     INITIAL_LOSS_SCALE,
     LOSS_SCALE_INTERVAL,
@@ -32,10 +35,10 @@ from transduce.training.updater import (
     autocast,
     make_default_decay,
     plan_decay,
+    split_by_weight_decay,
     use_deterministic_algorithms,
 )
 
-    split_by_weight_decay,
 
 def test_the_paper_by_hand() -> None:
     config = TrainingConfig(warmup=4000)
@@ -219,6 +222,20 @@ def test_what_the_clock_has_decided_is_kept(make_config: Callable[..., RunConfig
     assert (again.updates, again.seconds) == (result.updates, result.seconds)  # nothing is left to do
 
 
+def test_a_long_preparation_does_not_bring_the_first_validation_forward(
+    make_config: Callable[..., RunConfig], metrics_of: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare_slowly(*given: Any, **more: Any) -> PreparedData:
+        prepared = prepare_screened(*given, **more)
+        time.sleep(0.5)
+        return prepared
+
+    monkeypatch.setattr("transduce.training.run.prepare_screened", prepare_slowly)
+    monkeypatch.setattr("transduce.training.reporting.FIRST_VALIDATION_SECONDS", 0.5)
+    folder = train(make_config(training__validate_every="auto", training__updates=2)).folder
+    assert [line["update"] for line in metrics_of(folder) if line["kind"] == "validation"] == [2]
+
+
 @pytest.mark.exhaustive
 def test_updates_end_a_run_that_has_time_left(make_config: Callable[..., RunConfig]) -> None:
     config = make_config(training__schedule="warmup_stable_decay", training__time_limit="1h", training__updates=20)
@@ -232,6 +249,19 @@ def test_once_the_rate_has_fallen_a_longer_run_is_another(make_config: Callable[
     told = watcher()
     assert train(make_config(training__updates=16, **settings), told).updates == 8
     assert any("for longer training start a new run" in sentence for sentence in told.said)
+
+
+@pytest.mark.parametrize("updates", [5, 16])
+def test_a_decay_that_has_begun_says_where_the_run_ends(
+    make_config: Callable[..., RunConfig], watcher: Any, updates: int
+) -> None:
+    settings = {"training__schedule": "warmup_stable_decay", "training__decay_share": 0.75}
+    with pytest.raises(TrainingInterruptedError):
+        train(make_config(training__updates=8, **settings), watcher(3, signal.SIGTERM))
+    told = watcher()
+    assert train(make_config(training__updates=updates, **settings), told).updates == 8
+    assert any("decay has begun: the run ends with update 8;" in sentence for sentence in told.said)
+    assert any("ending after 8 updates;" in sentence for sentence in told.said)
 
 
 CPU = torch.device("cpu")
@@ -727,6 +757,20 @@ def test_weight_decay_is_that_of_pytorch_on_matrices_alone(make_updater: Callabl
     assert not equal(ours, make_updater())
 
 
+def test_of_a_normalized_matrix_the_length_decays() -> None:
+    torch.manual_seed(1)
+    matrix = WeightNormalizedLinear(5, 3)
+    decaying, others = split_by_weight_decay(matrix)
+    assert {*decaying} == {matrix.length}
+    assert {*others} == {matrix.direction, matrix.bias}
+    before = matrix.weight.detach().clone()
+    optimizer = torch.optim.AdamW(decaying, lr=0.1, weight_decay=0.5)
+    for parameter in matrix.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    assert torch.allclose(matrix.weight, 0.95 * before)
+
+
 def test_what_has_no_gradient_decays_by_rate_and_weight_decay(make_updater: Callable[..., Updater]) -> None:
     updater = make_updater(weight_decay=0.5)
     before = weights(updater)
@@ -757,20 +801,6 @@ def test_no_network_has_a_bias_or_a_gain_that_decays(changes: dict[str, Any]) ->
     decaying, spared = (set(group["params"]) for group in updater.optimizer.param_groups)
     assert [group["weight_decay"] for group in updater.optimizer.param_groups] == [0.1, 0.0]
     names = {name for name, parameter in model.named_parameters() if parameter in spared}
-def test_of_a_normalized_matrix_the_length_decays() -> None:
-    torch.manual_seed(1)
-    matrix = WeightNormalizedLinear(5, 3)
-    decaying, others = split_by_weight_decay(matrix)
-    assert {*decaying} == {matrix.length}
-    assert {*others} == {matrix.direction, matrix.bias}
-    before = matrix.weight.detach().clone()
-    optimizer = torch.optim.AdamW(decaying, lr=0.1, weight_decay=0.5)
-    for parameter in matrix.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    assert torch.allclose(matrix.weight, 0.95 * before)
-
-
     # "direction" is that of a normalised weight (Salimans & Kingma 2016), which has the same norm however long it is.
     assert {name.rpartition(".")[2] for name in names} <= {"bias", "gain", "direction"}
     assert {name for name, _ in model.named_parameters() if name.endswith(("bias", "gain", "direction"))} == names

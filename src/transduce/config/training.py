@@ -150,8 +150,8 @@ class TrainingConfig(Section):
     """Updates between two lines of metrics."""
 
     validate_every: int | Literal["auto"] = Field(default=1000)
-    """Updates between two validations with real translations; `auto`: the first after 90 seconds, then at intervals
-    such that validation takes about 5 % of the time."""
+    """Updates between two validations with real translations; `auto`: the first after 90 seconds of training, then
+    at intervals such that validation takes about 5 % of the time."""
 
     max_validation_pairs: int = Field(default=0, ge=0)
     """Maximum number of validation pairs that are translated and scored, the first ones; the loss is always computed

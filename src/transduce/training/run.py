@@ -27,6 +27,7 @@ from transduce.errors import (
     ConfigError,
     RunError,
     TrainingError,
+    TrainingInterruptedError,
     TransduceError,
     UserError,
     WriteError,
@@ -88,8 +89,8 @@ def train(
         BundleError, ConfigError, CorpusError, RunError: bundle, settings, text or folder are invalid.
         BusyError: another process is training in the folder.
         MissingExtraError: TensorBoard is requested but not installed.
-        TrainingInterruptedError: by Ctrl-C or SIGTERM, once updates have begun; the same call resumes the run. Before
-            that, either has its usual effect, as there is nothing to save.
+        TrainingInterruptedError: by Ctrl-C or SIGTERM during updates, or by Ctrl-C after the last; the same call goes
+            on from there. Otherwise, either has its usual effect, as there is nothing to save.
         TrainingError: loss, gradients or weights are not finite; a file could not be written; or another rank
             was lost, or has not answered in time.
         OtherRankEndedError: another rank started by torchrun reports the error.
@@ -202,7 +203,7 @@ def _train_in_folder(
         _check_same_on_all_ranks(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
         trainer.forget_lost_best()
         trainer.prepare_updates()  # before an earlier run is deleted for one that cannot start
-        # From here on there is a state to save: before, a signal ends the process at once.
+        # From here to the last update there is a state to save: before and after, a signal ends the process at once.
         with catch_stop_signals(reporter.report) as stop:
             trainer.updater.should_stop = lambda: stop.is_requested
             if ranks.is_first:
@@ -211,12 +212,15 @@ def _train_in_folder(
                 _report_start(trainer)
                 trainer.trackers.begin()
             ranks.wait_for_first()
+            with _report_at_error(trainer):
+                trainer.run(stop, resume_hint)
+        with _report_at_error(trainer):
             try:
-                return trainer.run(stop, resume_hint)
-            except TransduceError:  # stopped or diverged: the report shows the run up to here
-                if ranks.is_first:
-                    trainer.trackers.update_report()
-                raise
+                return trainer.finish()
+            except KeyboardInterrupt:
+                raise TrainingInterruptedError(
+                    f"stopped after the last update; {resume_hint} goes on with the choice of the final model"
+                ) from None
 
 
 def _add_synthetic_text(
@@ -234,6 +238,17 @@ def _add_synthetic_text(
 
     known = [Path(name).name for name in recorded_digests or {}]
     return make_synthetic_text(config, config.cache_folder, train_other, reporter.report, known)
+
+
+@contextmanager
+def _report_at_error(trainer: Trainer) -> Iterator[None]:
+    """Let the report show a run that is stopped or diverges up to there."""
+    try:
+        yield
+    except TransduceError:
+        if trainer.ranks.is_first:
+            trainer.trackers.update_report()
+        raise
 
 
 def _resolve_start(
@@ -443,10 +458,18 @@ def _report_start(trainer: Trainer) -> None:
             f"each {corpus.weight:g} times per epoch"
         )
     budget = trainer.state.ranks * config.training.batch_tokens * config.training.accumulation
+    length, decay = config.training.describe_length(), trainer.state.decay
+    if decay is not None and config.training.time_limit is None and decay.end != config.training.updates:
+        length = f"{decay.end:,} updates"
+        if trainer.state.update < decay.end:
+            report(
+                f"the learning-rate decay has begun: the run ends with update {decay.end:,}; for another length start "
+                "a new run, with another output or --restart"
+            )
     report(
         f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
         f"on {_describe_device(trainer)}, precision {config.training.precision}; "
-        f"updates of at most {budget:,} tokens per side, ending after {config.training.describe_length()}; "
+        f"updates of at most {budget:,} tokens per side, ending after {length}; "
         f"texts of more than {config.search.max_pieces} pieces are translated in parts"
     )
     # A model that is trained further brings its settings along: its user gave none of them.

@@ -150,7 +150,6 @@ class Trainer:
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
         self.updater.parallel_micro_batches = self.state.parallel_micro_batches
         self._elapsed_before = self.state.elapsed
-        self._throughput = Throughput(self._elapsed)
         self.reporter.report(f"resuming after update {checkpoint.update:,}")
         if self.state.ranks != self.ranks.size:
             self.reporter.report(
@@ -174,8 +173,8 @@ class Trainer:
         if self.ranks.any(self.ranks.is_first and self.selection.is_best_lost(self.state)):
             self.state.best, self.state.finished = None, False
 
-    def run(self, stop: StopRequest, resume_hint: str = "the same command") -> TrainingResult:
-        """Train to the last update, or until early stopping ends the run.
+    def run(self, stop: StopRequest, resume_hint: str = "the same command") -> None:
+        """Train to the last update, or until early stopping ends the run; `finish` comes next.
 
         Args:
             stop: is checked after every update.
@@ -192,13 +191,14 @@ class Trainer:
                     "the learning-rate decay is already finished: for longer training start a new run, with another "
                     "output or --restart"
                 )
-            return self._finish()
+            return
         self.state.finished = False
         self._remove_outdated()
         for message in self._memory_messages:
             self.reporter.report(message)
         text, training = self.config.text, self.config.training
         stream = batch_stream(self.prepared, text, training, self.state.place, self.ranks, self.state.ranks)
+        self._throughput = Throughput(self._elapsed)  # the first validation by the clock counts from here
         while not self._at_end():
             begins_to_end = False
             with suppress(UpdateStoppedError):  # the state is that of the last whole update, and is saved as such
@@ -214,21 +214,35 @@ class Trainer:
             is_due = self._is_due_every(training.checkpoint_every) or self._at_end() or should_stop or begins_to_end
             if self.state.update and is_due:
                 self._checkpoint()
-            if should_stop:
+            # Requested while the last checkpoint was saved, it would be forgotten.
+            if should_stop or (self._at_end() and self.ranks.any(stop.is_requested)):
                 raise TrainingInterruptedError(
                     f"stopped after update {self.state.update:,}; {resume_hint} resumes from there"
                 )
-        self.forget_lost_best()
-        if self.state.best is None:  # interrupted before the first validation, and resumed without further updates
-            num_without_gain = self.state.without_gain
-            self._validate()
-            self.state.without_gain = num_without_gain  # a run that ended by early stopping does not continue
-        self._try_averages_and_fit_penalty()
-        if self.ranks.makes_files:
-            remove_epochs(self.prepared, text, training.seed, before=self.state.place.epoch + 1)
-        self.state.finished = True
-        self._checkpoint()
-        return self._finish()
+
+    def finish(self) -> TrainingResult:
+        """Choose the final model, among averages of the weights too, and measure it.
+
+        What was done before is not done again: if this is stopped, the same command goes on here.
+        """
+        if not self.state.finished:
+            self.forget_lost_best()
+            if self.state.best is None:  # interrupted before the first validation, and resumed without further updates
+                num_without_gain = self.state.without_gain
+                self._validate()
+                self.state.without_gain = num_without_gain  # a run that ended by early stopping does not continue
+            self._try_averages_and_fit_penalty()
+            if self.ranks.makes_files:
+                seed, epoch = self.config.training.seed, self.state.place.epoch
+                remove_epochs(self.prepared, self.config.text, seed, before=epoch + 1)
+            self.state.finished = True
+            self._checkpoint()
+        if (cause := explain_early_stop(self.config.training, self.folder.metrics.read())) is not None:
+            self.reporter.report(cause)
+        best = self.state.best if self.state.best is not None else -math.inf
+        comparison = self._measure_best() if self.ranks.is_first else None
+        self.ranks.wait_for_first()  # for five minutes only, torchrun waits for the ranks of another machine to end
+        return TrainingResult(self.folder.path, self.state.update, self.state.seconds, best, comparison)
 
     def prepare_updates(self) -> None:
         """Learn the alignment of the training text, if the model is guided by one, and try the largest batch.
@@ -312,19 +326,10 @@ class Trainer:
     def _is_due_every(self, every: int) -> bool:
         return self.state.update % every == 0
 
-    def _finish(self) -> TrainingResult:
-        if (cause := explain_early_stop(self.config.training, self.folder.metrics.read())) is not None:
-            self.reporter.report(cause)
-        best = self.state.best if self.state.best is not None else -math.inf
-        comparison = self._measure_best() if self.ranks.is_first else None
-        self.ranks.wait_for_first()  # for five minutes only, torchrun waits for the ranks of another machine to end
-        return TrainingResult(self.folder.path, self.state.update, self.state.seconds, best, comparison)
-
     def _measure_best(self) -> Mapping[str, Any] | None:
         """Compare the best model with the baseline and measure its behaviour, unless that was done before.
 
-        Returns the line of metrics with the comparison, if there is one. The run is finished: if this is stopped, the
-        same command goes on here.
+        Returns the line of metrics with the comparison, if there is one.
         """
         config, report = self.config, self.reporter.report
         known = self._read_final_lines()
