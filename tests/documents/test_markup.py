@@ -98,6 +98,8 @@ PIECES_OF_PAGES = [
     "<m0>",
     "&amp;",
     "&lt;m",
+    "m0&gt;",
+    "&lt;/mm1/&gt;",
     "<x/>",
     "<",
 ]
@@ -211,6 +213,14 @@ def test_what_a_translation_says_is_no_markup() -> None:
     assert passage.replace_texts(["<script>", "</b>"]) == "&lt;script&gt;<b>&lt;/b&gt;</b>"
 
 
+def test_marks_are_short_whatever_the_text_contains() -> None:
+    (passage,) = (
+        one for one in split_markup("<i>a</i>" * 100 + "&lt;" + "m" * 2_000, HTML) if isinstance(one, Passage)
+    )
+    assert sum(map(len, passage.get_marks())) < 2_000
+    assert passage.restore_tags(passage.to_marked_text()) == "<i>a</i>" * 100 + "&lt;" + "m" * 2_000
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "pattern",
@@ -227,6 +237,7 @@ def test_what_a_translation_says_is_no_markup() -> None:
         "<p>x",
         "<b></c>",
         "<m",
+        "&lt;m<b>",
         "&",
         "<a ='=\"",
         "<a translate=no>",

@@ -1,6 +1,7 @@
 """Subtitles: what is not text is kept, character for character."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -94,6 +95,14 @@ def test_a_translation_has_as_many_lines() -> None:
     assert "\nun mot\xa0!\net deux\n" in document.write(bound).decode()
     shorter = document.text.replace("A road that is long, and a lamp.", "one")
     assert document.write(shorter).decode().endswith("01:00:06,000\none\n")
+
+
+def test_a_cue_of_many_lines_takes_linear_time(time_growth: Callable[..., float]) -> None:
+    def work(num_lines: int) -> None:
+        document = read_formatted_document(b"1\n00:00:01,000 --> 00:00:02,000\n" + b"a\n" * num_lines, ".srt")
+        document.write(document.text)
+
+    assert time_growth(work, 1_000, 8_000) < 24  # 8 times the text; squares would be 64
 
 
 @pytest.mark.parametrize(

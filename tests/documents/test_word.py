@@ -208,6 +208,44 @@ def test_damage_is_noticed(plain: bytes) -> None:
         read(replace_parts(plain, **{MAIN: lambda found: found.replace(b"</w:p>", b"", 1)}))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda size: "<w:t>a</w:t><w:sym/>" * size,
+        lambda size: "<w:t>a</w:t><w:ins><w:t>b</w:t></w:ins>" * size,
+        lambda size: f"<w:rPr>{'<w:b/>' * size}</w:rPr>" + "<w:t>a</w:t><w:sym/>" * size,
+        lambda size: (
+            '<w:fldChar w:fldCharType="begin"/><w:instrText>HYPERLINK</w:instrText>' * size + "<w:t>a</w:t>" * size
+        ),
+    ],
+    ids=["objects", "insertions", "properties", "fields"],
+)
+def test_a_run_of_many_texts_takes_linear_time(
+    make: Callable[[int], str], plain: bytes, time_growth: Callable[..., float]
+) -> None:
+    def prepare(size: int) -> bytes:
+        run = f"<w:p><w:r>{make(size)}</w:r></w:p></w:body>".encode()
+        return replace_parts(plain, **{MAIN: lambda found: found.replace(b"</w:body>", run)})
+
+    assert time_growth(read, prepare(400), prepare(3_200)) < 24  # 8 times the text; squares would be 64
+
+
+def test_fields_within_fields_show_text_if_all_of_them_do(plain: bytes) -> None:
+    def begin(instruction: str) -> str:
+        halves = "".join(f"<w:instrText>{half}</w:instrText>" for half in (instruction[:4], instruction[4:]))
+        return f'<w:fldChar w:fldCharType="begin"/>{halves}<w:fldChar w:fldCharType="separate"/>'
+
+    end = '<w:fldChar w:fldCharType="end"/>'
+    body = (
+        f"<w:t>a</w:t>{begin('  TOC x')}<w:t>b</w:t>"
+        f"{begin('PAGE')}<w:t>c</w:t>{begin('HYPERLINK')}<w:t>d</w:t>{end}{end}"
+        f"{begin(' HYPERLINK')}<w:t>e</w:t>{end}{end}<w:t>f</w:t>"
+    )
+    run = f"<w:p><w:r>{body}</w:r></w:p></w:body>".encode()
+    found = read(replace_parts(plain, **{MAIN: lambda found: found.replace(b"</w:body>", run)}))
+    assert re.sub("<[^>]*>", "", found.text) == "The sun.abef"
+
+
 def test_entities_are_refused(plain: bytes) -> None:
     laughs = "".join(f'<!ENTITY l{place} "{f"&l{place - 1};" * 10}">' for place in range(1, 10))
     for declared in (f'<!ENTITY l0 "ha">{laughs}', '<!ENTITY l9 SYSTEM "file:///etc/hostname">', ""):

@@ -31,6 +31,8 @@ LANGUAGES = st.sampled_from(["", "en", "de-AT", "fr", "ja", "xx", "EN_us"])
 @given(TEXTS, LANGUAGES)
 @example("vitamine A\u00a0. B\u2028.", "fr")
 @example("\ud800. A", "en")
+@example(" (“It’s.\n\n" * 2000, "en")
+@example("日本。" * 4000, "ja")
 def test_sentences_lose_nothing(text: str, language: str) -> None:
     found = split_sentences(text, language)
     assert "".join(found) == text
@@ -43,6 +45,14 @@ def test_sentences_end_where_they_should() -> None:
     assert split_sentences("Am 3. Mai kam Dr. Maier. Gut.", "de_AT") == ["Am 3. Mai kam Dr. Maier. ", "Gut."]
     assert split_sentences("今日は。はい。", "ja") == ["今日は。", "はい。"]
     assert split_sentences("", "en") == []
+
+
+def test_sentences_of_long_text_end_where_they_should() -> None:
+    sentences = [f"Mr. {number} saw “it, twice”, at {number}.5 p.m. on Monday. " for number in range(500)]
+    assert split_sentences("".join(sentences), "en") == sentences
+    endless = "word " * 3000 + "end. "
+    assert split_sentences("Go. " + endless + "He was here. So.", "en") == ["Go. ", endless, "He was here. ", "So."]
+    assert split_sentences("Go. " + "x" * 12_000 + "! So.", "en") == ["Go. ", "x" * 12_000 + "! ", "So."]
 
 
 @given(TEXTS, LANGUAGES, st.integers(1, 30))
@@ -287,7 +297,7 @@ def test_every_sentence_needs_one_translation(translations: list[str]) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("unit", ["\n", "a. ", "- ", "a\n", "<a \n", "1)", "> \n", " "])
+@pytest.mark.parametrize("unit", ["\n", "a. ", "- ", "a\n", "<a \n", "1)", "> \n", " ", "“a", "(!", "!)", "?!"])
 def test_takes_time_in_proportion(unit: str, time_growth: Callable[..., float]) -> None:
     assert time_growth(lambda text: split_document(text, "en"), unit * 2000, unit * 20_000) < 40
 

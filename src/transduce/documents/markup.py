@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from html.parser import HTMLParser
+from itertools import count
 from typing import Literal, NamedTuple
 
 RAW = frozenset({"script", "style", "textarea", "title", "xmp"})
@@ -123,6 +124,7 @@ _Reason = Literal["name", "attribute"] | None
 override."""
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
+_MARK_NAME = re.compile(r"</?(m+)")
 
 
 @dataclass(frozen=True)
@@ -171,10 +173,8 @@ class Passage:
 
     def get_marks(self) -> list[str]:
         """Return a mark for each tag: `<m0>` and `</m0>` for a pair, `<m1/>` for any other."""
-        everything = "".join(self.get_texts())
-        letters = "m"
-        while f"<{letters}" in everything or f"</{letters}" in everything:  # the text itself contains such marks
-            letters += "m"
+        taken = set(_MARK_NAME.findall("".join(self.get_texts())))  # the text itself may contain such marks
+        letters = next(name for length in count(1) if (name := "m" * length) not in taken)
         tags = [part for part in self.parts if part.shape != "text"]
         marks = [f"<{letters}{place}/>" for place in range(len(tags))]
         for start, end in _pair_tags(tags):

@@ -127,11 +127,12 @@ def _wrap(text: str, num_lines: int) -> str:
     words = _WORD.findall(text)
     lengths = [len(_TAG.sub("", word)) + 1 for word in words]
     lines = []
+    start, remaining = 0, sum(lengths)
     for rest in range(num_lines, 1, -1):
-        aim, length, count = sum(lengths) / rest, 0.0, 0
-        while count < len(words) and (length + lengths[count] / 2 <= aim or not count):
-            length += lengths[count]
-            count += 1
-        lines.append(" ".join(words[:count]))
-        words, lengths = words[count:], lengths[count:]
-    return "\n".join(line for line in (*lines, " ".join(words)) if line)
+        aim, length, end = remaining / rest, 0, start
+        while end < len(words) and (length + lengths[end] / 2 <= aim or end == start):
+            length += lengths[end]
+            end += 1
+        lines.append(" ".join(words[start:end]))
+        start, remaining = end, remaining - length
+    return "\n".join(line for line in (*lines, " ".join(words[start:])) if line)

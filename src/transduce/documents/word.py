@@ -60,9 +60,9 @@ _RULES = MarkupRules(is_xml=True, splitting=frozenset({"p"}), detects_outline=Fa
 
 
 class _Group:
-    """Text of one format, in one or more elements `w:t` of adjacent runs."""
+    """Text of one format, in one or more elements `w:t` of adjacent runs; `key` is the number of the format."""
 
-    def __init__(self, key: tuple[Any, ...]) -> None:
+    def __init__(self, key: int) -> None:
         self.key = key
         self.elements: list[Any] = []
         self.translation: list[str] = []
@@ -172,11 +172,31 @@ def _parse_xml(content: bytes, etree: Any) -> Any:  # noqa: ANN401 - a library w
     return root
 
 
-def _find_items(parent: Any, fields: list[str]) -> Iterator[tuple[Any, str]]:  # noqa: ANN401 - a library without types
+class _Field:
+    """An open field: most results, as a page number, are no text.
+
+    Args:
+        outer: the field around it, if there is one.
+    """
+
+    def __init__(self, outer: "_Field | None") -> None:
+        self._is_within_text = outer is None or outer.is_translated
+        self._instruction = ""
+
+    @property
+    def is_translated(self) -> bool:
+        """Whether its result is text, and that of the fields around it, too."""
+        return self._is_within_text and self._instruction.startswith(_TRANSLATED_FIELDS)
+
+    def read(self, instruction: str) -> None:
+        """Read more of the instruction, whose beginning is kept."""
+        self._instruction = (self._instruction + instruction).lstrip()[: max(map(len, _TRANSLATED_FIELDS))]
+
+
+def _find_items(parent: Any, fields: list[_Field]) -> Iterator[tuple[Any, str]]:  # noqa: ANN401 - a library without types
     """Yield each element of a paragraph that is seen, and what it is: "text", "split" or "object".
 
-    `fields` has the instruction of each open field, the innermost last; the results of most, as of a page number, are
-    no text.
+    `fields` has each open field, the innermost last.
     """
     for element in parent.iterchildren("{*}*"):
         name = element.tag.rpartition("}")[2]
@@ -188,17 +208,17 @@ def _find_items(parent: Any, fields: list[str]) -> Iterator[tuple[Any, str]]:  #
         if name == "fldChar":
             _read_field_character(element, fields)
         elif name == "instrText" and fields:
-            fields[-1] += element.text or ""
-        if name == "t" and all(field.strip().startswith(_TRANSLATED_FIELDS) for field in fields):
+            fields[-1].read(element.text or "")
+        if name == "t" and (not fields or fields[-1].is_translated):
             yield element, "text"
         else:
             yield element, "split" if name in _SPLITTING else "object"
 
 
-def _read_field_character(element: Any, fields: list[str]) -> None:  # noqa: ANN401 - a library without types
+def _read_field_character(element: Any, fields: list[_Field]) -> None:  # noqa: ANN401 - a library without types
     kind = next((value for name, value in element.attrib.items() if name.endswith("}fldCharType")), "")
     if kind == "begin":
-        fields.append("")
+        fields.append(_Field(fields[-1] if fields else None))
     elif kind == "end" and fields:
         fields.pop()
 
@@ -206,13 +226,18 @@ def _read_field_character(element: Any, fields: list[str]) -> None:  # noqa: ANN
 def _merge_runs(items: Iterator[tuple[Any, str]]) -> list[_Item]:
     """Merge adjacent texts of one format, and adjacent objects; spaces take on the format of the text before them."""
     merged: list[_Item] = []
+    keys: dict[Any, int] = {}  # of runs
+    formats: dict[tuple[Any, ...], int] = {}
     for element, kind in items:
         before = merged[-1] if merged else None
         if kind != "text":
             if kind == "split" or before != kind:
                 merged.append(kind)
             continue
-        key = _get_format(element.getparent())
+        run = element.getparent()
+        if run not in keys:  # finding a format, and comparing it, takes time in proportion to the run
+            keys[run] = formats.setdefault(_get_format(run), len(formats))
+        key = keys[run]
         is_space = not (element.text or "").strip()
         if isinstance(before, _Group) and (is_space or before.key == key):
             before.elements.append(element)
@@ -260,18 +285,17 @@ class _Markup:
     def add(self, segment: list[_Item]) -> None:
         """Add a segment, which begins and ends with text."""
         groups = [item for item in segment if isinstance(item, _Group)]
-        sizes: Counter[tuple[Any, ...]] = Counter()
+        sizes: Counter[int] = Counter()
         for group in groups:
             sizes[group.key] += len(group.text)
         plain = sizes.most_common(1)[0][0]
         self._open("<p>", groups[0])
-        following = iter(groups)
-        last = groups[0]
-        for place, item in enumerate(segment):
+        last, num_read = groups[0], 0
+        for item in segment:
             if not isinstance(item, _Group):
-                self._open("<o/>", next(one for one in segment[place:] if isinstance(one, _Group)))
+                self._open("<o/>", groups[num_read])  # the next one
                 continue
-            last = next(following)
+            last, num_read = item, num_read + 1
             if last.key == plain:
                 self.owners[-1] = last
                 self.pieces.append(escape_text(last.text))

@@ -302,7 +302,7 @@ class Service:
         """
         model = self._find_model(pair)
         sides = [side for sides in pairs for side in sides]
-        self._check_size(len(pairs), sides)
+        self.check_size(len(pairs), sides)
         model.translator.make_forced_decoder("scores")
         async with self._limit_time(deadline_seconds):
             with self._reserve_room(sides):
@@ -320,7 +320,7 @@ class Service:
         """
         model = self._find_model(pair)
         model.translator.make_forced_decoder("inspections")
-        self._check_size(1, [request.text, request.reference or ""])
+        self.check_size(1, [request.text, request.reference or ""])
         task = InspectionTask(model)
         async with self._limit_time(None):
             with self._reserve_room([request.text]):
@@ -333,18 +333,16 @@ class Service:
                     task.is_over.set()  # the deadline may pass, or the client disconnect, during the computation
                 return dict(documents[0])
 
-    def _check_request(self, request: TranslationRequest) -> None:
-        options = request.options
-        self._check_size(len(request.texts), request.texts)
-        self.limits.check_options(options)
-        if request.markup and (
-            options.num_best > 1 or options.prefix or options.require or options.forbid or options.align
-        ):
-            raise ConfigError(
-                "alternatives, prefixes, phrases and alignments need plain text: leave them or the markup out"
-            )
+    def check_size(self, num_texts: int, texts: Sequence[str]) -> None:
+        """Check that texts are within the limits of a request.
 
-    def _check_size(self, num_texts: int, texts: Sequence[str]) -> None:
+        Args:
+            num_texts: number of texts, or of pairs.
+            texts: whose characters are counted.
+
+        Raises:
+            TooLongError: there are too many texts or characters.
+        """
         limits = self.limits
         for count, unit, limit in (
             (num_texts, "texts", limits.max_texts),
@@ -352,6 +350,17 @@ class Service:
         ):
             if count > limit:
                 raise TooLongError(f"{count:,} {unit}: this service accepts at most {limit:,} per request; split it")
+
+    def _check_request(self, request: TranslationRequest) -> None:
+        options = request.options
+        self.check_size(len(request.texts), request.texts)
+        self.limits.check_options(options)
+        if request.markup and (
+            options.num_best > 1 or options.prefix or options.require or options.forbid or options.align
+        ):
+            raise ConfigError(
+                "alternatives, prefixes, phrases and alignments need plain text: leave them or the markup out"
+            )
 
     @asynccontextmanager
     async def _limit_time(self, deadline_seconds: float | None) -> AsyncIterator[None]:
@@ -462,7 +471,7 @@ class Service:
         model = self._find_model(pair)
         self.limits.check_options(options, model.translator.search)
         phrases = [options.prefix, *options.require, *options.forbid, *options.glossary, *options.glossary.values()]
-        self._check_size(len(texts), [*texts, *phrases])
+        self.check_size(len(texts), [*texts, *phrases])
         with self._reserve_room(texts):
             is_over = Event()
             try:

@@ -27,6 +27,16 @@ def test_what_is_in_the_target_language_is_its_own_translation(client: httpx.Cli
     assert (found["text"], found["detected_source_language"]) == (text, "DE")
 
 
+def test_line_ends_may_count_as_spaces(client: httpx.Client) -> None:
+    def translate(text: str) -> str:
+        asked = {"text": [text], "source_lang": "EN", "target_lang": "DE", "split_sentences": "nonewlines"}
+        found: str = client.post("/v2/translate", json=asked).json()["translations"][0]["text"]
+        return found
+
+    assert translate("Sun \r\n\n and moon.") == translate("Sun and moon.")
+    assert translate("Sun" + " " * 60_000 + "\n") == translate("Sun ")  # not after a minute
+
+
 def test_languages_by_query(client: httpx.Client) -> None:
     assert client.get("/v2/languages").json() == [{"language": "EN", "name": "English"}]
     target = {"language": "DE", "name": "German", "supports_formality": False}

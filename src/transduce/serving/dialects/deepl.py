@@ -58,7 +58,8 @@ _UNSUPPORTED = (
 """Parameters that would change a translation and are not supported."""
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
-_LINES = re.compile(r"\s*\n\s*")
+# Line ends with all space around them; tried only where a run of space begins, so that matching takes linear time.
+_LINES = re.compile(r"(?<!\s)[^\S\n]*+\n\s*+")
 ERRORS = describe_errors(
     {
         400: "A parameter is missing or not supported.",
@@ -281,6 +282,7 @@ async def translate(request: Request) -> DeepLResponse:
         source, target = find_pair(service.languages, body.source_lang, body.target_lang)
         glossary = await _find_glossary(request, body.glossary_id, source, target)
         markup, texts = body.markup, body.text
+        service.check_size(len(texts), texts)
         if body.split_sentences == "nonewlines" and markup is None:
             texts = [_LINES.sub(" ", text) for text in texts]
         options = TranslationOptions(split_sentences=body.split_sentences != "0")
