@@ -5,7 +5,7 @@ import pytest
 from transduce.bulk.block_translator import Failure, TranslatedBlock
 from transduce.bulk.blocks import Block
 from transduce.bulk.dispatching import Answer, Lost, Ready, translate_blocks
-from transduce.errors import TransduceError
+from transduce.errors import CorpusError, TransduceError, UserError
 
 
 class ListedPool:
@@ -42,7 +42,7 @@ def make_blocks(count: int, taken: list[int] | None = None) -> Iterator[Block]:
     for number in range(count):
         if taken is not None:
             taken.append(number)
-        yield Block(number, 1 + number, [str(number)], path="text")
+        yield Block(number, 1 + number, [str(number)], [1 + number], path="text")
 
 
 @pytest.mark.parametrize("lost", [(), (3,), (1,), (4, 6), (7,)])
@@ -74,6 +74,30 @@ def test_workers_that_are_lost_again_and_again_end_it() -> None:
     # The first block is lost, given to a new worker, and lost again.
     with pytest.raises(TransduceError, match=r"3 workers were lost before text, from line 1 on, was translated"):
         list(translate_blocks(ListedPool(2, 4, 6), make_blocks(1), lambda _: None))
+
+
+def test_what_was_read_before_an_error_is_finished() -> None:
+    def read() -> Iterator[Block]:
+        yield from make_blocks(5)
+        raise CorpusError("line 6")
+
+    finished: list[int] = []
+    with pytest.raises(CorpusError, match="line 6"):
+        finished.extend(block.number for block, _ in translate_blocks(ListedPool(4), read(), lambda _: None))
+    assert sorted(finished) == [0, 1, 2, 3, 4]
+
+
+def test_what_other_workers_have_begun_is_finished_after_a_failure() -> None:
+    pool = ListedPool()
+    answer = pool.submit
+    failure = Failure("it is so", "mistake")
+    pool.submit = lambda worker, block: (  # type: ignore[method-assign]
+        pool.answers.append((worker, failure)) if block.number == 2 else answer(worker, block)
+    )
+    finished: list[int] = []
+    with pytest.raises(UserError, match="it is so"):
+        finished.extend(block.number for block, _ in translate_blocks(pool, make_blocks(9), lambda _: None))
+    assert finished == [0, 1, 3]
 
 
 @pytest.mark.parametrize("kind", ["mistake", "failure", "memory", "bug"])

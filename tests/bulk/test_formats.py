@@ -1,9 +1,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyarrow import parquet, string, table
+from pyarrow import array, chunked_array, parquet, string, table
 
 from transduce.bulk.formats import FileFormat, JsonFormat, TextFormat, TsvFormat, choose_format
 from transduce.bulk.inputs import find_input_files
@@ -107,6 +108,50 @@ def test_parquet_keeps_columns_types_and_nulls(translate: Translate, tmp_path: P
     parquet.write_table(given.slice(0, 0), tmp_path / "a.parquet")
     translate(ParquetFormat("s", "t"), "a.parquet")
     assert parquet.read_table(tmp_path / "joined").num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "compression", ["zstd", "gzip", "none", {"id": "snappy", "s": "brotli", "n.list.element": "lz4"}]
+)
+def test_parquet_keeps_its_compression(compression: Any, translate: Translate, tmp_path: Path) -> None:
+    given = table({"id": [1, 2, 3], "s": ["a", "b", "c"], "n": [[1], [], [2]]}, metadata={"made": "by hand"})
+    parquet.write_table(given, tmp_path / "a.parquet", compression=compression)
+    translate(ParquetFormat("s", "t"), "a.parquet")
+
+    def find_compressions(path: Path) -> dict[str, str]:
+        group = parquet.read_metadata(path).row_group(0)
+        columns = [group.column(place) for place in range(group.num_columns)]
+        return {one.path_in_schema: one.compression for one in columns}
+
+    before = find_compressions(tmp_path / "a.parquet")
+    assert find_compressions(tmp_path / "joined") == {**before, "t": before["s"]}
+    assert parquet.read_schema(tmp_path / "joined").metadata == given.schema.metadata
+
+
+def test_categories_in_parquet_are_text(translate: Translate, tmp_path: Path) -> None:
+    texts = chunked_array([array(one).dictionary_encode() for one in (["a", None, "b", "a"], ["c", "a"])])
+    parquet.write_table(table({"s": texts}), tmp_path / "a.parquet", row_group_size=3)
+    translate(ParquetFormat("s", "t"), "a.parquet")
+    found = parquet.read_table(tmp_path / "joined")
+    assert found["s"].to_pylist() == texts.to_pylist()
+    assert found.schema.types == [texts.type, string()]
+    assert found["t"].to_pylist() == ["A", None, "B", "A", "C", "A"]
+
+
+def test_lines_of_one_text_have_its_number(tmp_path: Path) -> None:
+    parquet.write_table(table({"s": ["a", None, "b\nc", "d"]}), tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text('{"s": "a"}\n{"s": "b\\n\\nc"}\n{"s": "d"}\n', encoding="utf-8")
+    (tmp_path / "a.tsv").write_text("s\na\nb\n", encoding="utf-8")
+    (tmp_path / "text").write_text("a\nb\nc\n", encoding="utf-8")
+
+    def find_numbers(one: FileFormat, name: str) -> list[list[int]]:
+        (file,) = find_input_files([str(tmp_path / name)], tmp_path / "out")
+        return [[*block.numbers] for block in one.read_blocks(file, 2)]
+
+    assert find_numbers(ParquetFormat("s", "t"), "a.parquet") == [[1], [3, 3, 4]]
+    assert find_numbers(JsonFormat("s", "t"), "a.jsonl") == [[1, 2, 2, 2], [3]]
+    assert find_numbers(TsvFormat("s", "t"), "a.tsv") == [[2, 3]]
+    assert find_numbers(TextFormat(), "text") == [[1, 2], [3]]
 
 
 def test_what_is_wrong_in_parquet_is_named(translate: Translate, tmp_path: Path) -> None:

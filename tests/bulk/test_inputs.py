@@ -28,6 +28,16 @@ def test_names_are_relative_to_where_the_patterns_begin(tmp_path: Path) -> None:
     assert names(tmp_path, "in/a/*", output="in/a") == ["x"]
 
 
+@pytest.mark.parametrize("name", ["a[1]", "a*", "what?", "a[1]/b[2]"])
+def test_the_name_of_the_current_folder_is_no_pattern(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, f"{name}/in/x", f"{name}/in/c/y", "in/z")
+    monkeypatch.chdir(tmp_path / name)
+    for pattern, expected in (("in/*", ["x"]), ("*/x", ["in/x"]), ("in/**/y", ["c/y"]), ("./in/c/../?", ["x"])):
+        assert [file.name for file in find_input_files([pattern], "out")] == expected
+
+
 def test_a_file_is_known_by_size_and_time(tmp_path: Path) -> None:
     fill(tmp_path, "in/a")
     (file,) = find_input_files([str(tmp_path / "in/a")], tmp_path / "out")

@@ -248,10 +248,36 @@ def test_another_command_is_refused(half_done: BulkTask, make_task: Any, run: An
     (tmp_path / "in/c").unlink()
     kept = (tmp_path / "in/a").read_bytes(), (tmp_path / "in/a").stat().st_mtime_ns
     (tmp_path / "in/a").write_bytes(kept[0] + b"sun\n")
-    refuse(half_done, "a has changed")
+    with pytest.raises(OutputError, match=r"translation of a, .* a has changed since: remove .*bulk/000000 to"):
+        run(half_done)
     (tmp_path / "in/a").write_bytes(kept[0])
     os.utime(tmp_path / "in/a", ns=(kept[1], kept[1]))
     assert run(half_done)[-1].num_lines == 50
+
+
+def test_a_mistake_in_the_input_is_corrected_and_the_rest_is_kept(
+    make_task: Any, run: Any, tmp_path: Path, translate_alone: Callable[[bytes], bytes]
+) -> None:
+    (tmp_path / "in").mkdir()
+    records = [json.dumps({"s": "sun moon"}) + "\n"] * 25
+    (tmp_path / "in/a.jsonl").write_text("".join(records), encoding="utf-8")
+    (tmp_path / "in/b.jsonl").write_text("".join([*records[:5], "[1]\n"]), encoding="utf-8")
+    task = make_task(column="s")
+    with pytest.raises(CorpusError, match=r"b\.jsonl, line 6: must be a JSON object"):
+        run(task)
+    assert (tmp_path / "out/a.jsonl").is_file()
+    (tmp_path / "in/b.jsonl").write_text("".join(records[:6]), encoding="utf-8")
+    assert run(task)[-1].num_lines == 6
+    translation = translate_alone(b"sun moon").decode().strip()
+    expected = json.dumps({"s": "sun moon", "translation": translation}, ensure_ascii=False)
+    assert (tmp_path / "out/b.jsonl").read_text(encoding="utf-8").splitlines() == [expected] * 6
+
+    (tmp_path / "in/b.jsonl").write_text("".join(records[:7]), encoding="utf-8")
+    with pytest.raises(OutputError, match=r"b\.jsonl has changed since: remove (\S*/000001) to translate it again"):
+        run(task)
+    shutil.rmtree(tmp_path / "out" / WORKING_FOLDER / "000001")
+    (tmp_path / "out/b.jsonl").unlink()
+    assert run(task)[-1].num_lines == 7
 
 
 def test_files_of_others_are_not_replaced(half_done: BulkTask, run: Any, tmp_path: Path) -> None:

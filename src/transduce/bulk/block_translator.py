@@ -182,25 +182,27 @@ class BlockTranslator:
         translator = LineTranslator(loaded, settings.options, head)
         return cls(translator, describe, json_input=settings.json_input)
 
-    def translate(self, lines: Sequence[str], first: int, name: str) -> TranslatedBlock:
-        """Translate lines of which the first has the number `first` in what errors call `name`.
+    def translate(self, lines: Sequence[str], numbers: Sequence[int], name: str) -> TranslatedBlock:
+        """Translate lines, which have these numbers in what errors call `name`.
 
         Raises:
             ConfigError: the options cannot be used for these lines.
         """
         given, problem = (
-            self._read_json_lines(lines, first, name) if self._json_input else ([(text, None) for text in lines], None)
+            self._read_json_lines(lines, numbers, name)
+            if self._json_input
+            else ([(text, None) for text in lines], None)
         )
         translator = self.line_translator
         translator.guard_report = None
         found = translator.translate([text for text, _ in given], [constraints for _, constraints in given])
         known = [None] * len(found) if self._describe is None else self._describe(found)
-        numbered = list(enumerate(zip(found, known, strict=True), start=first))
+        numbered = list(zip(numbers, found, known, strict=False))  # with an error, there are fewer translations
         return TranslatedBlock(
-            [self._format_line(number, line, one) for number, (line, one) in numbered],
+            [self._format_line(number, line, one) for number, line, one in numbered],
             [
                 message
-                for number, (line, _) in numbered
+                for number, line, _ in numbered
                 for message in describe_unusual_line(f"line {number}", line, "its line is left blank")
             ],
             translator.guard_report,
@@ -219,11 +221,11 @@ class BlockTranslator:
         return "\n".join(rows)
 
     def _read_json_lines(
-        self, lines: Sequence[str], first: int, name: str
+        self, lines: Sequence[str], numbers: Sequence[int], name: str
     ) -> tuple[list[tuple[str, TextConstraints | None]], CorpusError | None]:
         """The texts of lines with the constraints of each; with an error, those before the faulty line."""
         found: list[tuple[str, TextConstraints | None]] = []
-        for number, line in enumerate(lines, start=first):
+        for number, line in zip(numbers, lines, strict=True):
             try:
                 one = TranslationLine.read(line, number, name)
                 if (constraints := one.constraints) is not None:

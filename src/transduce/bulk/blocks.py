@@ -1,5 +1,6 @@
 """Blocks of consecutive lines, the unit in which files are translated, written and resumed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ class Block:
         number: number of the block in its file, from 0.
         first: number of its first line, row or record in the file, from 1.
         lines: the texts to be translated, each a line.
+        numbers: for each of `lines` the number of its line, row or record in the file, from 1.
         records: what the format of the file needs to write the translations into their places.
         share: share of the file that has been read when the block is complete, from 0 to 1.
         file: number of the file, from 0.
@@ -27,6 +29,7 @@ class Block:
     number: int
     first: int
     lines: list[str]
+    numbers: Sequence[int]
     records: Any = None
     share: float = 1.0
     file: int = 0

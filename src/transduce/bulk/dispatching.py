@@ -58,13 +58,17 @@ def translate_blocks(
     """Blocks with their translations, in the order in which they are finished.
 
     As many blocks are read as there are workers, and another one whenever a worker needs it, so that memory is bounded
-    however slow the workers are. No worker is started where there are no blocks.
+    however slow the workers are. No worker is started where there are no blocks. An error of
+    `blocks` is raised when the blocks before it are translated, and that of a worker when the others have finished.
 
     Raises:
         TransduceError, MemoryError, RuntimeError: a worker has failed, with its message; or several workers were lost
             over the same block, or before they had loaded the model.
+        Exception: what `blocks` raises.
     """
-    queue = deque(islice(blocks, pool.num_workers))
+    problems: list[Exception] = []
+    readable = _read_until_error(blocks, problems)
+    queue = deque(islice(readable, pool.num_workers))
     for _ in queue:
         pool.start()
     busy: dict[int, Block] = {}
@@ -73,24 +77,34 @@ def translate_blocks(
         worker, answer = pool.wait()
         block = busy.pop(worker, None)
         if isinstance(answer, Failure):
-            raise answer.make_error()
+            problems.append(answer.make_error())
+            queue.clear()
+            continue
         if isinstance(answer, Lost):
             key = None if block is None else (block.file, block.number)
             losses[key] += 1
             _check_losses(losses[key], block, answer)
             report(f"a worker was lost ({answer.cause}): another one takes its place")
-            if block is not None:
-                queue.appendleft(block)
+            queue.extendleft([] if block is None else [block])
             pool.start()
             continue
-        if not queue:
-            queue.extend(islice(blocks, 1))
+        if not queue and not problems:
+            queue.extend(islice(readable, 1))
         if queue:
             pool.submit(worker, busy.setdefault(worker, queue.popleft()))
         if isinstance(answer, Ready):
             losses.pop(None, None)
         elif block is not None:
             yield block, answer
+    if problems:
+        raise problems[0]
+
+
+def _read_until_error(blocks: Iterator[Block], problems: list[Exception]) -> Iterator[Block]:
+    try:
+        yield from blocks
+    except Exception as error:  # noqa: BLE001 - raised when the blocks before it are translated
+        problems.append(error)
 
 
 def _check_losses(num_losses: int, block: Block | None, answer: Lost) -> None:

@@ -81,7 +81,8 @@ class TextFormat:
         """See `FileFormat`."""
         with file.open_binary() as raw:
             for number, lines in enumerate(_cut(_read_lines(raw, file), size)):
-                yield Block(number, 1 + number * size, lines, share=_find_share(raw, file))
+                first = 1 + number * size
+                yield Block(number, first, lines, range(first, first + len(lines)), share=_find_share(raw, file))
 
     def write_block(self, block: Block, translations: Sequence[str], file: InputFile) -> bytes:  # noqa: ARG002 - FileFormat
         """See `FileFormat`."""
@@ -108,8 +109,9 @@ class JsonFormat:
                 first = 1 + number * size
                 texts = [self._read(record, f"{file.path}, line {line}") for line, record in enumerate(records, first)]
                 lines = [line for text in texts for line in text]
+                numbers = [line for line, text in enumerate(texts, first) for _ in text]
                 kept = list(zip(records, map(len, texts), strict=True))
-                yield Block(number, first, lines, kept, _find_share(raw, file))
+                yield Block(number, first, lines, numbers, kept, _find_share(raw, file))
 
     def _read(self, record: str, place: str) -> list[str]:
         try:
@@ -168,7 +170,8 @@ class TsvFormat:
                 first = 1 + (header is not None) + number * size
                 texts = [_get_cell(row, position, f"{file.path}, line {line}") for line, row in enumerate(rows, first)]
                 kept = (header if number == 0 else None, rows)
-                yield Block(number, first, texts, kept, _find_share(raw, file))
+                numbers = range(first, first + len(rows))
+                yield Block(number, first, texts, numbers, kept, _find_share(raw, file))
 
     def _find_position(self, header: str | None, file: InputFile) -> int:
         if not self._has_header:

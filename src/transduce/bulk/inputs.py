@@ -96,9 +96,14 @@ def _match_files(pattern: str) -> tuple[str, list[str]]:
     path = Path(whole)
     if path.is_dir():
         raise CorpusError(f"{pattern}: is a folder: give its files, as in {Path(pattern, '*')}")
-    is_pattern = not path.is_file()
-    base = _cut_before_wildcard(whole) if is_pattern else str(path.parent)
-    matches = glob.glob(whole, recursive=True) if is_pattern else [whole]  # noqa: PTH207 - Path.glob: relative ones only
+    if path.is_file():
+        return str(path.parent), [whole]
+    if Path(pattern).is_absolute():
+        base, wildcards = _cut_before_wildcard(whole), whole
+    else:  # the name of the current folder is no pattern, whatever characters it has
+        base = os.path.abspath(_cut_before_wildcard(pattern))  # noqa: PTH100 - see above
+        wildcards = os.path.abspath(Path(glob.escape(str(Path.cwd())), pattern))  # noqa: PTH100 - see above
+    matches = glob.glob(wildcards, recursive=True)  # noqa: PTH207 - Path.glob: relative ones only
     return base, [one for one in matches if Path(one).is_file()]
 
 

@@ -150,8 +150,8 @@ def _record_plan(work: Path, plan: Mapping[str, Any], folder: Path) -> None:
     content = write_plan(plan)
     path = work / PLAN
     if path.is_file():
-        has_results = any(one.is_dir() for one in work.iterdir())
-        if check_plan(path.read_bytes(), content, folder, work, has_results=has_results):
+        begun = {int(one.parent.name) for one in work.glob("[0-9]*/*") if one.name != _UNFINISHED}
+        if check_plan(path.read_bytes(), content, folder, work, begun):
             return
     with _report_errors(path):
         _write_whole(path, lambda place: _write_bytes(place, content))

@@ -60,9 +60,10 @@ class OutputUrl:
             before = self._read(path)
             if before is not None:
                 self._store.invalidate_cache()
-                has_results = set(self._store.find(self._work)) != {path}
+                folders = {found.rsplit("/", 2)[1] for found in self._store.find(self._work)}
+                begun = {int(name) for name in folders if name.isdecimal()}
                 work = f"{self._url}/{WORKING_FOLDER}"
-                if check_plan(before, content, self._url, work, has_results=has_results):
+                if check_plan(before, content, self._url, work, begun):
                     return
             self._store.pipe_file(path, content)
 

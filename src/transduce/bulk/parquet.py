@@ -1,5 +1,6 @@
 """Parquet files in bulk translation: every row gets one more column."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -13,12 +14,17 @@ from transduce.text.formats.columns import list_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import parquet
+
+_COMPRESSIONS = b"transduce compressions"
+"""Key in the metadata of a block."""
 
 
 class ParquetFormat:
     """Reads Parquet files in blocks of rows, and writes them with one more column, the translation, as the last.
 
-    A text of several lines is translated line by line; a null stays null. The file of a block is a stream of Arrow.
+    A text of several lines is translated line by line; a null stays null. Columns keep the compression of their first
+    rows, and the translation has that of the text. The file of a block is a stream of Arrow.
     """
 
     def __init__(self, column: str, translation_column: str) -> None:
@@ -32,6 +38,7 @@ class ParquetFormat:
             with parquet.ParquetFile(raw, pre_buffer=False) as table:
                 schema, num_rows = table.schema_arrow, table.metadata.num_rows
                 self._check_schema(schema, file)
+                compressions = self._find_compressions(table.metadata)
                 batches = table.iter_batches(size, use_threads=False)
                 first, number = 1, 0
                 for batch in _cut_batches(batches, schema, size):
@@ -39,9 +46,10 @@ class ParquetFormat:
                     texts = batch.column(schema.get_field_index(self._column)).to_pylist()
                     kept = [None if text is None else text.split("\n") for text in texts]
                     lines = [line for text in kept for line in text or ()]
+                    numbers = [row for row, text in enumerate(kept, first) for _ in text or ()]
                     counts = [None if text is None else len(text) for text in kept]
                     share = (first - 1 + batch.num_rows) / num_rows if num_rows else 1.0
-                    yield Block(number, first, lines, (batch, counts), share)
+                    yield Block(number, first, lines, numbers, (batch, counts, compressions), share)
                     first, number = first + batch.num_rows, number + 1
 
     def _check_schema(self, schema: "pa.Schema", file: InputFile) -> None:
@@ -53,7 +61,8 @@ class ParquetFormat:
                 f"{list_names(schema.names)}: choose it by --column"
             )
         kind = schema.field(self._column).type
-        if not (types.is_string(kind) or types.is_large_string(kind)):
+        values = kind.value_type if types.is_dictionary(kind) else kind  # the former: categories of pandas
+        if not (types.is_string(values) or types.is_large_string(values)):
             raise CorpusError(f"{file.path}: the column {self._column!r} must be text, but is {kind}: choose another")
         if self._translation_column in schema.names:
             raise CorpusError(
@@ -61,14 +70,24 @@ class ParquetFormat:
                 "--translation-column"
             )
 
+    def _find_compressions(self, metadata: "parquet.FileMetaData") -> dict[str, str]:
+        """The compression of each column, by its path; none are known of a file without rows."""
+        if not metadata.num_row_groups:
+            return {}
+        group = metadata.row_group(0)
+        columns = [group.column(place) for place in range(group.num_columns)]
+        found = {one.path_in_schema: one.compression.replace("UNCOMPRESSED", "NONE") for one in columns}
+        return {**found, self._translation_column: found[self._column]}
+
     def write_block(self, block: Block, translations: Sequence[str], file: InputFile) -> bytes:  # noqa: ARG002 - FileFormat
         """See `FileFormat`."""
         import pyarrow as pa  # noqa: PLC0415 - an optional package
 
-        batch, counts = block.records
+        batch, counts, compressions = block.records
         rest = iter(translations)
         texts = [None if count is None else "\n".join(islice(rest, count)) for count in counts]
         schema = batch.schema.append(pa.field(self._translation_column, pa.string()))
+        schema = schema.with_metadata({**(schema.metadata or {}), _COMPRESSIONS: json.dumps(compressions)})
         translated = pa.RecordBatch.from_arrays([*batch.columns, pa.array(texts, pa.string())], schema=schema)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as stream:
@@ -81,12 +100,14 @@ class ParquetFormat:
         from pyarrow import parquet  # noqa: PLC0415 - an optional package
 
         with pa.OSFile(str(blocks[0])) as file, pa.ipc.open_stream(file) as first:
-            schema = first.schema
-        with parquet.ParquetWriter(str(place), schema) as writer:
+            schema, metadata = first.schema, dict(first.schema.metadata or {})
+        compressions = json.loads(metadata.pop(_COMPRESSIONS, b"{}"))
+        schema = schema.with_metadata(metadata)
+        with parquet.ParquetWriter(str(place), schema, compression=compressions or "snappy") as writer:
             for path in blocks:
                 with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as batches:
                     for batch in batches:
-                        writer.write_batch(batch)
+                        writer.write_batch(batch.replace_schema_metadata(metadata))
 
 
 def _cut_batches(batches: "Iterator[pa.RecordBatch]", schema: "pa.Schema", size: int) -> "Iterator[pa.RecordBatch]":

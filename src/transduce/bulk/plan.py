@@ -1,7 +1,7 @@
 """The plan of a bulk translation: what decides its output, recorded so that no other command goes on with it."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,26 +50,44 @@ def write_plan(plan: Mapping[str, Any]) -> bytes:
     return (json.dumps(plan, ensure_ascii=False, indent=1) + "\n").encode()
 
 
-def check_plan(before: bytes, now: bytes, folder: Path | str, work: Path | str, *, has_results: bool) -> bool:
-    """Whether an output folder has the plan of this translation; False: it has another, but nothing translated.
+def check_plan(before: bytes, now: bytes, folder: Path | str, work: Path | str, begun: Collection[int]) -> bool:
+    """Whether an output folder has the plan of this translation; False: it has another, which may be replaced.
+
+    A plan may be replaced if nothing was translated by it, or if only files have changed of which nothing was.
 
     Args:
         before: the plan that the folder has.
         now: the plan of this translation.
         folder: the output folder or its URL, for the message.
         work: where the plan is, for the message.
-        has_results: whether anything was translated by the plan that the folder has.
+        begun: numbers of the input files of which anything was translated by the plan that the folder has.
 
     Raises:
         OutputError: it has the translation of another plan, or the file is no plan.
     """
-    differences = find_differences(_read_plan(before, work), json.loads(now))
-    if differences and has_results:
+    old, new = _read_plan(before, work), json.loads(now)
+    if not find_differences(old, new):
+        return True
+    if not begun:
+        return False
+    changed = {
+        name: number
+        for number, name in enumerate(old["input"])
+        if name in new["input"] and new["input"][name] != old["input"][name]
+    }
+    others = find_differences({**old, "input": old["input"] | {name: new["input"][name] for name in changed}}, new)
+    if others:
         raise OutputError(
-            f"{folder}: has the translation of another command: {'; '.join(differences)}. Give that command to go "
-            f"on with it, or another output folder, or remove {work} and what was translated"
+            f"{folder}: has the translation of another command: {'; '.join(others)}. Give that command to go on with "
+            f"it, or another output folder, or remove {work} and what was translated"
         )
-    return not differences
+    for name, number in changed.items():
+        if number in begun:
+            raise OutputError(
+                f"{folder}: has the translation of {name}, or of its beginning, and {name} has changed since: remove "
+                f"{work}/{number:06} to translate it again, or give another output folder"
+            )
+    return False
 
 
 def _read_plan(content: bytes, work: Path | str) -> dict[str, Any]:

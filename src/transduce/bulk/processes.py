@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
@@ -63,7 +63,7 @@ class ProcessPool:
     def submit(self, worker: int, block: Block) -> None:
         """See `WorkerPool`."""
         with suppress(OSError):  # it was killed, which `wait` finds
-            self._processes[worker][0].send((block.lines, block.first, block.path))
+            self._processes[worker][0].send((block.lines, block.numbers, block.path))
 
     def wait(self) -> tuple[int, Answer]:
         """See `WorkerPool`."""
@@ -147,8 +147,8 @@ def run_worker(settings: TranslationSettings, digest: str, driver: Connection) -
             return
         driver.send(Ready(os.getpid()))
         while True:
-            lines, first, path = driver.recv()
-            driver.send(translate_or_describe(translator, lines, first, path))
+            lines, numbers, path = driver.recv()
+            driver.send(translate_or_describe(translator, lines, numbers, path))
             give_back_freed_memory()
 
 
@@ -163,11 +163,11 @@ def load_or_describe(settings: TranslationSettings, digest: str) -> BlockTransla
 
 
 def translate_or_describe(
-    translator: BlockTranslator, lines: list[str], first: int, path: str
+    translator: BlockTranslator, lines: list[str], numbers: Sequence[int], path: str
 ) -> TranslatedBlock | Failure:
     """The translation of a block, or what went wrong."""
     try:
-        found = translator.translate(lines, first, path)
+        found = translator.translate(lines, numbers, path)
     except Exception as error:  # noqa: BLE001 - the driver raises it
         return Failure.describe(error)
     return found if found.error is None else Failure.describe(found.error)

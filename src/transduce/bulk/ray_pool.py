@@ -3,7 +3,7 @@
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from transduce.bulk.block_translator import Failure, TranslatedBlock, TranslationSettings
@@ -78,7 +78,7 @@ class RayPool:
 
     def submit(self, worker: int, block: Block) -> None:
         """See `WorkerPool`."""
-        answer = self._actors[worker].translate.remote(block.lines, block.first, block.path)
+        answer = self._actors[worker].translate.remote(block.lines, block.numbers, block.path)
         self._answers[answer] = worker
 
     def wait(self) -> tuple[int, Answer]:
@@ -113,11 +113,11 @@ class RayWorker:
         """Whether the model was loaded."""
         return self._translator if isinstance(self._translator, Failure) else Ready(os.getpid())
 
-    def translate(self, lines: list[str], first: int, path: str) -> TranslatedBlock | Failure:
+    def translate(self, lines: list[str], numbers: Sequence[int], path: str) -> TranslatedBlock | Failure:
         """The translation of a block."""
         if isinstance(self._translator, Failure):
             return self._translator
-        return translate_or_describe(self._translator, lines, first, path)
+        return translate_or_describe(self._translator, lines, numbers, path)
 
 
 def _import_ray() -> Any:  # noqa: ANN401 - a module without types

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,7 +176,7 @@ class _Run:
                 if self.share_at_start is None:
                     self.share_at_start, self.started = self.find_share(), time.monotonic()
                 self.num_missing[number] += 1
-                yield Block(block.number, block.first, block.lines, block.records, block.share, number, file.path)
+                yield replace(block, file=number, path=file.path)
             file.check_unchanged()
             self.num_blocks[number] = count
             self._finish_if_complete(number)

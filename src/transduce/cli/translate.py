@@ -109,13 +109,22 @@ def check_engine(engine: str, flags: dict[str, bool]) -> None:
         )
 
 
+def report_guard(report: "GuardReport | None") -> None:
+    """Print what the guard has found, if there was one."""
+    if report is not None:
+        found = ", ".join(f"{name} {report.before[name]} -> {report.after[name]}" for name in PROBLEMS)
+        retried = format_count(report.retried, "line")
+        print_message(f"guard: {retried} retried, {report.kept:,} replaced; {found}")
+
+
 def _translate_lines(translator: BlockTranslator) -> int:
     num_lines, stream = 0, standard_input()
     guard_report: GuardReport | None = None
     with LineProgress(stream) as progress:
         for lines in read_available_blocks(stream, STANDARD_INPUT, progress.block_size):
             started = time.monotonic()
-            block = translator.translate(lines, num_lines + 1, STANDARD_INPUT)
+            numbers = range(num_lines + 1, num_lines + 1 + len(lines))
+            block = translator.translate(lines, numbers, STANDARD_INPUT)
             for line in block.lines:
                 sys.stdout.write(line + "\n")
             for message in block.messages:
@@ -129,7 +138,7 @@ def _translate_lines(translator: BlockTranslator) -> int:
             progress.add_finished_lines(len(lines), time.monotonic() - started)
             if len(lines) == MAX_BLOCK:  # of a long text: blocks of all sizes come and go, and gaps add up
                 give_back_freed_memory()
-    _report_guard(guard_report)
+    report_guard(guard_report)
     return num_lines
 
 
@@ -144,7 +153,7 @@ def _translate_document(translator: LineTranslator) -> int:
     for number, line in enumerate(lines, start=1):
         for message in describe_unusual_line(f"sentence {number}", line, "it is left untranslated"):
             print_message(message)
-    _report_guard(translator.guard_report)
+    report_guard(translator.guard_report)
     return len(lines)
 
 
@@ -173,14 +182,7 @@ def _translate_files(settings: TranslationSettings, flags: BulkFlags) -> None:
             live.update(line)
     finally:
         live.stop()
-    _report_guard(guard_report)
+    report_guard(guard_report)
     print_message(
         f"{format_count(num_lines, 'line')} in {time.monotonic() - started:.1f} s; {flags.output} is complete"
     )
-
-
-def _report_guard(report: "GuardReport | None") -> None:
-    if report is not None:
-        found = ", ".join(f"{name} {report.before[name]} -> {report.after[name]}" for name in PROBLEMS)
-        retried = format_count(report.retried, "line")
-        print_message(f"guard: {retried} retried, {report.kept:,} replaced; {found}")
