@@ -33,6 +33,22 @@ def test_a_sentence_whose_constraints_cannot_be_met_is_left(translator: Translat
     assert found.decode() == text
 
 
+def test_what_became_of_each_sentence_is_known(translator: Translator) -> None:
+    translating = DocumentTranslator(translator, TranslationOptions(guard=True))
+    translating.translate(read_formatted_document(PAGE, ".html"))
+    assert {re.sub(r"<\S+>", "", line.source) for line in translating.lines} >= {"sun moon"}
+    assert "".join(re.sub(r"<[^>]*>| ", "", line.source) for line in translating.lines).count("river") == 1
+    report = translating.guard_report
+    assert report is not None
+    assert report.retried > 0  # random weights repeat themselves
+    translating.translate(read_formatted_document(b"sun moon", ".txt"))
+    assert translating.lines[-1].source == "sun moon"
+    with_more = translating.guard_report
+    assert with_more is not None
+    assert with_more.retried >= report.retried
+    assert DocumentTranslator(translator, TranslationOptions()).guard_report is None
+
+
 def test_with_constraints_text_between_tags_is_translated(translator: Translator) -> None:
     options = TranslationOptions(forbid=["stone"])
     found = DocumentTranslator(translator, options).translate(read_formatted_document(PAGE, ".html"))

@@ -3,11 +3,11 @@
 import time
 from pathlib import Path
 
-from transduce.bulk.block_translator import open_calibrated_bundle
+from transduce.bulk.block_translator import describe_unusual_line, open_calibrated_bundle
 from transduce.bundle import check_output_file, write_output_file
 from transduce.cli.console import print_message
 from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
-from transduce.cli.translate import check_engine
+from transduce.cli.translate import check_engine, report_guard
 from transduce.documents import FORMATS, find_format, read_formatted_document
 from transduce.errors import ConfigError, OutputError
 from transduce.interop import NATIVE
@@ -60,6 +60,10 @@ def translate_file(
         can_align=is_native,
     )
     write_output_file(output, translator.translate(read), _is_never_replaced, _REPLACED, force=force)
+    for line in translator.lines:
+        for message in describe_unusual_line(f"sentence {line.source[:50]!r}", line, "it is left untranslated"):
+            print_message(message)
+    report_guard(translator.guard_report)
     print_message(f"{output} written in {time.monotonic() - started:.1f} s")
 
 

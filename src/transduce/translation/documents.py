@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from transduce.documents import FormattedDocument
 from transduce.documents.markup import Passage, split_markup
 from transduce.text import rebuild_document, split_document
-from transduce.translation.lines import LineTranslator
+from transduce.translation.lines import Line, LineTranslator
 from transduce.translation.options import TranslationOptions
 from transduce.translation.translator import Translator
 
 if TYPE_CHECKING:
     from transduce.translation.confidence.alignment import AlignmentHead
+    from transduce.translation.confidence.guard import GuardReport
 
 
 class DocumentTranslator:
@@ -42,11 +43,22 @@ class DocumentTranslator:
         if can_align and options.constraints is None and not options.num_samples:
             keeping_tags = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
             self._with_tags = LineTranslator(translator, keeping_tags, head)
+        self.lines: list[Line] = []
+        """The sentences of all documents so far, with marks in place of tags, and what became of them."""
+
+    @property
+    def guard_report(self) -> "GuardReport | None":
+        """What the guard has found in all documents so far; None without it."""
+        both = [self._plain.guard_report, self._with_tags and self._with_tags.guard_report]
+        reports = [one for one in both if one is not None]
+        return sum(reports[1:], start=reports[0]) if reports else None
 
     def translate(self, document: FormattedDocument) -> bytes:
         """Translate a document, and return the file."""
         if document.rules is None:
-            return document.write(_translate_texts(self._plain, [document.text])[0])
+            ((text, lines),) = _translate_texts(self._plain, [document.text])
+            self.lines += lines
+            return document.write(text)
         parts = split_markup(document.text, document.rules)
         markups = self._translate_passages([part for part in parts if isinstance(part, Passage)])
         return document.write("".join(part if isinstance(part, str) else markups[part] for part in parts))
@@ -56,25 +68,26 @@ class DocumentTranslator:
         if self._with_tags is not None:
             marked = [passage for passage in passages if passage.get_marks()]
             translations = _translate_texts(self._with_tags, [passage.to_marked_text() for passage in marked])
-            restored = {one: one.restore_tags(text) for one, text in zip(marked, translations, strict=True)}
-            markups = {passage: markup for passage, markup in restored.items() if markup is not None}
+            for passage, (text, lines) in zip(marked, translations, strict=True):
+                markup = passage.restore_tags(text)
+                if markup is not None:
+                    markups[passage] = markup
+                    self.lines += lines
         in_parts = [passage for passage in passages if passage not in markups]
         texts = [text for passage in in_parts for text in passage.get_texts()]
-        pieces = iter(_translate_texts(self._plain, texts))
+        translated = _translate_texts(self._plain, texts)
+        self.lines += [line for _, lines in translated for line in lines]
+        pieces = (text for text, _ in translated)
         return markups | {passage: passage.replace_texts(pieces) for passage in in_parts}
 
 
-def _translate_texts(translator: LineTranslator, texts: Sequence[str]) -> list[str]:
-    """Translate the sentences of all texts together."""
+def _translate_texts(translator: LineTranslator, texts: Sequence[str]) -> list[tuple[str, list[Line]]]:
+    """Translate the sentences of all texts together; returns each text with its sentences."""
     documents = [split_document(text, translator.translator.source_language) for text in texts]
     lines = iter(translator.translate([sentence for document in documents for sentence in document.sentences]))
-    return [
-        rebuild_document(
-            document,
-            [
-                line.source if line.has_failed else line.translation.text
-                for line in islice(lines, len(document.sentences))
-            ],
-        )
-        for document in documents
-    ]
+    found = []
+    for document in documents:
+        own = list(islice(lines, len(document.sentences)))
+        translations = [line.source if line.has_failed else line.translation.text for line in own]
+        found.append((rebuild_document(document, translations), own))
+    return found
