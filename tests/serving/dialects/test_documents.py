@@ -1,6 +1,7 @@
 """Documents over HTTP, in the dialects of LibreTranslate and DeepL."""
 
 import io
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,17 @@ def test_a_form_without_a_file_is_refused(client: httpx.Client) -> None:
     files = [("file", ("x.txt", b"Sun.")), ("file", ("y.txt", b"Moon."))]
     assert client.post("/translate_file", data=LANGUAGES, files=files).status_code == 400
     assert client.post("/translate", data={"q": "Sun.", **LANGUAGES}, files=files[:1]).status_code == 400
+
+
+def test_uploads_are_never_written_to_a_disk(
+    client: httpx.Client, offline: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    page = f"<!--{'😀' * 300_000}--><p>Sun.</p>"  # more than a megabyte
+    answer = translate_file(client, "x.html", page.encode())
+    assert answer.status_code == 200
+    expected = page.replace("Sun.", translate(offline, "Sun."))
+    assert httpx.get(answer.json()["translatedFileUrl"]).text == expected
 
 
 def test_settings_name_the_formats(client: httpx.Client) -> None:

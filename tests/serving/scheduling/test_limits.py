@@ -23,6 +23,15 @@ def test_no_limit_is_below_what_it_may_be(name: str) -> None:
             Limits(**{name: kind(0)})
 
 
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
+def test_limits_are_finite(value: str) -> None:
+    names = [field.name for field in fields(Limits) if isinstance(field.default, float)]
+    for name in names:
+        with pytest.raises(ConfigError, match=f"{name} = {value}: must be a finite number"):
+            Limits(**{name: float(value)})
+    assert len(names) == 6
+
+
 def test_the_longest_request_fits_into_an_empty_queue_and_its_body() -> None:
     limits = Limits()
     assert limits.max_characters / 4 <= limits.max_queue_tokens / 2

@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Never, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -163,8 +164,7 @@ async def read_parameters(request: Request, files: list[UploadedFile] | None = N
     if media_type == "application/x-www-form-urlencoded":
         return values | _group_fields(_parse_url_encoded(body))
     if media_type == "multipart/form-data":
-        max_files = 0 if files is None else 1
-        async with request.form(max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=len(body)) as form:
+        async with _parse_form(request, max_files=0 if files is None else 1, max_part_size=len(body)) as form:
             fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
             for name, value in form.multi_items():
                 if name == "file" and isinstance(value, UploadFile) and files is not None:
@@ -173,6 +173,26 @@ async def read_parameters(request: Request, files: list[UploadedFile] | None = N
     if not media_type or media_type == "application/json" or media_type.endswith("+json"):
         return values | _parse_json(body)
     raise WrongMediaTypeError(f"the body must be JSON or a form, not {media_type[:50]}")
+
+
+class _FormParser(MultiPartParser):
+    spool_max_size = 0
+    """Files stay in memory whatever their size, which the limit on bodies bounds: documents may be confidential."""
+
+
+@asynccontextmanager
+async def _parse_form(request: Request, *, max_files: int, max_part_size: int) -> AsyncIterator[FormData]:
+    parser = _FormParser(
+        request.headers, request.stream(), max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=max_part_size
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise ParameterError(f"Invalid request: {error.message}") from None
+    try:
+        yield form
+    finally:
+        await form.close()
 
 
 def describe_success(description: str, example: object) -> dict[int | str, dict[str, Any]]:

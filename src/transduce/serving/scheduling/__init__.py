@@ -1,6 +1,7 @@
 """Scheduling of concurrent requests in batches, and limits on single requests and on all together."""
 
 from dataclasses import dataclass, fields
+from math import isfinite
 
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, TooLongError
@@ -37,7 +38,7 @@ class Limits:
         reload_seconds: interval between checks for changed model files, in seconds.
 
     Raises:
-        ConfigError: a limit is below its minimum.
+        ConfigError: a limit is below its minimum, or not finite.
     """
 
     max_characters: int = 500_000
@@ -62,6 +63,8 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             may_be_nothing = field.name in {"max_delay_milliseconds", "max_alternatives"}
+            if isinstance(value, float) and not isfinite(value):
+                raise ConfigError(f"{field.name} = {value}: must be a finite number; give a large one for no limit")
             if value < 0 or (value == 0 and not may_be_nothing):
                 raise ConfigError(f"{field.name} = {value}: must be {'at least' if may_be_nothing else 'above'} 0")
 

@@ -81,7 +81,7 @@ async function translateNow() {
 }
 
 function checkLength(text) {
-  const longest = Math.max(...text.split("\n").map((one) => one.length));
+  const longest = text.split("\n").reduce((length, line) => Math.max(length, line.length), 0);
   if (longest > settings.maxCharacters) {
     throw new Error(`A paragraph has ${longest.toLocaleString("en")} characters; this server takes at most ${settings.maxCharacters.toLocaleString("en")} at once.`);
   }
