@@ -97,6 +97,13 @@ def test_a_translation_has_as_many_lines() -> None:
     assert document.write(shorter).decode().endswith("01:00:06,000\none\n")
 
 
+def test_of_several_line_ends_the_most_frequent_is_written() -> None:
+    content = SUBRIP.replace("\n", "\r\n").encode()
+    mixed = content.replace(b"\r\n", b"\n", 2)
+    document = read_formatted_document(mixed, ".srt")
+    assert document.write(document.text) == content
+
+
 def test_a_cue_of_many_lines_takes_linear_time(time_growth: Callable[..., float]) -> None:
     def work(num_lines: int) -> None:
         document = read_formatted_document(b"1\n00:00:01,000 --> 00:00:02,000\n" + b"a\n" * num_lines, ".srt")

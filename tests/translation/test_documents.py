@@ -24,6 +24,8 @@ def test_plain_text_is_translated_sentence_by_sentence(translator: Translator) -
     first, second = (one.text for one in translator.find_translations(["sun moon", "river"]))
     found = DocumentTranslator(translator, TranslationOptions()).translate(document)
     assert found == f"{first}\r\n\r\n{second}\r\n".encode()
+    mixed = read_formatted_document(b"sun moon\r\n\nriver\r", ".txt")
+    assert DocumentTranslator(translator, TranslationOptions()).translate(mixed) == f"{first}\r\n\n{second}\r".encode()
 
 
 def test_a_sentence_whose_constraints_cannot_be_met_is_left(translator: Translator) -> None:

@@ -44,23 +44,21 @@ _SUPERSETS = {
 
 @dataclass(frozen=True)
 class DecodedText:
-    """The text of a file, with line feeds as line ends, and how it was written.
+    """The text of a file, and how it was written.
 
     Args:
-        text: the text, without a byte order mark.
+        text: the text with its line ends, without a byte order mark.
         mark: the byte order mark, or nothing.
         encoding: name of the encoding.
-        line_end: the line end of the file.
     """
 
     text: str
     mark: bytes
     encoding: str
-    line_end: str
 
     def encode(self, text: str, errors: str = "strict") -> bytes:
         """Encode another text in the same way."""
-        return self.mark + text.replace("\n", self.line_end).encode(self.encoding, errors)
+        return self.mark + text.encode(self.encoding, errors)
 
 
 def decode_text(content: bytes, declared: str | None = None) -> DecodedText:
@@ -80,8 +78,7 @@ def decode_text(content: bytes, declared: str | None = None) -> DecodedText:
             continue
         if "\0" in text:
             break
-        line_end = next((end for end in ("\r\n", "\n", "\r") if end in text), "\n")
-        return DecodedText(re.sub(r"\r\n?", "\n", text), mark, encoding, line_end)
+        return DecodedText(text, mark, encoding)
     raise DocumentError("the document is not text in UTF-8: save it as UTF-8")
 
 

@@ -1,6 +1,7 @@
 """Subtitles (SubRip and WebVTT): the text of each cue is translated; numbers, times and settings are kept exactly."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from html import escape
 from itertools import groupby
@@ -9,6 +10,7 @@ from transduce.documents.formats import FormattedDocument, decode_text
 from transduce.documents.markup import MarkupRules, parse_markup, unescape_text
 from transduce.errors import DocumentError
 
+_LINE_END = re.compile(r"\r\n?|\n")
 _TIMES = re.compile(r"[ \t]*(?:\d+:)?\d{1,2}:\d{2}[,.]\d{1,3}[ \t]+-->[ \t]+(?:\d+:)?\d{1,2}:\d{2}[,.]\d{1,3}")
 _RULES = MarkupRules(is_xml=True, splitting=frozenset({"cue"}), detects_outline=False)
 # Tags in pairs; and what is kept as it is: other tags, times within a cue, positions such as {\an8}.
@@ -46,7 +48,8 @@ def _escape_again(text: str) -> str:
 
 def _read(content: bytes, to_markup: Callable[[str], str], from_markup: Callable[[str], str]) -> FormattedDocument:
     decoded = decode_text(content)
-    pieces = list(_split_cues(decoded.text))
+    ((line_end, _),) = Counter(_LINE_END.findall(decoded.text)).most_common(1) or [("\n", 0)]
+    pieces = list(_split_cues(_LINE_END.sub("\n", decoded.text)))
     if len(pieces) < 2:
         raise DocumentError('the document has no line with times, as in "00:00:01,000 --> 00:00:02,500"')
     cues = [_join_lines(lines) for lines in pieces[1::2]]
@@ -57,7 +60,7 @@ def _read(content: bytes, to_markup: Callable[[str], str], from_markup: Callable
         pieces[1::2] = [
             "\n".join(_wrap(next(translations), num_lines) for _, num_lines in parts if num_lines) for parts in cues
         ]
-        return decoded.encode("".join(pieces))
+        return decoded.encode("".join(pieces).replace("\n", line_end))
 
     return FormattedDocument(markup, _RULES, write)
 
