@@ -1,21 +1,27 @@
 """The examples of deployment, the image and the workflows are accepted by the programs that will read them."""
 
+import asyncio
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
+from fastapi import FastAPI, Request
 
 from transduce.cli.app import app
 from transduce.serving.middleware import LIVENESS_PROBES, READINESS_PROBES
 from transduce.serving.scheduling import Limits
+from transduce.serving.server import listen, make_server
 
 PROJECT = Path(__file__).parents[1]
 EXAMPLES = PROJECT / "examples" / "deployment"
@@ -57,17 +63,61 @@ def test_the_unit_waits_for_accepted_requests() -> None:
     assert int(seconds) > Limits().drain_seconds
 
 
-def test_nginx_understands_its_configuration(run: Run, tmp_path: Path) -> None:
+@pytest.fixture
+def nginx(run: Run, tmp_path: Path) -> Path:
+    """A configuration with the example's servers, and a certificate; nothing listens yet."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     request = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
     made = run("openssl", *request, "-subj", "/CN=translate.example.org", "-keyout", key, "-out", certificate)
     assert made.returncode == 0, made.stderr
     text = re.sub(r"(?<=ssl_certificate )[^;]+", str(certificate), read("nginx.conf"))
     (tmp_path / "server.conf").write_text(re.sub(r"(?<=ssl_certificate_key )[^;]+", str(key), text), encoding="utf-8")
-    main = f"events {{}} http {{ include {tmp_path}/server.conf; }}\npid {tmp_path}/pid; error_log {tmp_path}/errors;\n"
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    folders = " ".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in kinds)
+    main = (
+        f"pid {tmp_path}/pid; error_log {tmp_path}/errors; events {{}}\n"
+        f"http {{ access_log off; {folders} include {tmp_path}/server.conf; }}\n"
+    )
     (tmp_path / "nginx.conf").write_text(main, encoding="utf-8")
-    done = run("nginx", "-t", "-q", "-c", tmp_path / "nginx.conf", "-p", tmp_path)
+    return tmp_path / "nginx.conf"
+
+
+def test_nginx_understands_its_configuration(run: Run, nginx: Path) -> None:
+    done = run("nginx", "-t", "-q", "-c", nginx, "-p", nginx.parent)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_behind_nginx_addresses_are_those_of_clients(run: Run, nginx: Path) -> None:
+    """Of documents, which LibreTranslate's clients download by the address that the service makes of a request."""
+    app = FastAPI()
+
+    @app.get("/file", name="file")
+    def find_address(request: Request) -> str:
+        return str(request.url_for("file"))
+
+    listening, public, plain = (listen("127.0.0.1", 0) for _ in range(3))
+    ports = [one.getsockname()[1] for one in (listening, public, plain)]
+    servers = nginx.parent / "server.conf"
+    text = servers.read_text(encoding="utf-8").replace("127.0.0.1:5000", f"127.0.0.1:{ports[0]}")
+    for port, ours in ((443, ports[1]), (80, ports[2])):
+        text = text.replace(f"listen {port}", f"listen 127.0.0.1:{ours}")
+    servers.write_text(text, encoding="utf-8")
+    public.close()
+    plain.close()
+    server = make_server(app)
+    serving = threading.Thread(target=asyncio.run, args=(server.serve([listening]),))
+    serving.start()
+    assert run("nginx", "-c", nginx, "-p", nginx.parent).returncode == 0  # it listens, and goes on by itself
+    try:
+        url = f"https://127.0.0.1:{ports[1]}/file"
+        trusted = ssl.create_default_context(cafile=nginx.parent / "certificate.pem")
+        trusted.check_hostname = False
+        answer = httpx.get(url, verify=trusted)
+        assert (answer.status_code, answer.json()) == (200, url)
+    finally:
+        run("nginx", "-s", "stop", "-c", nginx, "-p", nginx.parent)
+        server.should_exit = True
+        serving.join()
 
 
 def test_caddy_understands_its_configuration(run: Run) -> None:
