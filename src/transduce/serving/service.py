@@ -4,7 +4,7 @@ batch.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -441,13 +441,11 @@ class Service:
         """Translate passages of markup; tags follow the words that they mark if the engine can align words."""
         model = self._models.find(pair)
         is_native = model is not None and model.info.engine == NATIVE
-        marked = [passage for passage in passages if is_native and passage.get_marks()]
+        marked = await asyncio.to_thread(_mark_tags, passages) if is_native else {}
         options = request.options
         kept = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
-        texts = [passage.to_marked_text() for passage in marked]
-        translations = await self._translate_in_chunks(pair, texts, kept, request.glossary)
-        restored = {one: one.restore_tags(text) for one, text in zip(marked, translations, strict=True)}
-        markups = {passage: markup for passage, markup in restored.items() if markup is not None}
+        translations = await self._translate_in_chunks(pair, list(marked.values()), kept, request.glossary)
+        markups = await asyncio.to_thread(_restore_tags, dict(zip(marked, translations, strict=True)))
         in_parts = [passage for passage in passages if passage not in markups]
         texts = [text for passage in in_parts for text in passage.get_texts()]
         parts = iter(await self._translate_in_chunks(pair, texts, options, request.glossary))
@@ -489,6 +487,17 @@ class Service:
         """Call a function in a thread, as splitting a book into sentences takes seconds."""
         with record_span("prepare"):
             return await asyncio.get_running_loop().run_in_executor(self._preparing, function, *arguments)
+
+
+def _mark_tags(passages: Sequence[Passage]) -> dict[Passage, str]:
+    """The marked text of each passage with tags; called in a thread, as a long text takes some tenths of a second."""
+    return {passage: passage.to_marked_text() for passage in dict.fromkeys(passages) if passage.get_marks()}
+
+
+def _restore_tags(translations: Mapping[Passage, str]) -> dict[Passage, str]:
+    """The markup of each passage whose translation has all tags; called in a thread, too."""
+    restored = ((passage, passage.restore_tags(text)) for passage, text in translations.items())
+    return {passage: markup for passage, markup in restored if markup is not None}
 
 
 async def _gather_or_cancel(awaitables: Sequence[Awaitable[None]]) -> None:
