@@ -49,8 +49,8 @@ class DocumentTranslator:
     @property
     def guard_report(self) -> "GuardReport | None":
         """What the guard has found in all documents so far; None without it."""
-        both = [self._plain.guard_report, self._with_tags and self._with_tags.guard_report]
-        reports = [one for one in both if one is not None]
+        both = [self._plain] if self._with_tags is None else [self._plain, self._with_tags]
+        reports = [one.guard_report for one in both if one.guard_report is not None]
         return sum(reports[1:], start=reports[0]) if reports else None
 
     def translate(self, document: FormattedDocument) -> bytes:
