@@ -1,5 +1,6 @@
 import re
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -297,9 +298,10 @@ def test_every_sentence_needs_one_translation(translations: list[str]) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("unit", ["\n", "a. ", "- ", "a\n", "<a \n", "1)", "> \n", " ", "“a", "(!", "!)", "?!"])
+@pytest.mark.parametrize("unit", ["\n", "a. ", "- ", "a\n", "<a \n", "1)", "> \n", " ", "“a", "(!", "!)", "?!", "A.B."])
 def test_takes_time_in_proportion(unit: str, time_growth: Callable[..., float]) -> None:
-    assert time_growth(lambda text: split_document(text, "en"), unit * 2000, unit * 20_000) < 40
+    for language in ("en", "fr"):
+        assert time_growth(partial(split_document, language=language), unit * 2000, unit * 20_000) < 40
 
 
 def tagged_parts_of(text: str) -> list[str]:
