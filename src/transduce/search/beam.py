@@ -373,8 +373,8 @@ def _forbid_word_continuations(log_probs: Tensor, rows: dict[Row, tuple[Automato
     """Set tokens that continue the last word of a required phrase to -inf: thousands of ids, the same in each row."""
     ending: dict[frozenset[int], list[Row]] = defaultdict(list)
     for row, (automaton, live) in rows.items():
-        if automaton.continuing and automaton.ends_phrase(live.progress):
-            ending[automaton.continuing].append(row)
+        for continuing in automaton.find_continuing(live.progress):
+            ending[continuing].append(row)
     for continuing, those in ending.items():
         sentences, hypotheses = torch.tensor(those, device=log_probs.device).unbind(1)
         log_probs[sentences[:, None], hypotheses[:, None], _as_tensor(continuing).to(log_probs.device)] = -torch.inf

@@ -78,16 +78,17 @@ class Automaton:
     def __init__(self, constraints: Constraints, logits_processor: LogitsProcessor, end_id: int) -> None:
         self.prefix = constraints.prefix
         self.logits_processor, self.end_id = logits_processor, end_id
-        self.continuing = constraints.continuing
         self.required = tuple(dict.fromkeys(constraints.required))
         self.needed = tuple(constraints.required.count(phrase) for phrase in self.required)
+        self._given = tuple(constraints.given.count(phrase) for phrase in self.required)
+        self._continuing = dict(zip(constraints.required, constraints.continuing, strict=False))
         self.phrases = (*self.required, *constraints.forbidden)
         self._tokens = {token for phrase in self.phrases for token in phrase}
         self._nothing_matched = (0,) * len(self.phrases)
 
     def start(self) -> ConstraintState:
         """The progress of a hypothesis without tokens."""
-        return ConstraintState(0, self._nothing_matched, (0,) * len(self.required))
+        return ConstraintState(0, self._nothing_matched, self._given)
 
     def advance(self, progress: ConstraintState, token: int) -> ConstraintState:
         """The progress of the hypothesis after `token` is appended."""
@@ -103,13 +104,17 @@ class Automaton:
         """The one token that may come next, if there is just one."""
         return self.prefix[progress.length] if progress.length < len(self.prefix) else None
 
-    def ends_phrase(self, progress: ConstraintState) -> bool:
-        """Whether a required phrase ends here, so that none of `continuing` may come next."""
+    def find_continuing(self, progress: ConstraintState) -> list[frozenset[int]]:
+        """Tokens that would continue the last word of a required phrase that ends here, for each such phrase."""
         pairs = zip(self.required, progress.matched, strict=False)
-        return any(matched == len(phrase) for phrase, matched in pairs)
+        return [
+            self._continuing[phrase]
+            for phrase, matched in pairs
+            if matched == len(phrase) and self._continuing.get(phrase)
+        ]
 
     def find_forbidden(self, progress: ConstraintState, last: LinkedToken | None) -> set[int]:
-        """Tokens that must not come next, except for `continuing` after a required phrase (see `ends_phrase`)."""
+        """Tokens that must not come next, except for those of `find_continuing`."""
         found = {
             phrase[-1]
             for place, phrase in enumerate(self.phrases)

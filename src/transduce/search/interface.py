@@ -21,13 +21,15 @@ class Constraints:
         required: phrases that every hypothesis contains exactly as often as they are given here; before that, it cannot
             end.
         forbidden: phrases that no hypothesis contains.
-        continuing: ids of tokens that continue a word; none of them may directly follow a required phrase.
+        continuing: for each required phrase, ids of tokens that continue its last word: none may directly follow it.
+        given: required phrases that the prefix contains in other tokens, each as often as it does.
     """
 
     prefix: Phrase = ()
     required: tuple[Phrase, ...] = ()
     forbidden: tuple[Phrase, ...] = ()
-    continuing: frozenset[int] = frozenset()
+    continuing: tuple[frozenset[int], ...] = ()
+    given: tuple[Phrase, ...] = ()
 
     def __post_init__(self) -> None:
         if not all(map(len, (*self.required, *self.forbidden))):

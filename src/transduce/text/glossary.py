@@ -114,7 +114,7 @@ class Glossary:
             for start, character in enumerate(text):
                 if start % _CHECKED_EVERY == 0:
                     check_waiting()
-                if character.casefold() in self._lengths and _is_border(text, start):
+                if character.casefold() in self._lengths and is_border(text, start):
                     for length in self._lengths[character.casefold()]:
                         written = text[start : start + length].casefold()
                         if written in self._any_case:  # all others would fill the memory
@@ -126,7 +126,7 @@ class Glossary:
         found: list[Term] = []
         end = 0
         for start, character in enumerate(text):
-            if start >= end and character.casefold() in self._lengths and _is_border(text, start):
+            if start >= end and character.casefold() in self._lengths and is_border(text, start):
                 term = self._find_longest_term(text, start)
                 if term:
                     found.append(term)
@@ -137,7 +137,7 @@ class Glossary:
         for length in self._lengths[text[start].casefold()]:
             written = text[start : start + length]
             target = self.targets.get(written) or self._any_case.get(written.casefold())
-            if target and len(written) == length and _is_border(text, start + length):
+            if target and len(written) == length and is_border(text, start + length):
                 return Term(start, start + length, target)
         return None
 
@@ -152,7 +152,7 @@ def find_whole(text: str, phrase: str) -> list[int]:
     found: list[int] = []
     start = 0
     while (start := text.find(phrase, start)) >= 0:
-        if _is_border(text, start) and _is_border(text, start + len(phrase)):
+        if is_border(text, start) and is_border(text, start + len(phrase)):
             found.append(start)
             start += len(phrase)
         else:
@@ -160,7 +160,7 @@ def find_whole(text: str, phrase: str) -> list[int]:
     return found
 
 
-def _is_border(text: str, place: int) -> bool:
+def is_border(text: str, place: int) -> bool:
     """Whether a word may begin or end at `place`: not within a run of letters, digits and accents."""
     if place in (0, len(text)):
         return True

@@ -175,19 +175,27 @@ class LineTranslator:
     def _search(
         self, translator: Translator, texts: Sequence[EncodedText], constraints: Sequence[TextConstraints | None]
     ) -> list[Translation]:
-        """Translate by search; if nothing is required, first without constraints, which are often kept anyway.
+        """Translate by search, at first without constraints other than the prefix, as they are often kept anyway.
 
-        A text that is too long to be read as a whole cannot be held to constraints, and fails.
+        A text that is too long to be read as a whole cannot be held to constraints, and fails unless it keeps them.
         """
         num_best = self.options.num_best
-        free = [place for place, one in enumerate(constraints) if one is None or not (one.prefix or one.required)]
+        free = [place for place, one in enumerate(constraints) if one is None or not one.prefix]
         results = translator.find_translations([texts[place] for place in free], num_best=num_best)
         found = dict(zip(free, results, strict=True))
+        begun = {
+            place: TextConstraints(one.prefix)
+            for place, one in enumerate(constraints)
+            if one is not None and one.prefix and texts[place].is_whole
+        }
+        results = translator.find_translations(
+            [texts[place] for place in begun], num_best=num_best, constraints=list(begun.values())
+        )
+        found.update(zip(begun, results, strict=True))
         waiting = {
             place: own
             for place, own in enumerate(constraints)
-            if own is not None
-            and not (place in found and all(own.are_met_by(one.text) for one in found[place].alternatives))
+            if own is not None and not (place in found and _are_met(own, found[place]))
         }
         found.update(dict.fromkeys(waiting, FAILED))
         waiting = {place: own for place, own in waiting.items() if texts[place].is_whole}
@@ -207,6 +215,10 @@ class LineTranslator:
             Line(source, _make_translation(one), one.how, tuple(pair_spans(source, one.text, kinds)), one.is_given_up)
             for source, one in zip(sources, kept, strict=True)
         ]
+
+
+def _are_met(constraints: TextConstraints, translation: Translation) -> bool:
+    return all(one.score > -math.inf and constraints.are_met_by(one.text) for one in translation.alternatives)
 
 
 def make_safer_settings(search: SearchConfig) -> dict[str, int]:

@@ -264,12 +264,14 @@ class Translator:
             if not waiting:
                 break
             found = self._find_constrained([encoded[place] for place in waiting], list(waiting.values()), num_best)
-            results.update(zip(waiting, found, strict=True))
-            stricter = {
-                place: own.learn_spellings(self.tokenizer, results[place].alternatives[0].pieces)
-                for place, own in waiting.items()
-                if results[place].alternatives[0].score == -math.inf
-            }
+            stricter: dict[int, TextConstraints] = {}
+            for (place, own), result in zip(waiting.items(), found, strict=True):
+                results[place] = result
+                if result.alternatives[0].score == -math.inf:
+                    results[place] = replace(result, alternatives=result.alternatives[:1])
+                    stricter[place] = own
+                    for alternative in result.alternatives:
+                        stricter[place] = stricter[place].learn_spellings(self.tokenizer, alternative.pieces)
             waiting = {place: own for place, own in stricter.items() if own != waiting[place]}
         return [results[place] for place in range(len(encoded))]
 
@@ -420,15 +422,15 @@ def remove_duplicates(alternatives: Iterable[TranslationAlternative]) -> tuple[T
 
 
 def verify_constraints(translation: Translation, constraints: TextConstraints, num_best: int) -> Translation:
-    """The translation with those alternatives that meet the constraints; if none does, the best, with the score -inf.
+    """The translation with those alternatives that meet the constraints; if none does, all, with the score -inf.
 
     A blank text stays blank, whatever the constraints.
     """
     if not translation.alternatives[0].pieces:
         return translation
     met = remove_duplicates(one for one in translation.alternatives if constraints.are_met_by(one.text))
-    failed = replace(translation.alternatives[0], score=-math.inf)
-    return replace(translation, alternatives=met[:num_best] or (failed,))
+    failed = tuple(replace(one, score=-math.inf) for one in translation.alternatives)
+    return replace(translation, alternatives=met[:num_best] or failed)
 
 
 def _flatten(texts: Sequence[EncodedText]) -> list[list[int]]:

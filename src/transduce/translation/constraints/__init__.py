@@ -4,15 +4,20 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.search import Constraints
-from transduce.text import Tokenizer, count_whole, find_whole
+from transduce.text import WITHOUT_SPACES, Tokenizer, count_whole, find_whole
+from transduce.text.glossary import is_border
 
 _IN_FRONT = ("-", "(", '"', "„", "“", "«", "/", "'")
 """Signs after which a word follows without a space, as separate pieces."""
+
+_MAX_LETTERS = 64
+"""Maximum number of characters of a phrase that is looked for inside of pieces, which are shorter."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,9 @@ class TextConstraints:
     A text contains a phrase where it stands as whole words: "an" is not in "Mann", and "." is in "Hut.". The search
     compares rows of pieces, of which one text has several: its hypotheses are to be verified with `are_met_by`, of
     these constraints `as_written`. It also leaves out longer words that begin with the pieces of a forbidden one.
+
+    In scripts without spaces between words, a phrase may stand anywhere in a text, and only pieces that divide the text
+    where the phrase begins and ends show it to the search: see `learn_spellings` for the others.
 
     Args:
         prefix: how the translation begins.
@@ -85,25 +93,34 @@ class TextConstraints:
     def as_ids(self, tokenizer: Tokenizer) -> Constraints:
         """The constraints in token ids, for a search.
 
-        Phrases are forbidden after a space, after signs and, if they begin with a sign, after words, each with its own
-        spelling.
+        Phrases are forbidden after a space, after signs and, if they begin with a sign or in a script without spaces,
+        after words, each with its own spelling.
         """
-        required, forbidden = (
-            [tuple(ids) for ids in tokenizer.encode_targets(phrases) if ids]
-            for phrases in (self.required, self.forbidden)
-        )
+        required = {phrase: _encode_required(tokenizer, phrase) for phrase in map(str.strip, self.required)}
+        forbidden = [tuple(ids) for ids in tokenizer.encode_targets(self.forbidden) if ids]
         forbidden += [ids for phrase in self.forbidden for ids in _encode_glued(tokenizer, phrase.strip())]
         (prefix,) = tokenizer.encode_targets([self.prefix])
-        every = tuple(dict.fromkeys([*forbidden, *sorted(self.spellings)]))
-        return Constraints(tuple(prefix), tuple(required), every, find_continuing_ids(tokenizer))
+        phrases = [phrase for phrase in map(str.strip, self.required) if required[phrase]]
+        return Constraints(
+            tuple(prefix),
+            tuple(required[phrase] for phrase in phrases),
+            tuple(dict.fromkeys([*forbidden, *sorted(self.spellings)])),
+            tuple(find_continuing_ids(tokenizer, phrase[-1]) for phrase in phrases),
+            tuple(
+                ids
+                for phrase, ids in required.items()
+                for _ in range(_count_ended(tokenizer.decode(prefix), phrase) - _count(ids, tuple(prefix)))
+            ),
+        )
 
     def learn_spellings(self, tokenizer: Tokenizer, pieces: Sequence[str]) -> "TextConstraints":
         """The constraints with further forbidden token sequences, from a translation `pieces` that violates them.
 
-        Adds (1) the token sequences that spelled a forbidden phrase in `pieces` and (2) the spelling of each required
-        phrase after a hyphen, which consists of other tokens, so that the search would not count it. In (1), if the
-        phrase begins with a letter or digit and the piece before it does not end with a space, that piece is part
-        of the sequence: without it, the same pieces may be the inside of a word.
+        Adds (1) the token sequences that spelled a forbidden phrase in `pieces`, (2) those that spelled a required one
+        in other tokens than the search counts, except in the prefix, and (3) the spellings of each required phrase
+        after a hyphen and, in a script without spaces, within a piece. If the phrase begins with a letter or digit of a
+        script with spaces, and with a piece, the piece before it is part of the sequence: without it, the same pieces
+        may be the inside of a word.
         """
         text, owners = "", list[int]()
         pieces = [piece for piece in pieces if piece != "</s>"]
@@ -113,12 +130,22 @@ class TextConstraints:
         ids = _ids_of_pieces(tokenizer)
         behind = (_encode_behind(tokenizer, "-", phrase.strip()) for phrase in self.required)
         found = {*self.spellings, *(ids_behind for _, ids_behind in filter(None, behind))}
-        for phrase in map(str.strip, self.forbidden):
+        row = [ids.get(piece, tokenizer.unknown_id) for piece in pieces]
+        (prefix,) = tokenizer.encode_targets([self.prefix])
+        counted = {phrase: _encode_required(tokenizer, phrase) for phrase in map(str.strip, self.required)}
+        needed = {*prefix, *chain.from_iterable(counted.values())}
+        around = chain.from_iterable(_find_pieces_around(tokenizer, phrase) for phrase in counted)
+        found |= {piece for piece in around if needed.isdisjoint(piece)}
+        for phrase in map(str.strip, (*self.forbidden, *self.required)):
             for start in find_whole(text, phrase):
                 first, last = owners[start], owners[start + len(phrase) - 1]
+                end = last + 1
+                if phrase in counted and (end <= len(prefix) or _ends_with(row[:end], counted[phrase])):
+                    continue
                 starts_piece = start == 0 or owners[start - 1] != first
-                is_inside = starts_piece and first > 0 and phrase[0].isalnum() and text[start - 1] != " "
-                found.add(tuple(ids[piece] for piece in pieces[first - is_inside : last + 1]))
+                is_of_word = phrase[0].isalnum() and not WITHOUT_SPACES.match(phrase[0])
+                is_inside = starts_piece and first > 0 and is_of_word
+                found.add(tuple(row[first - is_inside : end]))
         return replace(self, spellings=frozenset(found))
 
 
@@ -129,11 +156,31 @@ def spell(tokenizer: Tokenizer, phrase: str) -> str | None:
     return None if not ids or tokenizer.unknown_id in ids else tokenizer.decode(ids).strip() or None
 
 
+def _ends_with(row: Sequence[int], phrase: tuple[int, ...]) -> bool:
+    return tuple(row[-len(phrase) :]) == phrase
+
+
+def _encode_required(tokenizer: Tokenizer, phrase: str) -> tuple[int, ...]:
+    """The ids in which the search counts a required phrase: without the space before it where its script has none."""
+    (ids,) = tokenizer.encode_targets([phrase])
+    found = _encode_behind(tokenizer, "", phrase) if WITHOUT_SPACES.match(phrase[0]) else None
+    return tuple(ids) if found is None else found[1]
+
+
+def _count_ended(text: str, phrase: str) -> int:
+    """The number of occurrences of `phrase` in `text` as whole words that nothing behind the text can continue."""
+    return sum(is_border(text + "a", start + len(phrase)) for start in find_whole(text, phrase))
+
+
 def _encode_glued(tokenizer: Tokenizer, phrase: str) -> list[tuple[int, ...]]:
-    """The ids of `phrase` without a leading space: with the sign that it follows, unless it begins with one."""
-    if not phrase[0].isalnum():
+    """The ids of `phrase` without a leading space: with the sign that it follows, unless it begins with one.
+
+    In a script without spaces, also every piece that contains it.
+    """
+    if not phrase[0].isalnum() or WITHOUT_SPACES.match(phrase[0]):
         found = _encode_behind(tokenizer, "", phrase)
-        return [] if found is None else [found[1]]
+        rows = [] if found is None else [found[1]]
+        return [*rows, *_find_pieces_around(tokenizer, phrase)]
     pairs = filter(None, (_encode_behind(tokenizer, sign, phrase) for sign in _IN_FRONT))
     return [(before, *ids) for before, ids in pairs]
 
@@ -146,11 +193,34 @@ def _encode_behind(tokenizer: Tokenizer, sign: str, phrase: str) -> tuple[int, t
     return before[-1], tuple(ids[len(before) :])
 
 
+def _find_pieces_around(tokenizer: Tokenizer, phrase: str) -> tuple[tuple[int, ...], ...]:
+    """Each piece that contains `phrase`, as a row of its own; none for a script with spaces."""
+    may_be_inside = WITHOUT_SPACES.match(phrase[0]) and len(phrase) <= _MAX_LETTERS
+    return _look_into_pieces(tokenizer, phrase) if may_be_inside else ()
+
+
+@lru_cache(maxsize=4096)
+def _look_into_pieces(tokenizer: Tokenizer, phrase: str) -> tuple[tuple[int, ...], ...]:
+    return tuple((index,) for piece, index in _ids_of_pieces(tokenizer).items() if phrase in piece)
+
+
+def find_continuing_ids(tokenizer: Tokenizer, last: str) -> frozenset[int]:
+    """Pieces that continue a word whose last character is `last`, or are a byte of a character that may do so.
+
+    In scripts with spaces, these are pieces that begin with a letter or digit of such a script; in all, with an accent
+    or vowel sign.
+    """
+    return _find_continuing_ids(tokenizer, "\u4e00" if WITHOUT_SPACES.match(last) else "a")
+
+
 @lru_cache(maxsize=8)
-def find_continuing_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """Pieces that continue a word: they begin with a letter or digit, or are a byte of a character."""
-    pieces = tokenizer.pieces(range(tokenizer.vocabulary))
-    return frozenset(index for index, piece in enumerate(pieces) if piece[0].isalnum() or piece.startswith("<0x"))
+def _find_continuing_ids(tokenizer: Tokenizer, last: str) -> frozenset[int]:
+    may_be_byte = not is_border(last + "a", 1)
+    return frozenset(
+        index
+        for piece, index in _ids_of_pieces(tokenizer).items()
+        if (may_be_byte if piece.startswith("<0x") else not is_border(last + piece, 1))
+    )
 
 
 @lru_cache(maxsize=8)
@@ -191,7 +261,7 @@ def find_contradictions(
             rule = f"no_repeat_ngram = {search.no_repeat_ngram} forbids repeating this many tokens"
             yield f"{name} {text!r}: has {decode(repeated)!r} twice, and {rule}; shorten it, or allow repetitions"
     for _, ids, text in required:
-        if _count(ids, constraints.prefix) > constraints.required.count(ids):
+        if _count(ids, constraints.prefix) + constraints.given.count(ids) > constraints.required.count(ids):
             yield (
                 f"prefix {decode(constraints.prefix)!r}: contains {text!r} more often than it is required; "
                 f"require it as often, or shorten the prefix"
