@@ -23,6 +23,7 @@ from transduce.kernels.hardware import (
     get_peak_memory,
     get_used_memory,
     is_surely_cpu,
+    keep_freed_memory,
     map_on_threads,
     may_have_gpu,
     reset_peak_memory,
@@ -245,6 +246,47 @@ def test_a_control_group_may_have_less(root: Path, groups: str, files: dict[str,
     for name, text in files.items():
         write(root / "sys/fs/cgroup" / name, text + "\n")
     assert get_available_memory(CPU, root) == free
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        (V2, {"a/b/cpu.max": "150000 100000"}, 2),
+        (V2, {"a/b/cpu.max": "max 100000", "a/cpu.max": "50000 100000"}, 1),
+        (V2, {"cpu.max": "300000 100000"}, 3),  # in a container, its own group is the root
+        (V2, {"a/b/cpu.max": "max 100000"}, 8),
+        (V2, {"a/b/cpu.max": "1600000 100000"}, 8),
+        (V1, {"cpu/a/cpu.cfs_quota_us": "250000", "cpu/a/cpu.cfs_period_us": "100000"}, 3),
+        (V1, {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, 8),
+        (V1, {"cpu,cpuacct/cpu.cfs_quota_us": "100000"}, 8),
+    ],
+)
+def test_a_control_group_may_have_less_time_than_cores(
+    root: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str], cores: int
+) -> None:
+    monkeypatch.setattr(hardware, "_count_cores_to_run_on", lambda: 8)
+    write(root / "proc/self/cgroup", groups)
+    for name, text in files.items():
+        write(root / "sys/fs/cgroup" / name, text + "\n")
+    assert hardware._count_cores(root) == cores
+
+
+@pytest.mark.parametrize(("most", "expected"), [(2**40, [2**30, 2**31 - 1]), (2**25, [2**25, 2**31 - 1]), (0, [])])
+def test_where_blocks_cannot_be_kept_nothing_is_set(
+    monkeypatch: pytest.MonkeyPatch, most: int, expected: list[int]
+) -> None:
+    done: list[int] = []
+
+    def mallopt(option: int, value: int) -> int:
+        if option == hardware.M_MMAP_THRESHOLD and value > most:
+            return 0
+        done.append(value)
+        return 1
+
+    monkeypatch.setattr(hardware.platform, "libc_ver", lambda: ("glibc", "2.28"))
+    monkeypatch.setattr(hardware, "ctypes", SimpleNamespace(CDLL=lambda _: SimpleNamespace(mallopt=mallopt)))
+    keep_freed_memory()
+    assert done == expected
 
 
 def test_the_addresses_of_a_process_may_be_limited(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -91,7 +91,8 @@ def count_threads() -> int:
     If PyTorch is loaded, its present number is returned, which `torch.set_num_threads` may have changed.
 
     `MKL_NUM_THREADS` takes precedence over `OMP_NUM_THREADS`. More threads than cores only wait for each other; the
-    library that multiplies matrices in PyTorch (MKL) does not start them either.
+    library that multiplies matrices in PyTorch (MKL) does not start them either. A limit of a control group, as of a
+    container, counts as so many cores, rounded up, unless PyTorch is loaded.
     """
     loaded = sys.modules.get("torch")
     if hasattr(loaded, "get_num_threads"):  # it may be set to another
@@ -103,7 +104,12 @@ def count_threads() -> int:
     return _count_cores()
 
 
-def _count_cores() -> int:
+def _count_cores(root: Path = ROOT) -> int:
+    """Cores that this process may use: those that it may run on, or fewer if a control group limits its time."""
+    return min([_count_cores_to_run_on(), *_cores_of_groups(root)])
+
+
+def _count_cores_to_run_on() -> int:
     """Cores that this process may run on; hardware threads of one core count once, if the system reports them."""
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
@@ -198,15 +204,17 @@ class _TemporaryMemory:
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc to return no block under 1 GB to the system; elsewhere do nothing.
+    """Tell glibc to return no block under 1 GB (32 MB in older versions) to the system; elsewhere do nothing.
 
     Every update frees and takes the same large blocks. Given back, each costs a page fault for every 4 KB when it is
     taken again, up to half of the time of an update on a CPU.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
-        libc.mallopt(M_MMAP_THRESHOLD, 2**30)
-        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        # Older ones refuse more than 32 MB. Where neither is accepted, nothing may be set: any other setting ends the
+        # automatic one, and all blocks from 128 KB on would be returned.
+        if libc.mallopt(M_MMAP_THRESHOLD, 2**30) or libc.mallopt(M_MMAP_THRESHOLD, 2**25):
+            libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def keep_few_kernels(count: int = KERNELS_KEPT) -> None:
@@ -295,27 +303,44 @@ def _kilobytes(path: Path, name: str) -> int | None:
     return None
 
 
+def _find_groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
+    """The folders of the control groups that this process is in and that may limit it, and whether of version 2."""
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        is_second = controllers == ""
+        if is_second or controller in controllers.split(","):
+            folder = root / "sys/fs/cgroup" / ("" if is_second else controller)
+            group = PurePosixPath(path)
+            # A container sees its own group as the root, whatever its path is outside.
+            yield from ((folder / one.relative_to("/"), is_second) for one in (group, *group.parents))
+
+
 def _left_to_groups(root: Path) -> list[int]:
     """Free bytes of each control group (version 1 or 2) that this process is in and that has a limit."""
     left = []
-    for line in _lines(root / "proc/self/cgroup"):
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            folder, limit, usage, cache = "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
-        elif "memory" in controllers.split(","):
-            folder, limit, usage = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
-            cache = "total_inactive_file"
-        else:
-            continue
-        group = PurePosixPath(path)
-        # A container sees its own group as the root, whatever its path is outside.
-        for place in (root / folder / one.relative_to("/") for one in (group, *group.parents)):
-            max_bytes, used = _number(place / limit), _number(place / usage)
-            if max_bytes is not None and used is not None:
-                # Inactive file pages count as used, but can be reclaimed.
-                pages = [line.split() for line in _lines(place / "memory.stat") if line.startswith(f"{cache} ")]
-                left.append(max(0, max_bytes - used + sum(int(number) for _, number in pages)))
+    for place, is_second in _find_groups(root, "memory"):
+        limit, usage, cache = (
+            ("memory.max", "memory.current", "inactive_file")
+            if is_second
+            else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        )
+        max_bytes, used = _number(place / limit), _number(place / usage)
+        if max_bytes is not None and used is not None:
+            # Inactive file pages count as used, but can be reclaimed.
+            pages = [line.split() for line in _lines(place / "memory.stat") if line.startswith(f"{cache} ")]
+            left.append(max(0, max_bytes - used + sum(int(number) for _, number in pages)))
     return left
+
+
+def _cores_of_groups(root: Path) -> list[int]:
+    """The time that each control group with a limit has for each unit of time, in cores, rounded up."""
+    found = []
+    for place, is_second in _find_groups(root, "cpu"):
+        files = [place / "cpu.max"] if is_second else [place / "cpu.cfs_quota_us", place / "cpu.cfs_period_us"]
+        numbers = " ".join(line for path in files for line in _lines(path)).split()  # "max", or -1, without a limit
+        if len(numbers) == 2 and all(number.isdecimal() and int(number) for number in numbers):
+            found.append(math.ceil(int(numbers[0]) / int(numbers[1])))
+    return found
 
 
 def _number(path: Path) -> int | None:
