@@ -41,10 +41,20 @@ def test_what_is_no_glossary(write: Write, content: bytes | str, message: str) -
         Glossary.read(write("a.tsv", content))
 
 
-@pytest.mark.parametrize("terms", [{"": "a"}, {"a": ""}, {" ": "a"}, {"a": "\t"}])
+@pytest.mark.parametrize("terms", [{"": "a"}, {"a": ""}, {" ": "a"}, {"a": "\t"}, {"a": "\xad"}, {"\u200b": "a"}])
 def test_blank_terms_are_refused(terms: dict[str, str]) -> None:
     with pytest.raises(UserError, match="must not be blank"):
         Glossary(terms)
+
+
+@pytest.mark.parametrize(("target", "problem"), [("\u200b", "must not be blank"), ("a\u2028b", "must not contain")])
+def test_a_term_that_no_translation_has_is_named_by_its_line(tmp_path: Path, target: str, problem: str) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_text(f"bike\tRad\n\ncar\t{target}\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match=f"terms.tsv, line 3: 'car' and its translation .* {problem}"):
+        Glossary.read(path)
+    with pytest.raises(UserError, match=problem):
+        Glossary({"car": target})
 
 
 def test_terms_are_whole_words() -> None:

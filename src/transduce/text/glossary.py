@@ -37,13 +37,14 @@ class Glossary:
     stand anywhere.
 
     Raises:
-        UserError: a term or its translation is blank.
+        UserError: a term or its translation is blank or invisible, or contains a line end, which no translation does.
     """
 
     def __init__(self, targets: Mapping[str, str]) -> None:
         for source, target in targets.items():
-            if not (source.strip() and target.strip()):
-                raise UserError(f"{source!r} and its translation {target!r} must not be blank: leave the term out")
+            problem = _find_problem(source, target)
+            if problem is not None:
+                raise UserError(problem)
         self.targets = dict(targets)
         self._any_case: dict[str, str] = {}
         lengths: dict[str, set[int]] = defaultdict(set)
@@ -60,8 +61,8 @@ class Glossary:
         Blank lines are skipped, and so are spaces around a term.
 
         Raises:
-            CorpusError: a line is not two terms separated by a tab, a source term has two translations, or there are no
-                terms; see also `read_lines`.
+            CorpusError: a line is not two terms separated by a tab, or a term is invisible or contains a line end; a
+                source term has two translations, or there are no terms; see also `read_lines`.
         """
         return cls.from_rows((line.split("\t") for line in read_lines(path)), str(path), "\t")
 
@@ -90,6 +91,9 @@ class Glossary:
                     f"{separator.join(row)!r:.80}"
                 )
             source, target = terms
+            problem = _find_problem(source, target)
+            if problem is not None:
+                raise CorpusError(f"{name}, line {number}: {problem}")
             if targets.setdefault(source, target) != target:
                 raise CorpusError(
                     f"{name}, line {number}: {source!r} has the translation {target!r:.80} here, but "
@@ -140,6 +144,23 @@ class Glossary:
             if target and len(written) == length and is_border(text, start + length):
                 return Term(start, start + length, target)
         return None
+
+
+def _find_problem(source: str, target: str) -> str | None:
+    for term in (source, target):
+        if is_invisible(term):
+            return f"{source!r} and its translation {target!r} must not be blank: leave the term out"
+        if "".join(term.splitlines()) != term:
+            return (
+                f"{source!r} and its translation {target!r} must not contain line ends, as a translation is one line: "
+                "remove them"
+            )
+    return None
+
+
+def is_invisible(phrase: str) -> bool:
+    """Whether a phrase has only spaces and characters that nobody sees, such as soft hyphens."""
+    return all(unicodedata.category(character)[0] in "CZ" for character in phrase)
 
 
 def count_whole(text: str, phrase: str) -> int:
