@@ -51,6 +51,25 @@ class TranslationSettings:
     json: bool = False
     json_input: bool = False
 
+    @property
+    def may_need_pytorch(self) -> bool:
+        """Whether there may be a line, even after hours, that compiled kernels alone cannot translate.
+
+        The weights are kept for it then: a training run may have replaced the bundle meanwhile.
+        """
+        options = self.options
+        return bool(
+            self.json
+            or self.json_input
+            or options.guard
+            or options.num_samples
+            or options.keeps_spans
+            or options.constraints
+            or options.no_repeat_ngram
+            or options.repetition_penalty
+            or options.diversity
+        )
+
     def find_model_digest(self) -> str:
         """SHA-256 of what describes the models; their other files are listed there with digests of their own.
 
@@ -170,7 +189,7 @@ class BlockTranslator:
             device=settings.device,
             precision=settings.precision,
             ensemble=settings.ensemble,
-            should_keep_weights=False,  # every worker would have them
+            should_keep_weights=settings.may_need_pytorch,  # otherwise every worker would have them in vain
             report=report,
         )
         if settings.max_pieces is not None:
