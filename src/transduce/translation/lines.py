@@ -261,11 +261,11 @@ def align_lines(
     words of a span are linked with those of the same span. A word that is partly a span is linked by its other letters.
     A line that has failed, or is not read as a whole, has no alignment.
     """
-    from transduce.translation.confidence.alignment import align_fitting_pairs  # noqa: PLC0415 - loads PyTorch
+    from transduce.translation.confidence.alignment import align_pairs  # noqa: PLC0415 - loads PyTorch
 
-    aligned = iter(align_fitting_pairs(decoder, [line.bare_texts for line in lines if not line.has_failed], head))
+    aligned = iter(align_pairs(decoder, [line.bare_texts for line in lines if not line.has_failed], head))
     return [
-        None if line.has_failed or (alignment := next(aligned)) is None else _add_span_links(line, alignment)
+        None if line.has_failed or (alignment := next(aligned)).is_long else _add_span_links(line, alignment)
         for line in lines
     ]
 

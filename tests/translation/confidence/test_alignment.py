@@ -3,6 +3,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from torch.nn import functional as F
 
 from transduce.config import SearchConfig
 from transduce.data import Batch
-from transduce.errors import ConfigError, CorpusError, UserError
+from transduce.errors import ConfigError, CorpusError
 from transduce.model import Transformer, cross_attention_weights
 from transduce.text import Tokenizer
+from transduce.text.glossary import is_border
 from transduce.translation import (
     Alignment,
     AlignmentHead,
@@ -30,7 +32,13 @@ from transduce.translation import (
 )
 from transduce.translation.confidence import alignment as alignment_module
 from transduce.translation.confidence import scoring as scoring_module
-from transduce.translation.confidence.alignment import Link, Words, divide_lines, sum_by_words
+from transduce.translation.confidence.alignment import (
+    Link,
+    Words,
+    divide_lines,
+    divide_lines_by_pieces,
+    sum_by_words,
+)
 
 Pairs = list[tuple[str, str]]
 HEADS = [AlignmentHead(0, 0), AlignmentHead(1, 3), AlignmentHead(1, 2, 1), AlignmentHead(0), AlignmentHead(1, None, 1)]
@@ -172,13 +180,41 @@ def test_a_head_that_the_model_has_not(decoder: ForcedDecoder, head: AlignmentHe
     assert repr(str(head)) in str(refused.value)
 
 
-def test_what_learned_positions_do_not_reach_is_named_by_line(
-    make_model: Callable[..., Transformer], tokenizer: Tokenizer
+@pytest.mark.parametrize(
+    ("settings", "search"),
+    [({"positions": "learned", "max_positions": 6}, SearchConfig()), ({}, SearchConfig(max_pieces=10))],
+    ids=["learned positions", "max_pieces"],
+)
+def test_a_pair_that_is_not_read_as_a_whole_has_no_links(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer, settings: dict[str, Any], search: SearchConfig
 ) -> None:
-    decoder = ForcedDecoder(make_model(positions="learned", max_positions=6), tokenizer, SearchConfig())
-    pairs = [("moon", "moon"), ("moon", "moon moon moon moon moon moon")]
-    with pytest.raises(UserError, match=r"line 2: the target has 7 tokens, .* up to 6 .* split"):
-        align_pairs(decoder, pairs, AlignmentHead(0, 0))
+    decoder = ForcedDecoder(make_model(**settings), tokenizer, search)
+    long = " ".join(["moon"] * 12)
+    short, *others = align_pairs(decoder, [("moon", "sun"), ("moon", long), (long, "moon")], AlignmentHead(0, 0))
+    assert short.links
+    assert not short.is_long
+    assert all(one.is_long and not one.links for one in others)
+    assert [one.target for one in others] == [("moon",) * 12, ("moon",)]
+
+
+def test_words_of_scripts_without_spaces_are_divided_by_pieces() -> None:
+    texts = ["他们在学校看见了三只狗。", "老师在家看见了狗，走了。", "สุนัขวิ่งเร็วมาก", "see the dog"] * 20
+    tokenizer = Tokenizer.train(texts, 340, "bpe", shrink=True)
+    lines = ["他们 看见了iPhone。", "老师，走了", "ที่สุนัข", "see the dog", "狗㐀狗", "", "dog 狗 ﬁ狗"]
+    divided = divide_lines_by_pieces(tokenizer, tokenizer.encode_all, lines)
+    whole = divide_lines(tokenizer.encode_all, lines)
+    for line, found, words in zip(lines, divided, whole, strict=True):
+        assert found.ids == words.ids
+        assert "".join(found.words) == "".join(words.words)
+        place = 0
+        for word in found.words:
+            place = line.index(word, place)
+            assert is_border(line, place)
+            place += len(word)
+    assert len(divided[0].words) > len(whole[0].words)
+    assert "iPhone" in divided[0].words
+    assert divided[3] == whole[3]
+    assert divided[4].words == ("狗", "㐀", "狗")  # a character spelled in bytes
 
 
 ODD = [
@@ -382,10 +418,18 @@ def test_there_must_be_gold_for_each_pair(forced: ForcedDecoder, copies: Pairs) 
             measure_heads(forced, copies[:4], gold)
 
 
-def test_too_long_pairs_are_named(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> None:
-    forced = ForcedDecoder(make_model(positions="learned", max_positions=6), tokenizer, SearchConfig())
-    with pytest.raises(UserError, match="line 2: the source has 7 tokens"):
-        measure_heads(forced, [("sun", "moon"), ("moon moon moon moon moon moon", "moon")])
+def test_heads_are_measured_without_pairs_that_are_not_read_as_wholes(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer
+) -> None:
+    forced = ForcedDecoder(make_model(), tokenizer, SearchConfig(max_pieces=10))
+    short, long = [("sun moon", "moon sun"), ("moon", "sun")], ("moon " * 12, "moon")
+    mixed = [short[0], long, short[1]]
+    assert measure_heads(forced, mixed) == measure_heads(forced, short)
+    gold = diagonal(short)
+    with_gold = measure_heads(forced, mixed, [gold[0], GoldAlignment(frozenset(), frozenset()), gold[1]])
+    assert with_gold == measure_heads(forced, short, gold)
+    with pytest.raises(CorpusError, match="none of 1 pairs is short enough"):
+        measure_heads(forced, [long])
 
 
 def write(path: Path, text: str) -> Path:

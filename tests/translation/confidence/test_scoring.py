@@ -283,7 +283,17 @@ def test_what_learned_positions_do_not_reach_is_named_by_line(
 ) -> None:
     decoder = ForcedDecoder(make_model(positions="learned", max_positions=6), tokenizer, SearchConfig())
     monkeypatch.setattr(scoring_module, "_PAIRS_AT_A_TIME", 2)
-    stream = score_stream(decoder, [("moon", "moon")] * 4 + [("moon moon moon moon moon moon", "moon")])
-    assert [next(stream) for _ in range(4)]
-    with pytest.raises(UserError, match=r"line 5: the source has 7 tokens, .* up to 6 .* split"):
+    stream = score_stream(decoder, [("moon", "moon")] * 5 + [("moon moon moon moon moon moon", "moon")])
+    assert [next(stream) for _ in range(5)]
+    with pytest.raises(UserError, match=r"line 6: the source has 7 tokens, .* up to 6 .* split"):
+        next(stream)
+
+
+def test_a_text_that_attention_has_no_memory_for_is_named_by_line(
+    decoder: ForcedDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring_module, "MAX_TOKENS", 6)
+    stream = score_stream(decoder, [("moon moon", "moon"), ("moon", "moon " * 6)])
+    assert next(stream)
+    with pytest.raises(UserError, match=r"line 2: the target has 7 tokens, .* at most 6, .* split"):
         next(stream)

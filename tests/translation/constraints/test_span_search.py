@@ -52,6 +52,27 @@ def test_spans_go_where_their_neighbours_went(
     assert insert_spans(translation, removed, aligned(bare, translation, links)) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "translation", "links", "expected"),
+    [
+        ("Press {key} to save.", "按下 即可 保存 。", "0-0 1-1 2-2 2-3", "按下 {key} 即可保存。"),
+        ("Ask <b>Anna</b> now.", "现在 请 问 安娜 。", "0-1 0-2 1-3 2-0 2-4", "现在请问<b>安娜</b>。"),
+        ("Write to http://a.b/c.", "请 写 给 。", "0-0 0-1 1-2 1-3", "请写给 http://a.b/c。"),
+        ("One<br/>two", "一 二", "0-0 1-1", "一二 <br/>"),
+        ("a <br/> b", "一 二", "0-0 1-1", "一<br/>二"),
+        ("按 下 <b>保 存</b> 。", "Press save .", "0-0 1-0 2-1 3-1 4-2", "Press <b>save</b>."),
+        ("看 {x} 书 。", "Read the book .", "0-0 1-2 2-3", "Read {x} the book."),
+    ],
+)
+def test_spans_go_between_words_without_spaces(text: str, translation: str, links: str, expected: str) -> None:
+    def close_up(spaced: str) -> str:  # the words of the parameters are parts of runs of characters
+        return re.sub(r"(?<=[\u2e80-\uffff]) (?=[\u2e80-\uffff])|(?<=\w) (?=\.)", "", spaced)
+
+    bare, _ = remove_spans(text, find_protected_spans(text, ALL_KINDS))
+    _, removed = remove_spans(close_up(text), find_protected_spans(close_up(text), ALL_KINDS))
+    assert insert_spans(close_up(translation), removed, aligned(bare, translation, links)) == expected
+
+
 @given(
     strategies.lists(
         strategies.sampled_from(["dog", "a", "2nd", "{0}", "5", "%s", "x", ".", "#", "(", ")"]), max_size=8

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import chain, compress, islice
+from itertools import accumulate, chain, compress, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,8 @@ from transduce.bundle import Bundle, read_calibration
 from transduce.data import Batch
 from transduce.errors import ConfigError, CorpusError
 from transduce.model import Transformer, as_transformer, cross_attention_weights
-from transduce.text import Tokenizer, read_lines
+from transduce.text import WITHOUT_SPACES, Tokenizer, read_lines
+from transduce.text.glossary import is_border
 from transduce.translation.confidence.lexical_model import LexicalModel
 from transduce.translation.confidence.scoring import ForcedDecoder, Pair, number_blocks
 
@@ -86,11 +87,15 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment:
-    """The words of a pair, separated by white space, and at most one link for each word of the target."""
+    """The words of a pair, separated by white space, and at most one link for each word of the target.
+
+    If the pair `is_long`, the model does not read both texts as wholes, and there are no links.
+    """
 
     source: tuple[str, ...]
     target: tuple[str, ...]
     links: tuple[Link, ...]
+    is_long: bool = False
 
     def __str__(self) -> str:
         """Pharaoh's format, as in "0-0 2-1": source word, target word."""
@@ -136,6 +141,38 @@ def divide_lines(encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequ
     return [Words(words, tuple(map(tuple, islice(encoded, len(words))))) for words in divided]
 
 
+def divide_lines_by_pieces(
+    tokenizer: Tokenizer, encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str]
+) -> list[Words]:
+    """Split lines as `divide_lines` does, and words of scripts without spaces further, into what one piece spells."""
+    divided = []
+    for line in divide_lines(encode, lines):
+        parts = [
+            part
+            for word, ids in zip(line.words, line.pieces, strict=True)
+            for part in (_divide_word(word, ids, tokenizer) if WITHOUT_SPACES.search(word) else [(word, ids)])
+        ]
+        divided.append(Words(tuple(part for part, _ in parts), tuple(ids for _, ids in parts)))
+    return divided
+
+
+_BYTE_INSIDE = re.compile("<0x[89AB][0-9A-F]>")
+"""A piece that is a byte of a character in UTF-8, but not its first."""
+
+
+def _divide_word(word: str, ids: Sequence[int], tokenizer: Tokenizer) -> list[tuple[str, tuple[int, ...]]]:
+    """The word in parts that begin with a piece and where a word may begin; as a whole if pieces spell it otherwise."""
+    sizes = [
+        0 if _BYTE_INSIDE.fullmatch(piece) else 1 if piece.startswith("<0x") else len(piece.replace("▁", ""))
+        for piece in tokenizer.pieces(ids)
+    ]
+    if sum(sizes) != len(word):
+        return [(word, tuple(ids))]
+    starts = [0, *accumulate(sizes)]
+    first = [number for number, size in enumerate(sizes) if size and starts[number] and is_border(word, starts[number])]
+    return [(word[starts[one] : starts[end]], tuple(ids[one:end])) for one, end in pairwise([0, *first, len(sizes)])]
+
+
 def sum_by_words(
     weights: Float[Tensor, "batch heads target source"], sources: Sequence[Words], targets: Sequence[Words], offset: int
 ) -> Float[Tensor, "batch heads target_words source_words"]:
@@ -164,47 +201,44 @@ def _make_membership(lines: Sequence[Words], length: int) -> Float[Tensor, "batc
 
 def align_stream(decoder: ForcedDecoder, pairs: Iterable[Pair], head: AlignmentHead) -> Iterator[Alignment]:
     """The alignment of each pair of a stream, in order, holding only a few thousand pairs; see `align_pairs`."""
-    for first_line, block in number_blocks(pairs):
-        yield from align_pairs(decoder, block, head, first_line)
+    for _, block in number_blocks(pairs):
+        yield from align_pairs(decoder, block, head)
 
 
-def align_pairs(
-    decoder: ForcedDecoder, pairs: Sequence[Pair], head: AlignmentHead, first_line: int = 1
-) -> list[Alignment]:
+def align_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], head: AlignmentHead | None) -> list[Alignment]:
     """The alignment of each pair of source and target text, from the attention of one head (paper 3.2.3).
 
     A word of the target is linked with the word of the source that has most of its attention, summed over the pieces of
-    both; attention to the source's `</s>` counts for no word. Blank lines, and words without pieces, have no link.
-    `choose_head` selects a head. Errors call the first pair `first_line`.
+    both; attention to the source's `</s>` counts for no word. Blank lines, and words without pieces, have no link, and
+    neither has a pair that the model does not read as a whole. `choose_head` selects a head; without one, it is the
+    mean of those of the last layer.
 
     Raises:
         ConfigError: the model has no such head.
-        UserError: a side is longer than the learned positions of the model; names the line.
     """
-    return _align_words(decoder, *divide_pairs(decoder.tokenizer, pairs), head, first_line)
+    return align_divided_pairs(decoder, *divide_pairs(decoder.tokenizer, pairs), head)
 
 
-def align_fitting_pairs(
-    decoder: ForcedDecoder, pairs: Sequence[Pair], head: AlignmentHead | None
-) -> list[Alignment | None]:
-    """The alignment of each pair; None if the model does not read both texts as wholes. See `align_pairs`.
-
-    The default is the mean of the heads of the last layer.
-    """
+def align_divided_pairs(
+    decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words], head: AlignmentHead | None
+) -> list[Alignment]:
+    """The alignment of pairs that are divided into words, or into other groups of pieces; see `align_pairs`."""
     head = head or AlignmentHead(decoder.model.config.num_decoder_layers - 1)
-    sources, targets = divide_pairs(decoder.tokenizer, pairs)
     fits = [decoder.fits(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
     aligned = iter(_align_words(decoder, [*compress(sources, fits)], [*compress(targets, fits)], head))
-    return [next(aligned) if is_aligned else None for is_aligned in fits]
+    return [
+        next(aligned) if is_aligned else Alignment(source.words, target.words, (), is_long=True)
+        for source, target, is_aligned in zip(sources, targets, fits, strict=True)
+    ]
 
 
 def _align_words(
-    decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words], head: AlignmentHead, first_line: int = 1
+    decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words], head: AlignmentHead
 ) -> list[Alignment]:
     model = as_transformer(decoder.model, _PURPOSE)
     check_head(model, head)
     links: list[tuple[Link, ...]] = [()] * len(sources)
-    with _make_batches(decoder, sources, targets, first_line) as batches:
+    with _make_batches(decoder, sources, targets) as batches:
         for indices, batch in batches:
             sides = [sources[index] for index in indices], [targets[index] for index in indices]
             by_piece = next(islice(_layer_weights(model, batch), head.layer, None))
@@ -223,11 +257,11 @@ def _align_words(
 
 
 def _make_batches(
-    decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words], first_line: int = 1
+    decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words]
 ) -> AbstractContextManager[Iterator[tuple[list[int], Batch]]]:
     tokenizer = decoder.tokenizer
     source_ids = [tokenizer.as_source(words.ids) for words in sources]
-    return decoder.batches(source_ids, [tokenizer.as_target(words.ids) for words in targets], first_line)
+    return decoder.batches(source_ids, [tokenizer.as_target(words.ids) for words in targets])
 
 
 def check_head(model: Transformer, head: AlignmentHead) -> None:
@@ -309,24 +343,28 @@ def measure_heads(
 
     Higher is better. With `gold` it is 1 - alignment error rate (Och & Ney 2003). Without, it is the mean over all
     links of log t(target word | source word) + log t(source word | target word), in nats, by IBM Model 1 fitted on the
-    same pairs (Brown et al. 1993). Only the first 1,000 pairs are used; they should be held out from training.
+    same pairs (Brown et al. 1993). Only the first 1,000 pairs are used; they should be held out from training. Those
+    that the model does not read as wholes are left out.
 
     Raises:
-        CorpusError: no pair has words on both sides, or `gold` has another length or a link to a word that does not
-            exist.
-        UserError: a side is longer than the learned positions of the model; names the line.
+        CorpusError: no pair that is read has words on both sides, or `gold` has another length or a link to a word that
+            does not exist.
     """
     measured = list(islice(pairs, NUM_PAIRS))
     if gold is not None and len(gold[:NUM_PAIRS]) != len(measured):
         raise CorpusError(f"{len(measured)} pairs and {len(gold)} gold alignments: there must be one for each")
-    sources, targets = divide_pairs(decoder.tokenizer, measured)
+    divided = zip(*divide_pairs(decoder.tokenizer, measured), strict=True)
+    kept = [(line, *pair) for line, pair in enumerate(divided) if decoder.fits(pair[0].ids, pair[1].ids)]
+    sources, targets = [source for _, source, _ in kept], [target for _, _, target in kept]
     if gold is None:
         gains, num_sure = _make_lexical_gains(sources, targets), 0
     else:
-        gains, num_sure = _make_gold_gains(sources, targets, gold), sum(len(one.sure) for one in gold[:NUM_PAIRS])
+        gains = [_make_gold_gain(*one, gold[one[0]]) for one in kept]
+        num_sure = sum(len(gold[line].sure) for line, _, _ in kept)
     num_links = sum(gain.shape[1] for gain in gains if gain.size)
     if not num_links:
-        raise CorpusError(f"none of {len(measured)} pairs has words on both sides: use other pairs, or give a head")
+        lacking = "has words on both sides" if kept or not measured else "is short enough to be read as a whole"
+        raise CorpusError(f"none of {len(measured)} pairs {lacking}: use other pairs, or give a head")
     sums = _sum_gains(decoder, sources, targets, gains)
     num_heads = decoder.model.config.num_heads
     return {
@@ -356,20 +394,17 @@ def _sum_gains(
     return sums
 
 
-def _make_gold_gains(sources: Sequence[Words], targets: Sequence[Words], gold: Sequence[GoldAlignment]) -> list[Gain]:
-    """1 for a possible link, 2 for a sure one."""
-    gains = []
-    for line, (source, target, expected) in enumerate(zip(sources, targets, gold, strict=False), start=1):
-        gain = np.zeros((len(source.words), len(target.words)))
-        for link in (*expected.possible, *expected.sure):
-            if link[0] >= gain.shape[0] or link[1] >= gain.shape[1]:
-                raise CorpusError(
-                    f"gold alignment, line {line}: {link[0]}-{link[1]} must be a source and a target word, from 0, "
-                    f"of a pair with {gain.shape[0]} and {gain.shape[1]} words"
-                )
-            gain[link] += 1
-        gains.append(gain)
-    return gains
+def _make_gold_gain(line: int, source: Words, target: Words, expected: GoldAlignment) -> Gain:
+    """1 for a possible link, 2 for a sure one; `line` is from 0."""
+    gain = np.zeros((len(source.words), len(target.words)))
+    for link in (*expected.possible, *expected.sure):
+        if link[0] >= gain.shape[0] or link[1] >= gain.shape[1]:
+            raise CorpusError(
+                f"gold alignment, line {line + 1}: {link[0]}-{link[1]} must be a source and a target word, from 0, "
+                f"of a pair with {gain.shape[0]} and {gain.shape[1]} words"
+            )
+        gain[link] += 1
+    return gain
 
 
 def _make_lexical_gains(sources: Sequence[Words], targets: Sequence[Words]) -> list[Gain]:

@@ -30,6 +30,9 @@ Pair = tuple[str, str]
 MAX_LOGITS = 2**26
 """Maximum number of logits of a batch, padding included: 0.25 GB, and as much again for their softmax."""
 
+MAX_TOKENS = 4096
+"""Maximum number of tokens of a side, `</s>` included: attention over as many takes half a gigabyte in eight heads."""
+
 _PAIRS_AT_A_TIME = 2048
 
 
@@ -64,6 +67,21 @@ class ForcedDecoder:
         """
         return max(len(source_ids), len(target_ids)) <= min(self.search.max_pieces, self.model.max_length - 1)
 
+    def find_problem(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> str | None:
+        """Why these texts, in ids with `</s>`, cannot be given to the model, even if it usually reads less."""
+        for name, ids in (("source", source_ids), ("target", target_ids)):
+            if len(ids) > self.model.max_length:
+                return (
+                    f"the {name} has {len(ids)} tokens, </s> included; this model has learned positions up to "
+                    f"{self.model.max_length} (model.max_positions): split the pair or delete it"
+                )
+            if len(ids) > MAX_TOKENS:
+                return (
+                    f"the {name} has {len(ids)} tokens, </s> included, but may have at most {MAX_TOKENS}, as attention "
+                    "takes memory by their square: split the pair or delete it"
+                )
+        return None
+
     @contextmanager
     def batches(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], first_line: int = 1
@@ -74,15 +92,12 @@ class ForcedDecoder:
         of both sides end with `</s>`. Errors call the first pair `first_line`.
 
         Raises:
-            UserError: a side is longer than the learned positions of the model.
+            UserError: a side is longer than `MAX_TOKENS`, or than the learned positions of the model.
         """
         for line, sides in enumerate(zip(sources, targets, strict=True), start=first_line):
-            for name, ids in zip(("source", "target"), sides, strict=True):
-                if len(ids) > self.model.max_length:
-                    raise UserError(
-                        f"line {line}: the {name} has {len(ids)} tokens, </s> included; this model has learned "
-                        f"positions up to {self.model.max_length} (model.max_positions): split the pair or delete it"
-                    )
+            problem = self.find_problem(*sides)
+            if problem is not None:
+                raise UserError(f"line {line}: {problem}")
         with evaluation_mode([self.model]), torch.inference_mode():
             yield self._batches(sources, targets)
 
@@ -151,9 +166,16 @@ class Perplexity:
 
 
 def score_stream(decoder: ForcedDecoder, pairs: Iterable[Pair]) -> Iterator[PairScore]:
-    """The score of each pair of a stream, in order, holding only some thousand pairs at a time; see `score_pairs`."""
+    """The score of each pair of a stream, in order, holding only some thousand pairs at a time; see `score_pairs`.
+
+    The pairs before one that is too long are scored.
+    """
     for first_line, block in number_blocks(pairs):
-        yield from score_pairs(decoder, block, first_line)
+        encoded = encode_pairs(decoder.tokenizer, block)
+        first = next((place for place, pair in enumerate(encoded) if _find_problem(decoder, pair)), len(encoded))
+        yield from score_encoded_pairs(decoder, encoded[:first], first_line)
+        if first < len(encoded):
+            raise UserError(f"line {first_line + first}: {_find_problem(decoder, encoded[first])}")
 
 
 def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int = 1) -> list[PairScore]:
@@ -163,7 +185,7 @@ def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int =
     side is `</s>` alone. Errors call the first pair `first_line`.
 
     Raises:
-        UserError: a side is longer than the learned positions of the model; names the line.
+        UserError: a side is longer than `MAX_TOKENS`, or than the learned positions of the model; names the line.
     """
     return score_encoded_pairs(decoder, encode_pairs(decoder.tokenizer, pairs), first_line)
 
@@ -176,6 +198,10 @@ def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[EncodedPai
     """Each pair in token ids."""
     sources, targets = ([pair[side] if pair[side].strip() else "" for pair in pairs] for side in (0, 1))
     return list(zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True))
+
+
+def _find_problem(decoder: ForcedDecoder, pair: EncodedPair) -> str | None:
+    return decoder.find_problem(decoder.tokenizer.as_source(pair[0]), decoder.tokenizer.as_target(pair[1]))
 
 
 def score_encoded_pairs(decoder: ForcedDecoder, pairs: Sequence[EncodedPair], first_line: int = 1) -> list[PairScore]:

@@ -6,8 +6,10 @@ phrases of the search.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from transduce.text import ProtectedSpan, find_protected_spans, find_run_before, find_run_behind, find_whole
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 _PUNCTUATION = frozenset(".,;:!?)]}»”…。、，！？")
 """Signs that follow a span without a space."""
 
+_SAME_SIGNS = dict(zip(".,;:!?。，；：！？", "。，；：！？.,;:!?", strict=True))
+"""Signs of scripts with spaces and of Chinese and Japanese that mean the same."""
+
 _AROUND = frozenset({"()", "[]", "{}", '""', "''", "“”", "„“", "«»", "»«", "‘’"})
 """Brackets and quotation marks that are removed together with the span that they enclose."""
 
@@ -31,7 +36,7 @@ class RemovedSpan:
 
     Args:
         text: the span, with brackets or quotation marks around it.
-        word: number of words of the bare text before it.
+        letters: number of characters of the bare text before it, without spaces.
         opens: whether it belongs to the word after it rather than to the one before.
         is_tag: whether it is a tag, which may touch other words than in the source, but only those of its own element.
         left: the word or sign directly before it, without a space; "" if none.
@@ -39,7 +44,7 @@ class RemovedSpan:
     """
 
     text: str
-    word: int
+    letters: int
     opens: bool
     is_tag: bool
     left: str
@@ -48,17 +53,17 @@ class RemovedSpan:
 
 def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[RemovedSpan]]:
     """Remove spans, given in the order of the text; returns the rest, and what `insert_spans` needs."""
-    bare, removed, done = "", [], 0
+    bare, removed, done, letters = "", [], 0, 0
     for span, (start, end) in zip(spans, find_removed_places(text, spans), strict=True):
         bare = _append_rest(bare, text[done:start])
+        letters += len("".join(text[done:start].split()))
         done = end
         written, is_tag = text[start:end], span.kind == "tag"
         left, right = find_run_before(text, start), find_run_behind(text, end)
         opens = bool(right) and not left and right not in _PUNCTUATION
         is_begin = is_tag and not written.endswith("/>")
         opens = not (is_tag and written.startswith("</")) and (opens or is_begin)
-        within_word = bool(opens and bare) and not bare[-1].isspace() and right[:1].isalnum()
-        removed.append(RemovedSpan(written, len(bare.split()) - within_word, opens, is_tag, left, right))
+        removed.append(RemovedSpan(written, letters, opens, is_tag, left, right))
     return _append_rest(bare, text[done:]).strip(), removed
 
 
@@ -84,32 +89,53 @@ def _append_rest(bare: str, rest: str) -> str:
 def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: "Alignment") -> str:
     """Insert the removed spans into the translation of the text without them, in their order.
 
-    A span touches the same words and signs as in the source, and a tag the words of its element: no others. The
-    alignment is that between the text without spans and the translation.
+    A span touches the same words and signs as in the source, and a tag the words of its element: no others. Within a
+    run of characters without spaces, a tag touches both sides, and any other span neither. The alignment is that
+    between the text without spans and the translation, whose words may be parts of such a run.
     """
-    words = translation.split()
-    linked: dict[int, list[int]] = {}
-    for link in alignment.links:
-        linked.setdefault(link.source, []).append(link.target)
+    words, is_spaced = alignment.target, _find_spaces(translation, alignment.target)
+    find_place = _PlaceFinder(alignment)
     text, done = "", 0
     last: RemovedSpan | None = None  # the span that the text ends with
 
+    def append_words(end: int) -> None:
+        nonlocal text, last
+        for number in range(done, end):
+            is_glued = _touches(last, words[number]) or (not is_spaced[number] and (last is None or last.is_tag))
+            text, last = _join_word(text, words[number], is_glued=is_glued), None
+
     for span in removed:
-        place = max(done, min(len(words), _find_place(span, linked, len(alignment.source), len(words))))
+        place = max(done, min(len(words), find_place(span)))
         if span.text.startswith("</") and place == done < len(words) and text:
             place += 1  # place at least one word inside the element before its closing tag
-        for word in words[done:place]:
-            text, last = _join_word(text, word, is_glued=_touches(last, word)), None
+        append_words(place)
         done = place
-        behind = span.right if last is None and span.right in _PUNCTUATION and text.endswith(span.right) else ""
+        behind = _find_sign_behind(text, span) if last is None else ""
         text = text.removesuffix(behind)
         is_end = span.is_tag and span.text.startswith("</")
-        is_glued = bool(span.left) and (is_end or find_run_before(text, len(text)) == span.left)
+        following = place - bool(behind)
+        is_within = span.is_tag and last is None and following < len(words) and not is_spaced[following]
+        is_glued = is_within or (bool(span.left) and (is_end or find_run_before(text, len(text)) == span.left))
         text = _join_word(text, span.text, is_glued=is_glued) + behind
         last = None if behind else span
-    for word in words[done:]:
-        text, last = _join_word(text, word, is_glued=_touches(last, word)), None
+    append_words(len(words))
     return text
+
+
+def _find_spaces(text: str, words: Sequence[str]) -> list[bool]:
+    """Whether there is a space before each of the words that the text consists of."""
+    found, end = [], 0
+    for word in words:
+        start = text.index(word, end)
+        found.append(start > end)
+        end = start + len(word)
+    return found
+
+
+def _find_sign_behind(text: str, span: RemovedSpan) -> str:
+    """The sign at the end of the text that stood directly after the span, if it did; maybe that of another script."""
+    signs = (span.right, _SAME_SIGNS.get(span.right, span.right)) if span.right in _PUNCTUATION else ()
+    return next((sign for sign in signs if text.endswith(sign)), "")
 
 
 def _touches(span: RemovedSpan | None, word: str) -> bool:
@@ -122,15 +148,32 @@ def _join_word(text: str, rest: str, *, is_glued: bool) -> str:
     return text + rest if is_glued or not text else f"{text} {rest}"
 
 
-def _find_place(span: RemovedSpan, linked: dict[int, list[int]], num_source: int, num_target: int) -> int:
-    """The number of words of the translation before the span."""
-    if span.word == 0:
-        return 0
-    if span.word == num_source:
-        return num_target
-    if span.opens:
-        return next((min(linked[word]) for word in range(span.word, num_source) if word in linked), num_target)
-    return next((max(linked[word]) + 1 for word in range(span.word - 1, -1, -1) if word in linked), 0)
+class _PlaceFinder:
+    """Finds the number of words of the translation before a span."""
+
+    def __init__(self, alignment: "Alignment") -> None:
+        self._starts = list(accumulate(map(len, alignment.source), initial=0))
+        self._first: dict[int, int] = {}  # of the words that each source word is linked with
+        self._last: dict[int, int] = {}
+        for link in alignment.links:
+            self._first[link.source] = min(link.target, self._first.get(link.source, link.target))
+            self._last[link.source] = max(link.target, self._last.get(link.source, link.target))
+        self._num_source, self._num_target = len(alignment.source), len(alignment.target)
+
+    def __call__(self, span: RemovedSpan) -> int:
+        # Of a word with the span inside, a span that opens counts the rest as its own.
+        if span.opens and span.right[:1].isalnum():
+            word = bisect_right(self._starts, span.letters) - 1
+        else:
+            word = bisect_left(self._starts, span.letters)
+        if word == 0:
+            return 0
+        if word == self._num_source:
+            return self._num_target
+        if span.opens:
+            linked = (self._first[word] for word in range(word, self._num_source) if word in self._first)
+            return next(linked, self._num_target)
+        return next((self._last[word] + 1 for word in range(word - 1, -1, -1) if word in self._last), 0)
 
 
 BEAM = 8
@@ -163,8 +206,12 @@ class SpanSearch:
 
     def search(self, requests: Sequence[ConstrainedText]) -> list[list[Translation]]:
         """Translations of each text, best first, that are likely to meet the constraints; a `protection.Search`."""
-        from transduce.translation.confidence.alignment import align_fitting_pairs  # noqa: PLC0415 - loads PyTorch
+        from transduce.translation.confidence.alignment import (  # noqa: PLC0415 - loads PyTorch
+            align_divided_pairs,
+            divide_lines_by_pieces,
+        )
 
+        tokenizer = self._translator.tokenizer
         divided = [remove_spans(request.text, request.spans) for request in requests]
         found = self._find_translations([bare for bare, _ in divided], requests)
         candidates = [
@@ -174,13 +221,15 @@ class SpanSearch:
             if best.score > -math.inf
         ]
         pairs = [(divided[place][0], best.text) for place, best in candidates if divided[place][1]]
-        alignments = iter(align_fitting_pairs(self._decoder, pairs, self._head))
+        sources = divide_lines_by_pieces(tokenizer, tokenizer.encode_all, [source for source, _ in pairs])
+        targets = divide_lines_by_pieces(tokenizer, tokenizer.encode_targets, [target for _, target in pairs])
+        alignments = iter(align_divided_pairs(self._decoder, sources, targets, self._head))
         proposals: list[list[Translation]] = [[] for _ in requests]
         for place, best in candidates:
             text, removed = best.text, divided[place][1]
             if removed:
                 alignment = next(alignments)
-                if alignment is None:
+                if alignment.is_long:
                     continue
                 text = insert_spans(text, removed, alignment)
             text = self._spell_as_glossary(text, requests[place])
