@@ -356,15 +356,16 @@ LONG = " ".join(["ba do fi ku"] * 20)
 
 def test_a_document_keeps_what_cannot_be_translated(transduce: Any, run_folder: Path) -> None:
     text = f"- ba do.\n- {LONG}\n\n- fi\n"
-    given = ("translate", run_folder, "--document", "--require=ukuk")
+    free = transduce("translate", run_folder, "--document", standard_input=text.encode())
+    word = free.lines[1].split()[1]
+    given = ("translate", run_folder, "--document", "--forbid", word)
     answer = transduce(*given, standard_input=text.encode())
     first, second, blank, third = answer.lines
     assert (answer.exit_code, second, blank) == (0, f"- {LONG}", "")
-    assert first.split().count("ukuk") == third.split().count("ukuk") == 1
+    assert word not in first.split() + third.split()
     problem = "no translation meets the constraints, or the text is too long for constraints"
     assert answer.messages.startswith(f"sentence 2: {problem}; it is left untranslated\n")
-    plain = transduce("translate", run_folder, "--document", standard_input=text.encode())
-    assert plain.messages.startswith("sentence 2 is longer than the model reads at once; translated in ")
+    assert free.messages.startswith("sentence 2 is longer than the model reads at once; translated in ")
 
 
 @pytest.mark.exhaustive
@@ -407,6 +408,8 @@ def test_no_translation_is_longer_than_asked(transduce: Any, run_folder: Path) -
         ("--min-length=9", "--max-length=8"),
         ("--samples=2", "--temperature=inf"),
         ("--document", "--json-input"),
+        ("--document", "--require=ba"),
+        ("--document", "--prefix=ba"),
         ("--num-best=9",),
         ("--num-best=0", "--protect"),
         ("--require=ba do", "--require=fi ku le", "--max-length=3"),
@@ -495,6 +498,7 @@ def test_what_is_left_untranslated_in_a_file_is_said(transduce: Any, run_folder:
         (["given.docx", "found.docx"], "damaged"),
         (["missing.txt", "found.txt"], "missing.txt"),
         (["given.txt", "found.txt", "--num-best=2"], "--num-best"),
+        (["given.txt", "found.txt", "--require=ba"], "--require: would apply to every sentence"),
     ],
 )
 def test_what_is_no_document(

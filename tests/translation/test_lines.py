@@ -212,6 +212,21 @@ def test_each_line_has_its_own_constraints(translator: Translator, make_sentence
             LineTranslator(translator, options).translate(sources, all_constraints)
 
 
+def test_a_space_ends_the_last_word_of_the_prefix(translator: Translator) -> None:
+    for word in ("sun", "moon", "river"):
+        begin = word[:2]
+        (free,) = translate(translator, [word], prefix=begin)
+        (whole,) = translate(translator, [word], prefix=f"{begin} ")
+        assert free.startswith(begin)
+        assert re.match(rf"{begin}( |$)", whole)
+
+
+def test_a_repeated_space_is_named_by_its_piece(translator: Translator) -> None:
+    strict = translator.with_search({"no_repeat_ngram": 1})
+    with pytest.raises(ConfigError, match="has '▁' twice"):
+        LineTranslator(strict, TranslationOptions(prefix="xx yy xy"))
+
+
 def test_terms_are_written_as_the_glossary_has_them(translator: Translator) -> None:
     terms = {"sun": "Hund™", "moon": "zwei\u00a0Hunde", "river": "CO₂ ½", "stone": "…"}
     for kinds in ((), ("tag",)):

@@ -69,6 +69,8 @@ def translate(
     document, max_pieces = input_flags.document, input_flags.max_pieces
     if document and (json or input_flags.json_input or flags.num_best > 1):
         raise ConfigError("--document: reads and writes one text; leave out --json, --json-input and --num-best")
+    if document:
+        check_document_flags(flags)
     bulk_flags.check()
     if document and bulk_flags.input:
         raise ConfigError("--document: reads standard input; leave it out, or give the text there instead of --input")
@@ -98,6 +100,17 @@ def translate(
     num_lines = _translate_document(translator.line_translator) if document else _translate_lines(translator)
     count = format_count(num_lines, "sentence" if document else "line")
     print_message(f"{count} in {time.monotonic() - started:.1f} s")
+
+
+def check_document_flags(flags: TranslationFlags) -> None:
+    """Check that no flags are given for a document that are meant for each text: it is translated in sentences."""
+    given = {"--prefix": flags.prefix, "--require": flags.require}
+    names = ", ".join(name for name, value in given.items() if value)
+    if names:
+        raise ConfigError(
+            f"{names}: would apply to every sentence of the document: leave it out, or use --glossary for words that "
+            "translate those of the source"
+        )
 
 
 def check_engine(engine: str, flags: dict[str, bool]) -> None:

@@ -7,7 +7,7 @@ from transduce.bulk.block_translator import describe_unusual_line, open_calibrat
 from transduce.bundle import check_output_file, write_output_file
 from transduce.cli.console import print_message
 from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
-from transduce.cli.translate import check_engine, report_guard
+from transduce.cli.translate import check_document_flags, check_engine, report_guard
 from transduce.documents import FORMATS, find_format, read_formatted_document
 from transduce.errors import ConfigError, OutputError
 from transduce.interop import NATIVE
@@ -47,6 +47,7 @@ def translate_file(
     if FORMATS[find_format(output.name)] != FORMATS[ending]:  # .htm and .html are the same
         raise OutputError(f"{output}: must end in {ending}, as a document keeps its format")
     check_output_file(output, _is_never_replaced, _REPLACED, force=force)
+    check_document_flags(flags)
     options = make_options(flags, source_flags)
     check_engine(computation.engine, source_flags.given)
     read = read_formatted_document(document.read_bytes(), ending)

@@ -81,6 +81,7 @@ class Automaton:
         self.required = tuple(dict.fromkeys(constraints.required))
         self.needed = tuple(constraints.required.count(phrase) for phrase in self.required)
         self._given = tuple(constraints.given.count(phrase) for phrase in self.required)
+        self._after_prefix = constraints.after_prefix
         self._continuing = dict(zip(constraints.required, constraints.continuing, strict=False))
         self.phrases = (*self.required, *constraints.forbidden)
         self._tokens = {token for phrase in self.phrases for token in phrase}
@@ -105,9 +106,10 @@ class Automaton:
         return self.prefix[progress.length] if progress.length < len(self.prefix) else None
 
     def find_continuing(self, progress: ConstraintState) -> list[frozenset[int]]:
-        """Tokens that would continue the last word of a required phrase that ends here, for each such phrase."""
+        """Tokens that would continue the last word of the prefix or of a required phrase, for each that ends here."""
         pairs = zip(self.required, progress.matched, strict=False)
-        return [
+        of_prefix = [self._after_prefix] if self._after_prefix and progress.length == len(self.prefix) else []
+        return of_prefix + [
             self._continuing[phrase]
             for phrase, matched in pairs
             if matched == len(phrase) and self._continuing.get(phrase)

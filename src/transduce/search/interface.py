@@ -23,6 +23,7 @@ class Constraints:
         forbidden: phrases that no hypothesis contains.
         continuing: for each required phrase, ids of tokens that continue its last word: none may directly follow it.
         given: required phrases that the prefix contains in other tokens, each as often as it does.
+        after_prefix: ids of tokens that must not directly follow the prefix.
     """
 
     prefix: Phrase = ()
@@ -30,6 +31,7 @@ class Constraints:
     forbidden: tuple[Phrase, ...] = ()
     continuing: tuple[frozenset[int], ...] = ()
     given: tuple[Phrase, ...] = ()
+    after_prefix: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         if not all(map(len, (*self.required, *self.forbidden))):

@@ -62,7 +62,7 @@ class TranslationOptions(Settings):
     (from 0) loses k · diversity."""
 
     prefix: str = ""
-    """How the translation of each text begins."""
+    """How the translation of each text begins; a space at its end ends the word before it."""
 
     require: _List[Phrase] = Field(default=[])
     """Words or phrases that the translation of each text contains exactly once."""

@@ -330,7 +330,11 @@ class Translator:
 
     def _find_problem(self, constraints: TextConstraints, in_ids: Constraints) -> str | None:
         unwritable = constraints.find_unwritable(self.tokenizer)
-        return next(chain(unwritable, find_contradictions(in_ids, self.search, self.tokenizer.decode)), None)
+        return next(chain(find_contradictions(in_ids, self.search, self._show), unwritable), None)
+
+    def _show(self, ids: Sequence[int]) -> str:
+        """The text of the ids, or the pieces of those that have none."""
+        return self.tokenizer.decode(ids) or " ".join(self.tokenizer.pieces(ids))
 
     def _join_all(self, texts: Sequence[EncodedText], found: Sequence[Sequence[Hypothesis]]) -> list[Translation]:
         rest = iter(found)

@@ -8,7 +8,8 @@ from transduce.errors import ConfigError
 from transduce.search import Constraints
 from transduce.text import Tokenizer
 from transduce.translation import TextConstraints
-from transduce.translation.constraints import find_contradictions
+from transduce.translation.constraints import _spell_once, find_contradictions
+from transduce.translation.constraints import spell as spell_phrase
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,13 @@ def test_spellings_are_learned_from_translations(tokenizer: Tokenizer) -> None:
     assert TextConstraints(forbidden=("s",)).learn_spellings(tokenizer, ["▁u", "</s>"]).spellings == frozenset()
 
 
+def test_only_short_phrases_are_kept(tokenizer: Tokenizer) -> None:
+    before = _spell_once.cache_info().currsize
+    assert spell_phrase(tokenizer, "sun moon") == "sun moon"
+    assert spell_phrase(tokenizer, "sun " * 1000) == "sun " * 999 + "sun"
+    assert _spell_once.cache_info().currsize == before + 1
+
+
 def test_constraints_of_two_kinds_together() -> None:
     one = TextConstraints("a", ("b",), forbidden=("c",))
     assert one.combine(TextConstraints(required=("d",))) == TextConstraints("a", ("b", "d"), forbidden=("c",))
@@ -110,6 +118,8 @@ def spell(ids: Sequence[int]) -> str:
         ),
         (Constraints(required=((2, 3), (3, 4))), SearchConfig(max_length=3), "take 3 tokens together"),
         (Constraints(required=((2, 2),) * 2), SearchConfig(max_length=2), "require 'c c': has 2 tokens"),
+        (Constraints(forbidden=(tuple(range(11)),)), SEARCH, "forbid .*: has 11 tokens, but may have at most 10"),
+        (Constraints(prefix=(2, 3), required=((3,),), given=((3,),)), SEARCH, "prefix 'c d': contains 'd' more often"),
     ],
 )
 def test_what_cannot_be_is_named(asked: Constraints, search: SearchConfig, expected: str) -> None:

@@ -1,6 +1,5 @@
 """Constraints of a translation in words, their form in token ids, and the detection of impossible ones."""
 
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -11,10 +10,13 @@ from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.search import Constraints
 from transduce.text import WITHOUT_SPACES, Tokenizer, count_whole, find_whole
-from transduce.text.glossary import is_border
+from transduce.text.glossary import is_border, is_invisible
 
 _IN_FRONT = ("-", "(", '"', "„", "“", "«", "/", "'")
 """Signs after which a word follows without a space, as separate pieces."""
+
+_MAX_KEPT_LETTERS = 1000
+"""Maximum number of characters of a phrase whose spelling is kept for the next text."""
 
 _MAX_LETTERS = 64
 """Maximum number of characters of a phrase that is looked for inside of pieces, which are shorter."""
@@ -32,7 +34,7 @@ class TextConstraints:
     where the phrase begins and ends show it to the search: see `learn_spellings` for the others.
 
     Args:
-        prefix: how the translation begins.
+        prefix: how the translation begins; a space at its end ends the word before it.
         required: phrases that it contains exactly once, or as often as they are given.
         forbidden: phrases that it does not contain.
         spellings: rows of ids of pieces that are forbidden, too; see `learn_spellings`.
@@ -49,7 +51,7 @@ class TextConstraints:
     def __post_init__(self) -> None:
         for name, phrases in (("require", self.required), ("forbid", self.forbidden)):
             for phrase in phrases:
-                if not any(unicodedata.category(character)[0] not in "CZ" for character in phrase):
+                if is_invisible(phrase):
                     raise ConfigError(f"{name} {phrase!r}: must not be blank; give a word or phrase, or leave it out")
         for name, phrases in (("require", self.required), ("forbid", self.forbidden), ("prefix", (self.prefix,))):
             for phrase in phrases:
@@ -100,6 +102,7 @@ class TextConstraints:
         forbidden = [tuple(ids) for ids in tokenizer.encode_targets(self.forbidden) if ids]
         forbidden += [ids for phrase in self.forbidden for ids in _encode_glued(tokenizer, phrase.strip())]
         (prefix,) = tokenizer.encode_targets([self.prefix])
+        ends_word = self.prefix[-1:].isspace() and not WITHOUT_SPACES.match(self.prefix.rstrip()[-1:])
         phrases = [phrase for phrase in map(str.strip, self.required) if required[phrase]]
         return Constraints(
             tuple(prefix),
@@ -111,6 +114,7 @@ class TextConstraints:
                 for phrase, ids in required.items()
                 for _ in range(_count_ended(tokenizer.decode(prefix), phrase) - _count(ids, tuple(prefix)))
             ),
+            _find_glued_ids(tokenizer) if ends_word and prefix else frozenset(),
         )
 
     def learn_spellings(self, tokenizer: Tokenizer, pieces: Sequence[str]) -> "TextConstraints":
@@ -149,11 +153,17 @@ class TextConstraints:
         return replace(self, spellings=frozenset(found))
 
 
-@lru_cache(maxsize=4096)
 def spell(tokenizer: Tokenizer, phrase: str) -> str | None:
     """The phrase normalised as in translations; None if the tokenizer cannot spell all of it."""
+    return _spell_once(tokenizer, phrase) if len(phrase) <= _MAX_KEPT_LETTERS else _spell(tokenizer, phrase)
+
+
+def _spell(tokenizer: Tokenizer, phrase: str) -> str | None:
     (ids,) = tokenizer.encode_targets([phrase])
     return None if not ids or tokenizer.unknown_id in ids else tokenizer.decode(ids).strip() or None
+
+
+_spell_once = lru_cache(maxsize=4096)(_spell)
 
 
 def _ends_with(row: Sequence[int], phrase: tuple[int, ...]) -> bool:
@@ -224,6 +234,13 @@ def _find_continuing_ids(tokenizer: Tokenizer, last: str) -> frozenset[int]:
 
 
 @lru_cache(maxsize=8)
+def _find_glued_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Pieces without a space before them; the end symbol is none."""
+    pieces = _ids_of_pieces(tokenizer).items()
+    return frozenset(index for piece, index in pieces if not piece.startswith("▁") and index != tokenizer.end_id)
+
+
+@lru_cache(maxsize=8)
 def _ids_of_pieces(tokenizer: Tokenizer) -> dict[str, int]:
     return {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
 
@@ -248,7 +265,7 @@ def find_contradictions(
         *([_Phrase("prefix", constraints.prefix, decode(constraints.prefix))] if constraints.prefix else []),
         *required,
     ]
-    yield from _find_too_long(constraints, phrases, search)
+    yield from _find_too_long(constraints, phrases, search, decode)
     for name, ids, text in phrases:
         for forbidden in constraints.forbidden:
             if forbidden == ids:
@@ -268,8 +285,11 @@ def find_contradictions(
             )
 
 
-def _find_too_long(constraints: Constraints, phrases: Sequence[_Phrase], search: SearchConfig) -> Iterator[str]:
-    for name, ids, text in phrases:
+def _find_too_long(
+    constraints: Constraints, phrases: Sequence[_Phrase], search: SearchConfig, decode: Callable[[Sequence[int]], str]
+) -> Iterator[str]:
+    forbidden = [_Phrase("forbid", ids, decode(ids)) for ids in constraints.forbidden if len(ids) > search.max_pieces]
+    for name, ids, text in [*phrases, *forbidden]:
         shown = text if len(text) <= 50 else text[:50] + "…"
         if len(ids) > search.max_pieces:
             yield (
