@@ -1,5 +1,7 @@
 import time
+import tracemalloc
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +55,18 @@ def test_a_single_candidate_is_chosen(only: str, utility: float) -> None:
 def test_without_candidates_there_is_nothing_to_choose() -> None:
     with pytest.raises(UserError, match="at least one"):
         rank_candidates([])
+
+
+def test_the_memory_does_not_grow_with_ngrams_that_one_text_has_alone() -> None:
+    chance = np.random.default_rng(1)
+    candidates = ["".join(map(chr, chance.integers(0x4E00, 0x9000, 170))) for _ in range(150)]
+    tracemalloc.start()
+    try:
+        rank_candidates(candidates)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 60e6  # with a number for each n-gram of each text, twice 30 MB more for each of six lengths
 
 
 def test_many_samples_take_little_time() -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -40,9 +41,8 @@ def _compute_pairwise_chrf(texts: Sequence[str]) -> Float[np.ndarray, "texts tex
     ngrams = [extract_all_char_ngrams(text, CHRF.CHAR_ORDER, include_whitespace=False) for text in texts]
     precision, recall, orders = (np.zeros((len(texts), len(texts))) for _ in range(3))
     for order in range(CHRF.CHAR_ORDER):
-        counts = _count_ngrams([of_text[order] for of_text in ngrams])
-        matches = np.stack([np.minimum(row, counts).sum(axis=1) for row in counts])
-        totals = counts.sum(axis=1)
+        matches = _count_matches([of_text[order] for of_text in ngrams])
+        totals = matches.diagonal()
         # Where one of the two is shorter than the n-gram, this order does not count.
         both = (totals[:, None] > 0) & (totals > 0)
         precision += np.where(both, matches / np.maximum(totals[:, None], 1), 0.0)
@@ -54,9 +54,19 @@ def _compute_pairwise_chrf(texts: Sequence[str]) -> Float[np.ndarray, "texts tex
     return 100 * (1 + factor) * precision * recall / np.where(weighted > 0, weighted, 1.0)
 
 
-def _count_ngrams(of_texts: Sequence[Counter[str]]) -> Int[np.ndarray, "texts ngrams"]:
-    columns = {ngram: column for column, ngram in enumerate(dict.fromkeys(ngram for of in of_texts for ngram in of))}
-    counts = np.zeros((len(of_texts), len(columns)), dtype=np.int64)
-    for row, of_text in zip(counts, of_texts, strict=True):
-        row[[columns[ngram] for ngram in of_text]] = list(of_text.values())
-    return counts
+def _count_matches(of_texts: Sequence[Counter[str]]) -> Int[np.ndarray, "texts texts"]:
+    """The number of n-grams that each two texts share; on the diagonal, that of all n-grams of a text.
+
+    Most n-grams of samples that differ much are in one text alone: they are on the diagonal only.
+    """
+    num_texts = Counter(chain.from_iterable(of_texts))
+    rows = {ngram: row for row, ngram in enumerate(ngram for ngram, times in num_texts.items() if times > 1)}
+    counts = np.zeros((len(rows), len(of_texts)), dtype=np.int32)
+    shared = [[rows[ngram] for ngram in of_text if ngram in rows] for of_text in of_texts]
+    for column, (own, of_text) in enumerate(zip(shared, of_texts, strict=True)):
+        counts[own, column] = [times for ngram, times in of_text.items() if ngram in rows]
+    matches = np.zeros((len(of_texts), len(of_texts)), dtype=np.int64)
+    for column, own in enumerate(shared):
+        matches[column] = np.minimum(counts[own], counts[own, column, None]).sum(axis=0)
+    np.fill_diagonal(matches, [of_text.total() for of_text in of_texts])
+    return matches

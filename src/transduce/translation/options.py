@@ -26,6 +26,9 @@ SEARCH_OPTIONS = (
 _BEAM_SEARCH_OPTIONS = ("beam", "no_repeat_ngram", "repetition_penalty", "diversity")
 """Those of `SEARCH_OPTIONS` that have no effect on sampling."""
 
+MAX_RANKED_SAMPLES = 1000
+"""Maximum number of samples that are ranked by minimum Bayes risk: time and memory grow with its square."""
+
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(strict=False, fail_fast=True)]
 """Any sequence; validation stops at the first invalid item."""
@@ -95,7 +98,8 @@ class TranslationOptions(Settings):
     """Seed of the random numbers for sampling."""
 
     minimum_bayes_risk: bool = False
-    """Rank samples by their mean chrF against each other (minimum Bayes risk, Eikema & Aziz 2020)."""
+    """Rank samples by their mean chrF against each other (minimum Bayes risk, Eikema & Aziz 2020); at most 1,000, and
+    32 to 128 are usual, as the time grows with the square of their number."""
 
     split_sentences: bool = True
     """Whether a text is translated sentence by sentence; never with `prefix` or `require`."""
@@ -177,6 +181,11 @@ class TranslationOptions(Settings):
         if self.guard:
             raise ConfigError(
                 "the guard retries with beam search and cannot be combined with sampling: use one of them"
+            )
+        if self.minimum_bayes_risk and self.num_samples > MAX_RANKED_SAMPLES:
+            raise ConfigError(
+                f"num_samples = {self.num_samples}: must be at most {MAX_RANKED_SAMPLES} for minimum Bayes risk, which "
+                "compares each two of them"
             )
         if self.num_best > self.num_samples:
             raise ConfigError(

@@ -14,8 +14,18 @@ from transduce.translation.constraints.protection import (
     ConstrainedText,
     ProtectedTranslation,
     Search,
+    TextCounter,
     translate_protected,
 )
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab]^-{"), min_size=1, max_size=4)),
+    st.text(st.sampled_from("ab]^-{"), max_size=40),
+)
+def test_all_texts_are_counted_as_each_alone(texts: list[str], text: str) -> None:
+    assert TextCounter(texts).count(text) == {one: text.count(one) for one in texts if one in text}
+
 
 ALL_KINDS: tuple[Kind, ...] = (*USUAL_KINDS, "number")
 TERMS = {
