@@ -1,6 +1,6 @@
 """Options of the commands that translate: engine and precision, search, protected text, and input."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,6 +11,8 @@ from transduce.bulk.blocks import BLOCK_LINES
 from transduce.cli.console import print_message
 from transduce.errors import ConfigError
 from transduce.interop import NATIVE, load_translator
+from transduce.kernels.hardware import is_surely_cpu
+from transduce.kernels.native.library import explain_missing_library
 from transduce.text import USUAL_KINDS, Glossary, Kind
 from transduce.translation import TranslationOptions, Translator
 
@@ -37,6 +39,7 @@ class Computation:
 
     def load(self, model: Path, usual: str = "float32", ensemble: Sequence[Path] = ()) -> Translator:
         """The translator of a model, and of an ensemble with it; see `load_translator`."""
+        self.report_missing_kernels()
         return load_translator(
             model,
             self.engine,
@@ -45,6 +48,11 @@ class Computation:
             ensemble=ensemble,
             report=print_message,
         )
+
+    def report_missing_kernels(self, report: Callable[[str], None] = print_message) -> None:
+        """Report if the native engine is to use a CPU, and the compiled kernels for it are missing."""
+        if self.engine == NATIVE and is_surely_cpu(self.device) and (problem := explain_missing_library()):
+            report(problem)
 
     def choose_precision(self, usual: str = "float32") -> str:
         """The given precision, or else `usual` for the native engine."""

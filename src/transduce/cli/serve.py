@@ -114,6 +114,7 @@ def serve(
 
     authorization = Authorization() if access.api_key_file is None else Authorization.read(access.api_key_file)
     start_logging(log_format)
+    computation.report_missing_kernels(log)
     send_last_spans = None if access.traces is None else start_tracing(access.traces)
     with listen(access.host, access.port) as listening, _temporary_folder(computation.engine) as temporary:
         settings = ModelSettings(

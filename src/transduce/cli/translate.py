@@ -92,6 +92,7 @@ def translate(
         json=json,
         json_input=input_flags.json_input,
     )
+    computation.report_missing_kernels()
     if bulk_flags.input:
         _translate_files(settings, bulk_flags)
         return

@@ -8,7 +8,7 @@ import pytest
 from transduce.errors import ConfigError
 from transduce.kernels.native import library as library_module
 from transduce.kernels.native.build import LEVELS
-from transduce.kernels.native.library import Library, find_library, load_levels
+from transduce.kernels.native.library import Library, explain_missing_library, find_library, load_levels
 
 
 @pytest.fixture
@@ -67,6 +67,29 @@ def test_without_the_library_pytorch_computes(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("TRANSDUCE_KERNELS", "portable")
     with pytest.raises(ConfigError, match=r"is missing or outdated; .* allowed here: off$"):
         find_library()
+
+
+def test_a_missing_library_is_explained_where_it_would_help(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TRANSDUCE_KERNELS", raising=False)
+    monkeypatch.setattr(library_module, "_has_vectors", lambda: True)
+    monkeypatch.setattr(library_module, "load_levels", dict)
+    monkeypatch.setattr(library_module, "LIBRARY", tmp_path / "kernels.so")
+    assert "kernels are missing" in str(explain_missing_library())
+    (tmp_path / "kernels.so").touch()
+    assert "kernels are outdated" in str(explain_missing_library())
+    monkeypatch.setenv("TRANSDUCE_KERNELS", "off")
+    assert explain_missing_library() is None
+    monkeypatch.delenv("TRANSDUCE_KERNELS")
+    monkeypatch.setattr(library_module, "_has_vectors", lambda: False)
+    assert explain_missing_library() is None
+
+
+def test_where_there_is_a_library_nothing_is_explained(
+    present: Mapping[str, Library], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRANSDUCE_KERNELS", raising=False)
+    assert explain_missing_library() is None
+    assert library_module._has_vectors() or present.keys() == {"portable"}
 
 
 def test_a_library_of_other_sources_is_not_loaded(

@@ -2,13 +2,23 @@
 
 import ctypes
 import os
+import re
+import sys
+from contextlib import suppress
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.errors import ConfigError
-from transduce.kernels.native.build import LEVELS, LIBRARY, compute_source_digest
+from transduce.kernels.native.build import (
+    LEVELS,
+    LIBRARY,
+    SOURCES,
+    compute_source_digest,
+    find_levels,
+    find_platform,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -241,6 +251,29 @@ def load_levels(path: Path = LIBRARY) -> dict[str, Library]:
         for bit, level in enumerate(LEVELS)
         if bits >> bit & 1 and hasattr(loaded, f"transduce_{level}_panel")
     }
+
+
+def explain_missing_library() -> str | None:
+    """Why there are no compiled kernels on a processor that would be faster with them, and the remedy; None if there
+    are, if they are turned off, or if the processor has only portable ones.
+    """
+    if os.environ.get(VARIABLE, "") or load_levels() or not _has_vectors():
+        return None
+    problem = "are outdated" if LIBRARY.exists() else "are missing"
+    return (
+        f"the compiled kernels {problem}, and PyTorch translates instead, more slowly on a CPU: install a C compiler, "
+        f"and run {sys.executable} {SOURCES / 'build.py'}; {VARIABLE}={OFF} turns this message off"
+    )
+
+
+def _has_vectors() -> bool:
+    """Whether the processor has a level of instruction sets above portable, as far as the system says."""
+    if len(find_levels(find_platform())) == 1:
+        return False
+    with suppress(OSError):
+        flags = re.search(r"^flags\s*:(.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), flags=re.MULTILINE)
+        return flags is None or {"avx2", "fma"} <= set(flags[1].split())  # ARM's have other names, and all have NEON
+    return True
 
 
 def find_library() -> Library | None:
