@@ -36,6 +36,19 @@ def tokenizer(texts: list[str]) -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
+def tagged(texts: list[str]) -> Tokenizer:
+    """With tags of languages and one of synthetic pairs; as many ids as `tokenizer`."""
+    return Tokenizer.train(texts, 310, "bpe", tags=[">>de<<", ">>bt<<", ">>fr<<"])
+
+
+@pytest.fixture
+def tagged_bundle(make_bundle: Callable[..., Bundle], tagged: Tokenizer, tmp_path: Path) -> Bundle:
+    bundle = make_bundle()
+    save_bundle(tmp_path / "tagged", bundle.load_model(), tagged, bundle.description)
+    return Bundle.open(tmp_path / "tagged")
+
+
+@pytest.fixture(scope="session")
 def random_model(tokenizer: Tokenizer) -> Callable[..., Transformer]:
     """A network with these settings, no two of whose numbers are equal by rule; only `<pad>` has the zeros it must."""
 

@@ -184,6 +184,13 @@ def test_sentencepiece_alone_has_the_ids_of_one_model_for_both_sides(tokenizer: 
     assert pieces.decode(ids) == [tokenizer.decode(row) for row in ids]
 
 
+def test_tags_are_read_as_the_programs_of_exports_read_them(tagged: Tokenizer) -> None:
+    texts = [">>de<< sun moon", " >>fr<<sun", ">>fr<<", "sun >>de<< moon", ">>no<< sun", ">>de<< >>fr<< sun"]
+    found = SentencePieceCodec(tagged).encode(texts)
+    assert found == [[*row, 1] for row in tagged.encode_all(texts)]
+    assert [tagged.pieces(row)[0] for row in found[:3]] == [">>de<<", ">>fr<<", ">>fr<<"]
+
+
 def test_what_the_source_lacks_is_unknown_to_sentencepiece_alone(tokenizer: Tokenizer) -> None:
     known, model = tokenizer.pieces(range(tokenizer.pad_id)), tokenizer.model_bytes
     sun = tokenizer.pieces(tokenizer.encode("sun"))

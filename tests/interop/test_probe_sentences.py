@@ -27,6 +27,11 @@ def test_it_has_words_numbers_spaces_and_characters_that_nobody_knows(tokenizer:
     assert any(text.split() == [text] for text in texts)
 
 
+def test_a_sentence_begins_with_each_tag(tagged: Tokenizer) -> None:
+    texts = make_vocabulary_probe(tagged, 24).texts
+    assert {text.split()[0] for text in texts if text.startswith(">>")} == {">>de<<", ">>fr<<"}
+
+
 def test_a_language_without_spaces_has_a_probe(tokenizer: Tokenizer) -> None:
     other = Tokenizer.train(["漢字仮名交文", "仮名漢字", "交文仮名"] * 5, 270, "bpe")
     texts = make_vocabulary_probe(other, 20).texts

@@ -555,6 +555,7 @@ def test_a_tag_is_one_token_at_the_beginning_of_a_source(tagged: Tokenizer) -> N
         assert rest == plain
         assert tagged.decode([first, *rest]) == text
     assert len({tagged.encode(tag)[0] for tag in TAGS}) == 2
+    assert tagged.tags == [">>de<<"]  # with the other, no text to translate begins
     assert tagged.encode_sampled([f">>bt<< {text}"], 0.5, 1)[0][0] == tagged.encode(">>bt<<")[0]
 
 

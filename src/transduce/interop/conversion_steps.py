@@ -302,10 +302,13 @@ def _read_bytes(path: Path) -> bytes:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a SentencePiece model") from None
 
 
-class SentencePieceCodec:
-    """SentencePiece alone, used as the README of an export says, with the ids of a bundle.
+_TAG = re.compile(r"\s*(>>[^<>\s]+<<)\s*")  # as in the programs of exports
 
-    A proof compares what `Tokenizer` makes of a text with it.
+
+class SentencePieceCodec:
+    """SentencePiece and the lines about tags in the README of an export, with the ids of a bundle.
+
+    A proof compares what `Tokenizer` makes of a text with it. SentencePiece alone spells a tag like any word.
 
     Args:
         tokenizer: the tokenizer with the SentencePiece models that travel with the model of another program.
@@ -314,19 +317,26 @@ class SentencePieceCodec:
     def __init__(self, tokenizer: Tokenizer) -> None:
         models = tokenizer.model_bytes, tokenizer.target_model_bytes
         self._source, self._target = (SentencePieceProcessor(model_proto=model) for model in models)
-        self._tokenizer = tokenizer
+        self._tokenizer, self._tags = tokenizer, set(tokenizer.tags)
         shared, source_only, _ = list_pieces(tokenizer)
         self._ids = {piece: index for index, piece in enumerate([*shared, *source_only])}
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, `</s>` included."""
-        divided = [self._tokenizer.split_tag(text) for text in texts]
+        divided = [self._split_tag(text) for text in texts]
         rows = self._source.encode([rest for _, rest in divided], out_type=str)
         unknown = self._tokenizer.unknown_id
         return [
-            self._tokenizer.as_source([self._ids.get(piece, unknown) for piece in (*language.split(), *row)])
-            for (language, _), row in zip(divided, rows, strict=True)
+            self._tokenizer.as_source([self._ids.get(piece, unknown) for piece in (*tag, *row)])
+            for (tag, _), row in zip(divided, rows, strict=True)
         ]
+
+    def _split_tag(self, text: str) -> tuple[list[str], str]:
+        """The tag at the beginning of a text, or nothing, and the rest."""
+        tag = _TAG.match(text)
+        if tag is None or tag[1] not in self._tags:
+            return [], text
+        return [tag[1]], text[tag.end() :]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row of ids."""

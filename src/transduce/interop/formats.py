@@ -311,6 +311,14 @@ def source_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
     return [] if tokenizer.ends_sources else [f"sources do not end with </s>, which {program} always adds"]
 
 
+def tag_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
+    """The obstacle to an export if texts begin with tags, and `program` leaves them to SentencePiece."""
+    if not tokenizer.tags:
+        return []
+    named = ", ".join(tokenizer.tags[:3]) + (", ..." if len(tokenizer.tags) > 3 else "")
+    return [f"the tokenizer has tags ({named}), which {program} spells like words: export to ctranslate2, or to onnx"]
+
+
 def render_card(module: str, about: Any, precision: str, **values: Any) -> str:  # noqa: ANN401
     """The model card of an export, in Markdown, from the template `card.md.jinja` beside the file `module`.
 

@@ -63,7 +63,7 @@ def make_probe(
 def make_vocabulary_probe(tokenizer: Tokenizer, max_pieces: int, num_sentences: int = NUM_SENTENCES) -> Probe:
     """Sentences of words that are single pieces of the vocabulary, and edge cases; deterministic for a tokenizer.
 
-    None has more than `max_pieces` pieces, and one has so many.
+    One begins with each tag of the tokenizer. None has more than `max_pieces` pieces, and one has so many.
     """
     chance = np.random.default_rng(_SEED)
     words = _collect_words(tokenizer)
@@ -125,7 +125,8 @@ def _generate_sentences(
         longest = f"{longest} {word}".strip()
     a, b, c = choose_words(3)
     edges = [edge.format(a=a, b=b, c=c, A=a.upper(), B=b.capitalize(), C=c.title()) for edge in EDGES]
-    yield from filter(fits, [longest, *edges])
+    tagged = [f"{tag} {' '.join(choose_words(3))}" for tag in tokenizer.tags]
+    yield from filter(fits, [longest, *edges, *tagged])
     while True:
         text = " ".join(choose_words(int(chance.integers(1, _MAX_WORDS + 1))))
         while not fits(text) and " " in text:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from transduce.text.tokenizer import (
         SILENT_PIECES,
         SOURCE_MODEL,
+        SYNTHETIC_TAGS,
         TARGET_MODEL,
         VOCABULARY,
         Tokenizer,
@@ -71,7 +72,8 @@ else:
                 "split_tagged_sentences subdivide_document"
             ),
             "transduce.text.tokenizer": (
-                "SILENT_PIECES SOURCE_MODEL TARGET_MODEL Tokenizer VOCABULARY find_tokenizer_files fit_vocabulary_size"
+                "SILENT_PIECES SOURCE_MODEL SYNTHETIC_TAGS TARGET_MODEL Tokenizer VOCABULARY find_tokenizer_files "
+                "fit_vocabulary_size"
             ),
         },
     )
@@ -82,6 +84,7 @@ __all__ = [
     "LANGUAGE_NAMES",
     "SILENT_PIECES",
     "SOURCE_MODEL",
+    "SYNTHETIC_TAGS",
     "TARGET_MODEL",
     "USUAL_KINDS",
     "VOCABULARY",

@@ -250,6 +250,8 @@ _ADVICE = (
 )
 _ADVICE_FOR_TWO = "give the SentencePiece models that the translation model was trained with"
 _TAG = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
+SYNTHETIC_TAGS = (">>bt<<", ">>ft<<")
+"""Tags of training pairs that a model has made from text in the target or in the source language alone."""
 _SPECIAL = ("<unk>", "</s>")
 SILENT_PIECES = frozenset({"</s>", "<s>", "<pad>", "<blank>"})
 """Pieces without text: in a tokenizer trained by Transduce, the end symbol and the padding."""
@@ -511,6 +513,11 @@ class Tokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The piece of each id; "▁" is the space before a word."""
         return ["<pad>" if index == self.pad_id else self._spellings[index] for index in ids]
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags that a text to translate may begin with, as in ">>de<<"; those of synthetic pairs are not for it."""
+        return [tag for tag in self._tags if tag not in SYNTHETIC_TAGS]
 
     def split_tag(self, text: str) -> tuple[str, str]:
         """The tag at the beginning of a source text, as in ">>fra<< " (usually empty), and the rest."""

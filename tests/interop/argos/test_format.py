@@ -149,6 +149,11 @@ def test_two_tokenizers_are_an_obstacle(
     assert "one SentencePiece model for both" in obstacle
 
 
+def test_tags_are_an_obstacle(tagged_bundle: Bundle) -> None:
+    (obstacle,) = FORMAT.obstacles(tagged_bundle)
+    assert obstacle.startswith("the tokenizer has tags (>>de<<, >>fr<<), which Argos Translate spells like words")
+
+
 def test_what_ctranslate2_cannot_express_is_an_obstacle_here(make_bundle: Callable[..., Bundle]) -> None:
     (obstacle,) = FORMAT.obstacles(make_bundle(attention_score="additive"))
     assert obstacle.startswith("attention_score")

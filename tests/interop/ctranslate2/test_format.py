@@ -292,6 +292,21 @@ def test_the_lines_of_the_readme_translate_as_we_do(
         assert num_same(native) >= (40 if search.beam == 1 else 39)
 
 
+def test_the_lines_of_the_readme_read_tags(tagged_bundle: Bundle, tagged: Tokenizer, tmp_path: Path) -> None:
+    folder = written(tagged_bundle, tmp_path / "written")
+    (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    texts = [">>de<< sun moon", " >>fr<<sun", "moon >>de<<"]
+    program += f"print([encode(text) for text in {texts}])"
+    found = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True, env={}
+    )
+    translations, pieces = map(ast.literal_eval, found.stdout.splitlines())
+    assert pieces == [tagged.pieces(ids) for ids in tagged.encode_all(texts)]
+    sentences = [">>de<< One sentence.", ">>fr<< And another."]
+    engine = load_translator(tagged_bundle.folder, "ctranslate2", device="cpu", precision="float32")
+    assert translations == engine.translate(sentences)
+
+
 specs = pytest.importorskip("ctranslate2").specs
 
 

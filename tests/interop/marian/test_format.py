@@ -37,7 +37,7 @@ pytest.importorskip("ctranslate2")
 def card(*, is_joint: bool, **languages: str) -> str:
     search = SearchConfig(max_pieces=77, length_penalty=0.9)
     description = BundleDescription(model=TransformerConfig(), search=search, languages=Languages(**languages))
-    return render_card(marian_format.__file__, description, "float16", is_joint=is_joint)
+    return render_card(marian_format.__file__, description, "float16", is_joint=is_joint, tags=[])
 
 
 def test_it_says_what_the_model_is() -> None:
@@ -188,6 +188,12 @@ def test_what_marian_has_no_word_for_is_an_obstacle(
     assert obstacle.startswith(words)
 
 
+def test_tags_are_an_obstacle_where_marian_divides_texts(tagged_bundle: Bundle, separate: Bundle) -> None:
+    (obstacle,) = FORMAT.obstacles(tagged_bundle)
+    assert obstacle.startswith("the tokenizer has tags (>>de<<, >>fr<<), which Marian spells like words")
+    assert FORMAT.obstacles(separate) == []
+
+
 def test_two_of_everything_that_marian_wants(make_bundle: Callable[..., Bundle], tmp_path: Path) -> None:
     bundle = make_bundle()
     folder = written(bundle, tmp_path / "out")
@@ -245,13 +251,26 @@ def test_marian_translates_plain_text_by_the_decoder_file(make_bundle: Callable[
 def test_the_lines_for_separate_tokenizers_run(separate: Bundle, tmp_path: Path) -> None:
     folder = written(separate, tmp_path / "out")
     (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    program = program.replace('["One sentence.", "And another."]', '["sun moon", "fish"]')
+    program = program.replace('[">>fra<< One sentence.", ">>fra<< And another."]', '["sun moon", ">>fra<< fish"]')
     assert "sun moon" in program
     path = os.pathsep.join([str(Path(str(find_marian())).parent), os.environ["PATH"]])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PATH": path}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", check=True, env=environment)
     assert len(ast.literal_eval(done.stdout)) == 2
+
+
+def test_the_lines_for_separate_tokenizers_read_tags(separate: Bundle, tmp_path: Path) -> None:
+    folder, tokenizer = written(separate, tmp_path / "out"), separate.load_tokenizer()
+    (program,) = re.findall(r"```python\n(.*?)command =", (folder / "README.md").read_text("utf-8"), re.DOTALL)
+    texts = [">>fra<< One sentence.", " >>fra<<sun", ">>no<< sun"]
+    command = [sys.executable, "-c", f"{program}\nprint(texts, [encode(text) for text in {texts}], sep=chr(10))"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", check=True)
+    shown, pieces = map(ast.literal_eval, done.stdout.splitlines())
+    assert shown == [">>fra<< One sentence.", ">>fra<< And another."]
+    for text, row in zip(texts, pieces, strict=True):
+        ids = tokenizer.encode(text)
+        assert [one if index else "<unk>" for one, index in zip(row, ids, strict=True)] == tokenizer.pieces(ids)
 
 
 def test_the_converter_is_called_as_the_readme_says(

@@ -112,17 +112,32 @@ def test_two_tokenizers_travel_with_a_module_of_their_own(
     assert len(set(expected)) > 5
 
 
-@pytest.mark.parametrize("is_joint", [True, False])
-def test_the_program_is_short(is_joint: bool) -> None:
-    programs = example_programs(is_joint=is_joint)
-    assert programs.keys() == ({"translate.py"} if is_joint else {"translate.py", "separate_tokenizer.py"})
-    for name, program in programs.items():
-        compile(program, name, "exec")
+def test_the_program_reads_tags(
+    saved: Callable[..., Bundle], tagged: Tokenizer, texts: list[str], tmp_path: Path
+) -> None:
+    lines = [f">>de<< {texts[0]}", f" >>fr<<{texts[0]}", texts[0], f">>no<< {texts[0]}", f"{texts[0]} >>de<<"]
+    bundle = saved(tagged)
+    found = run(bundle, tmp_path / "written", lines)
+    assert not found.stderr
+    expected = translated(bundle, lines, 1)
+    assert found.stdout == "".join(text + "\n" for text in expected)
+    assert len(set(expected)) > 3
+    assert "`>>de<<`, `>>fr<<`" in (tmp_path / "written" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["joint", "tagged", "separate"])
+def test_the_program_is_short(name: str, tokenizer: Tokenizer, tagged: Tokenizer) -> None:
+    model, pieces = tokenizer.model_bytes, tokenizer.pieces(range(tokenizer.pad_id))
+    separate = Tokenizer.with_vocabulary(model, model, pieces[:-1], "two", source_only=pieces[-1:])
+    programs = example_programs({"joint": tokenizer, "tagged": tagged, "separate": separate}[name])
+    assert programs.keys() - {f"{name}_tokenizer.py"} == {"translate.py"}
+    for file, program in programs.items():
+        compile(program, file, "exec")
         lines = program.splitlines()
         assert len(lines) <= 60
         assert max(map(len, lines)) <= 120
         imported = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
-        known = {"json", "re", "sys", "pathlib", "numpy", "onnxruntime", "sentencepiece", "separate_tokenizer"}
+        known = {"json", "re", "sys", "pathlib", "numpy", "onnxruntime", "sentencepiece", f"{name}_tokenizer"}
         assert imported <= known
 
 

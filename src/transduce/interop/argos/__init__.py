@@ -20,7 +20,7 @@ from transduce.interop import ctranslate2 as ctranslate2_format
 from transduce.interop.argos.splitter import splitter_model
 from transduce.interop.ctranslate2.layout import MODEL_FILE
 from transduce.interop.ctranslate2.runtime import CONFIG_FILE
-from transduce.interop.formats import ImportedModel, Runtime, render_card
+from transduce.interop.formats import ImportedModel, Runtime, render_card, tag_obstacles
 from transduce.text import LANGUAGE_NAMES, Tokenizer
 
 _OWN_CODES = {"pt-br": "pb", "zh-hans": "zh", "zh-cn": "zh", "zh-hant": "zt", "zh-tw": "zt"}
@@ -131,8 +131,9 @@ class ArgosFormat:
     packages = (*ctranslate2_format.FORMAT.packages, "onnx")  # the graph that divides text into sentences
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        found = ctranslate2_format.FORMAT.obstacles(bundle)
-        if not bundle.load_tokenizer().is_joint:
+        found, tokenizer = ctranslate2_format.FORMAT.obstacles(bundle), bundle.load_tokenizer()
+        found += tag_obstacles(tokenizer, "Argos Translate")
+        if not tokenizer.is_joint:
             found.append("separate tokenizers: a package has one SentencePiece model for both languages")
         try:
             _argos_codes(bundle)

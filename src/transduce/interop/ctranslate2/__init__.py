@@ -150,6 +150,7 @@ def _make_card(description: BundleDescription, precision: str, tokenizer: Tokeni
         description,
         precision,
         is_joint=tokenizer.is_joint,
+        tags=tokenizer.tags,
         limit=f"min({limit}, {search.max_length - 1})" if search.max_length else limit,
         lacking=lacking,
     )

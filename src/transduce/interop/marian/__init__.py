@@ -43,6 +43,7 @@ from transduce.interop.formats import (
     refuse_import,
     render_card,
     source_obstacles,
+    tag_obstacles,
 )
 from transduce.interop.marian.files import (
     DECODER_FILE,
@@ -223,6 +224,8 @@ class MarianFormat:
         found += [*source_obstacles(tokenizer, "Marian"), *piece_obstacles(pieces, "Marian")]
         if divided := next((piece for piece in pieces if set(piece) & {" ", "\n", "\r"}), None):
             found.append(f"the tokenizer has the token {divided!r}: Marian splits tokens at spaces and line ends")
+        if tokenizer.is_joint:  # otherwise Marian is given pieces
+            found += tag_obstacles(tokenizer, "Marian")
         return found
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
@@ -243,7 +246,7 @@ class MarianFormat:
         files: dict[str, str | bytes] = {
             **tokenizer.files,
             DECODER_FILE: decoder_settings(description, [SENTENCEPIECE_FILE] * 2 if is_joint else names),
-            "README.md": render_card(__file__, description, precision, is_joint=is_joint),
+            "README.md": render_card(__file__, description, precision, is_joint=is_joint, tags=tokenizer.tags),
         }
         if is_joint:
             files[SENTENCEPIECE_FILE] = to_marian_order(tokenizer.model_bytes)

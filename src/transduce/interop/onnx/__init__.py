@@ -3,7 +3,7 @@
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from transduce.bundle.bundle import WEIGHTS
 from transduce.bundle.output import write_files
 from transduce.config import SearchConfig, Settings, TransformerConfig, first_problem
 from transduce.errors import BundleError, ConfigError, UserError
+from transduce.interop.conversion_steps import SentencePieceCodec
 from transduce.interop.formats import NetworkRuntime, Runtime, import_optional, render_card, source_obstacles
 from transduce.interop.onnx.network import (
     ATTENTION_SCORES_OF_GRAPHS,
@@ -235,30 +236,47 @@ def load(folder: Path, device: str = "cpu") -> NetworkEngine:
     return make_engine(OnnxNetwork(folder))
 
 
+class _OnnxRuntime(NetworkRuntime):
+    """ONNX Runtime with the export in `folder`; texts become ids, and ids texts, as in the program of the export."""
+
+    def __init__(self, folder: Path) -> None:
+        network, tokenizer = OnnxNetwork(folder), Tokenizer.load(folder)
+        super().__init__(network.runtime, network, make_engine(network), tokenizer)
+        self._codec = SentencePieceCodec(tokenizer)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
+        return self._codec.encode(texts)
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
+        return self._codec.decode(ids)
+
+
 _JOINT_TOKENIZER = """\
 TOKENIZER = SentencePieceProcessor(model_file=str(FOLDER / "tokenizer.model"))
 encode, decode = TOKENIZER.encode, TOKENIZER.decode
 """
 
 
-def onnx_card(settings: OnnxSettings) -> str:
-    """The README.md of an exported folder."""
+def onnx_card(settings: OnnxSettings, tags: Sequence[str] = ()) -> str:
+    """The README.md of an exported folder; texts may begin with `tags`."""
     d_k, d_v = settings.model.d_k, settings.model.d_v
     widths = d_k if d_k == d_v else f"{d_k} (keys) or {d_v}"
-    return render_card(__file__, settings, settings.precision, opset=OPSET, widths=widths)
+    return render_card(__file__, settings, settings.precision, opset=OPSET, widths=widths, tags=tags)
 
 
-def example_programs(*, is_joint: bool) -> Mapping[str, str]:
-    """The programs of an export by name; with two SentencePiece models, `translate.py` imports a second module."""
+def example_programs(tokenizer: Tokenizer) -> Mapping[str, str]:
+    """The programs of an export by name; with two SentencePiece models or tags, `translate.py` imports a second
+    module.
+    """
     folder = Path(__file__).parent
     translate = (folder / "translate.txt").read_text(encoding="utf-8")
-    if is_joint:
+    if tokenizer.is_joint and not tokenizer.tags:
         return {"translate.py": translate}
-    imported = "from sentencepiece import SentencePieceProcessor", "from separate_tokenizer import decode, encode"
-    tokenizer = (folder / "separate_tokenizer.txt").read_text(encoding="utf-8")
+    module = "tagged_tokenizer" if tokenizer.is_joint else "separate_tokenizer"
+    imported = "from sentencepiece import SentencePieceProcessor", f"from {module} import decode, encode"
     return {
         "translate.py": translate.replace(_JOINT_TOKENIZER, "").replace(*imported),
-        "separate_tokenizer.py": tokenizer,
+        f"{module}.py": (folder / f"{module}.txt").read_text(encoding="utf-8"),
     }
 
 
@@ -302,14 +320,13 @@ class OnnxFormat:
             DECODER_STEP_FILE: decoder_step_graph(model, precision),
             **tokenizer.files,
             CONFIG_FILE: settings.model_dump_json(indent=2) + "\n",
-            "README.md": onnx_card(settings),
-            **example_programs(is_joint=tokenizer.is_joint),
+            "README.md": onnx_card(settings, tokenizer.tags),
+            **example_programs(tokenizer),
         }
         write_files(path, files)
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - the folder has its own
-        network = OnnxNetwork(path)
-        return NetworkRuntime(network.runtime, network, make_engine(network), Tokenizer.load(path))
+        return _OnnxRuntime(path)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
         """Bytes have their scales elsewhere in the graph."""

@@ -8,12 +8,12 @@ from transduce.bundle import Bundle, find_bundle, latest_checkpoint
 from transduce.config import CorpusConfig, DataConfig, RunConfig
 from transduce.data import find_made_columns
 from transduce.errors import ConfigError, RunError
-from transduce.text import read_lines
+from transduce.text import SYNTHETIC_TAGS, read_lines
 from transduce.training.run_folder import RunFolder
 from transduce.training.synthetic.translation import SyntheticText
 from transduce.translation import TranslationOptions
 
-TAGS = {"monolingual_target": ">>bt<<", "monolingual_source": ">>ft<<"}
+TAGS = dict(zip(("monolingual_target", "monolingual_source"), SYNTHETIC_TAGS, strict=True))
 """The tag of the pairs that come from each setting (Caswell et al. 2019)."""
 
 SUFFIXES = {"monolingual_target": "-reverse", "monolingual_source": "-forward"}
