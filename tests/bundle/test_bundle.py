@@ -236,6 +236,10 @@ DAMAGES = {
         lambda folder: _edit(folder, lambda content: content["model"].update(num_heads=0)),
         ["bundle.json", "model.num_heads = 0"],
     ),
+    "more layers than tensors": (
+        lambda folder: _edit(folder, lambda content: content["model"].update(num_encoder_layers=10**5)),
+        ["weights.safetensors", "tensors, too few for the 100,00", "bundle.json"],
+    ),
     "path out of the folder": (
         lambda folder: _edit(
             folder, lambda content: content["files"].update({"../x": {"bytes": 0, "sha256": "0" * 64}})

@@ -6,7 +6,7 @@ In a bundle with the precision int8, each matrix `NAME.weight` [outputs, inputs]
 and `NAME.weight_scale` [outputs] has the scale of each row. All other tensors are float32.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,15 +98,20 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[np.float32]]:
         return arrays | {name: arrays[name] * of_rows[:, None] for name, of_rows in scales.items()}
 
 
-def find_precision(path: Path) -> str:
-    """The type of the stored matrices: int8 if a tensor has scales, else float32.
+def find_precision(names: Iterable[str]) -> str:
+    """The type of the stored matrices: int8 if one of the tensors with these names has scales, else float32."""
+    return "int8" if any(name.endswith(SCALE_SUFFIX) for name in names) else "float32"
+
+
+def list_names(path: Path) -> list[str]:
+    """The names of the tensors in a file, of which no tensor is read.
 
     Raises:
         BundleError: the file cannot be read.
     """
     try:
         with safe_open(path, framework="numpy") as file:
-            return "int8" if any(name.endswith(SCALE_SUFFIX) for name in file.keys()) else "float32"  # noqa: SIM118
+            return list(file.keys())
     except (OSError, SafetensorError) as error:
         raise BundleError(f"{path}: cannot be read as safetensors: {error!s:.300}") from None
 

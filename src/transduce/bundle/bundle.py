@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from transduce.bundle.arrays import find_precision, has_usual_weights, quantize_arrays, read_arrays
+from transduce.bundle.arrays import find_precision, has_usual_weights, list_names, quantize_arrays, read_arrays
 from transduce.bundle.manifest import (
     BUNDLE_VERSION,
     BundleDescription,
@@ -110,8 +110,14 @@ class Bundle:
         return bundle
 
     def _check_weights(self) -> None:
-        path, said = self.folder / WEIGHTS, self.description.precision
-        if (found := find_precision(path)) != said:
+        path, said, config = self.folder / WEIGHTS, self.description.precision, self.model_config
+        names, num_layers = list_names(path), config.num_encoder_layers + config.num_decoder_layers
+        if len(names) < num_layers:  # before tensors of so many layers are listed, which could fill the memory
+            raise BundleError(
+                f"{path}: has {len(names):,} tensors, too few for the {num_layers:,} layers that {DESCRIPTION} says: "
+                f"the folder was changed; use an undamaged copy"
+            )
+        if (found := find_precision(names)) != said:
             raise BundleError(
                 f"{path}: its matrices are in {found}, but {DESCRIPTION} says {said}: the folder was changed; use an "
                 f"undamaged copy"
@@ -120,7 +126,7 @@ class Bundle:
             return
         from transduce.bundle import weights  # noqa: PLC0415 - loads PyTorch
 
-        weights.check_tensors(weights.read_tensors(path), weights.make_empty_tensors(self.model_config), str(path))
+        weights.check_tensors(weights.read_tensors(path), weights.make_empty_tensors(config), str(path))
 
     @property
     def _has_usual_weights(self) -> bool:

@@ -517,6 +517,14 @@ def add_a_tensor(path: Path) -> None:
     )
 
 
+def change_settings(**changes: object) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        settings = json.loads((path / "config.json").read_bytes())
+        (path / "config.json").write_text(json.dumps(settings | changes), encoding="utf-8")
+
+    return change
+
+
 def change_vocabulary(**changes: object) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         ids = json.loads((path / "vocab.json").read_bytes())
@@ -532,6 +540,9 @@ def change_vocabulary(**changes: object) -> Callable[[Path], None]:
         (add_a_tensor, r"Transformers has unexpected keys: \['model\.encoder\.layer_norm\.weight'\]"),
         (lambda path: (path / "model.safetensors").write_bytes(b"no weights"), "Transformers cannot load it"),
         (lambda path: (path / "source.spm").unlink(), "Transformers cannot load it"),
+        (change_settings(encoder_layers=10**9), r"config\.json: encoder_layers = 1000000000: at most 1,000"),
+        (change_settings(num_hidden_layers=10**9), r"config\.json: num_hidden_layers = 1000000000: at most 1,000"),
+        (change_settings(max_position_embeddings=1e9), r"max_position_embeddings = 1000000000\.0: at most"),
         (change_vocabulary(word=100), r"vocab\.json: has the id 100, but the model's ids end at 99"),
         (change_vocabulary(word="3"), r"vocab\.json: gives 'word' the id '3', but must be a whole number from 0 on"),
         (change_vocabulary(word=-1), r"vocab\.json: gives 'word' the id -1, but must be"),

@@ -309,6 +309,7 @@ def test_a_token_that_targets_never_have_needs_a_bias() -> None:
         ("transformer-preprocess", "n"),
         ("transformer-decoder-dim-ffn", "24"),
         ("enc-depth", "3"),
+        ("dec-depth", "1000000000"),
     ],
 )
 def test_what_ours_has_not_is_named(name: str, value: str | list[str]) -> None:

@@ -159,11 +159,36 @@ class TransformersRuntime:
         return torch.tensor([[*row, *[self._config.pad_token_id] * (longest - len(row))] for row in rows])
 
 
+_MOST = {
+    **dict.fromkeys(("encoder_layers", "decoder_layers", "num_hidden_layers"), 1000),
+    "max_position_embeddings": 2**16,
+}
+"""The largest numbers in config.json of what Transformers makes before it compares it with the weights."""
+
+
+def _check_sizes(folder: Path) -> None:
+    settings = _read_config(folder)
+    for name, most in _MOST.items():
+        found = settings.get(name, 0)
+        if isinstance(found, int | float) and found > most:
+            raise BundleError(f"{folder / 'config.json'}: {name} = {found}: at most {most:,} are accepted")
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """The settings in config.json; empty if they cannot be read."""
+    try:
+        settings = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
 def load_folder(folder: Path, precision: str = "auto") -> tuple[Foreign, Foreign]:
     """Load the model and the tokenizer of a folder by the `Auto` classes of Transformers, for evaluation.
 
     Nothing outside the folder is read, and no code in it is run. `precision` "auto" is that of the file.
     """
+    _check_sizes(folder)
     transformers = import_optional("transformers", f"loading {folder}")
     place = {"pretrained_model_name_or_path": str(folder), "local_files_only": True, "trust_remote_code": False}
     try:
@@ -238,11 +263,7 @@ class HuggingFaceFormat:
         return from_huggingface(exported.model, tensors)
 
     def recognises(self, path: Path) -> bool:
-        try:
-            settings = json.loads((path / "config.json").read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return False
-        return isinstance(settings, dict) and settings.get("model_type") in NORM_ORDERS
+        return _read_config(path).get("model_type") in NORM_ORDERS
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
         """Read a model; Transformers itself reads pickled weights (pytorch_model.bin), and runs no code in them."""

@@ -236,9 +236,9 @@ def find_obstacles(archive: Archive) -> Iterator[str]:
     if settings.text("transformer-decoder-dim-ffn", "0") not in {"0", settings.text("transformer-dim-ffn")}:
         yield "transformer-decoder-dim-ffn differs from transformer-dim-ffn: a bundle has one width for both"
     for stack, name in (("encoder", "enc-depth"), ("decoder", "dec-depth")):
-        last = f"{stack}_l{settings.number(name)}_ffn_W1"
-        if last not in arrays:
-            yield f"{name} = {settings.number(name)}: there is no array {last!r}"
+        number = settings.number(name)
+        if number > len(arrays) or f"{stack}_l{number}_ffn_W1" not in arrays:
+            yield f"{name} = {number}: there are no arrays of so many layers"
     for name in (name for name, array in arrays.items() if array.ndim not in {1, 2}):
         yield f"{name} has {arrays[name].ndim} axes: must have one or two"
 
