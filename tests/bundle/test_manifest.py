@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import re
 import runpy
 import shlex
@@ -37,6 +38,20 @@ def test_a_folder_in_the_place_of_a_file_is_said(tmp_path: Path) -> None:
         check_files(tmp_path, BundleDescription(model=TransformerConfig(), files=files), "bundle.json")
     with pytest.raises(BundleError, match=r"a\.bin: cannot be read"):
         read_description(tmp_path / "a.bin", BundleDescription)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such pipes")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"abc")
+    files = record_files(tmp_path, ["a.bin"])
+    (tmp_path / "a.bin").unlink()
+    os.mkfifo(tmp_path / "a.bin")
+    for read in (
+        lambda: check_files(tmp_path, BundleDescription(model=TransformerConfig(), files=files), "bundle.json"),
+        lambda: read_description(tmp_path / "a.bin", BundleDescription),
+    ):
+        with pytest.raises(BundleError, match=r"a\.bin: cannot be read: it is not a regular file"):
+            read()
 
 
 @pytest.mark.parametrize("name", ["../a", "/a", "a/b", "..", ".", "", "a\\b", "a\n"])

@@ -437,6 +437,17 @@ def test_engines_are_called_as_their_formats() -> None:
     assert ENGINES.keys() <= FORMATS.keys()
 
 
+@pytest.mark.parametrize("name", ["/dev/zero", "../bundle/bundle.json", "a/../../b", "", "a\0b", "C:\\a", "..\\a"])
+def test_a_proof_names_no_file_elsewhere(bundle: Bundle, tmp_path: Path, name: str) -> None:
+    export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
+    path = tmp_path / "out" / PARITY_FILE
+    content = json.loads(path.read_bytes())
+    content["files"][name] = {"bytes": 0, "sha256": "0" * 64}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(BundleError, match="must be the path of a file within the folder"):
+        load_translator(tmp_path / "out", "ctranslate2", device="cpu")
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_damaged_export_is_noticed(bundle: Bundle, tmp_path: Path, engine: str) -> None:
     export_bundle(bundle, engine, tmp_path / "out", num_sentences=2)

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+import stat
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
 
-from pydantic import Field, JsonValue, StringConstraints, ValidationError
+from pydantic import AfterValidator, Field, JsonValue, StringConstraints, ValidationError
 
 from transduce.config import Record, SearchConfig, TransformerConfig
 from transduce.errors import BundleError
@@ -14,6 +15,17 @@ from transduce.text import TARGET_MODEL
 
 FileName = Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)*$")]
 """A plain file name, which cannot lead out of the folder."""
+
+
+def _check_path(name: str) -> str:
+    path = PureWindowsPath(name)  # there, more leads elsewhere than on other systems
+    if not path.parts or path.anchor or ".." in path.parts or "\0" in name:
+        raise ValueError("must be the path of a file within the folder")
+    return name
+
+
+FilePath = Annotated[str, AfterValidator(_check_path)]
+"""The path of a file in a folder, which cannot lead out of it, on any system."""
 
 
 class FileRecord(Record):
@@ -53,11 +65,12 @@ def check_files(folder: Path, description: FolderDescription, description_name: 
     """Check that every file exists and is, byte for byte, the described one.
 
     Raises:
-        BundleError: one is missing, has another size or another SHA-256.
+        BundleError: one is missing, is no regular file, has another size or another SHA-256.
     """
     for name, record in description.files.items():
         path = folder / name
         try:
+            _check_regular(path)
             size = path.stat().st_size
             if size != record.bytes:
                 _refuse_file(path, f"has {size} bytes, but {description_name} says {record.bytes}")
@@ -81,6 +94,7 @@ def read_description(path: Path, kind: type[AnyDescription]) -> AnyDescription:
         BundleError: it is missing, is not JSON, is of another format or version, or has unknown or wrong settings.
     """
     try:
+        _check_regular(path)
         text = path.read_bytes()
         content = json.loads(text)
     except FileNotFoundError:
@@ -94,6 +108,12 @@ def read_description(path: Path, kind: type[AnyDescription]) -> AnyDescription:
         return kind.model_validate_json(text)
     except ValidationError as error:
         raise BundleError(f"{path}: {_describe_problems(error)}") from None
+
+
+def _check_regular(path: Path) -> None:
+    """Check that `path` is a regular file: a pipe would be waited for, and a device may have no end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise BundleError(f"{path}: cannot be read: it is not a regular file; use an undamaged copy of the folder")
 
 
 def _check_format(path: Path, content: object, kind: type[FolderDescription]) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from transduce import __version__
 from transduce.bundle import model_tensors
-from transduce.bundle.manifest import FileRecord, FolderDescription, record_files
+from transduce.bundle.manifest import FilePath, FileRecord, FolderDescription, record_files
 from transduce.config import SearchConfig, Settings
 from transduce.errors import ParityError
 from transduce.interop.formats import Runtime
@@ -135,7 +135,7 @@ class Parity(FolderDescription):
     theirs: str
     """The other program."""
 
-    files: dict[str, FileRecord] = Field(default_factory=dict)
+    files: dict[FilePath, FileRecord] = Field(default_factory=dict)
     """The other files of an export, which may have any name."""
 
     library_version: str = __version__
