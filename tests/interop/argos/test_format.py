@@ -303,6 +303,19 @@ def test_damage_is_noticed(path: Path, target: Path) -> None:
                 file.rmdir() if file.is_dir() else file.unlink()
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damage_is_noticed_however_it_is_compressed(target: Path, tmp_path: Path, method: int) -> None:
+    path = tmp_path / "x.argosmodel"
+    with zipfile.ZipFile(path, "w", method) as package:
+        package.writestr("en_de/model/model.bin", bytes(range(256)))
+    content = bytearray(path.read_bytes())
+    start = content.index(b"model.bin") + len("model.bin")
+    content[start : start + 60] = b"\xff" * 60
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match=r"x\.argosmodel: (is not a zip file|cannot be read: \w+ )"):
+        unpack(path, target)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "package"

@@ -11,6 +11,7 @@ import torch
 from transduce.bundle import BundleDescription
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, UserError
+from transduce.interop.marian import files
 from transduce.interop.marian.files import (
     MarianSettings,
     decoder_settings,
@@ -230,6 +231,26 @@ def zipped(content: bytes) -> bytes:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("W.npy", content)
     return file.getvalue()
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damage_is_noticed_however_it_is_compressed(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "model.npz"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("W.npy", bytes(range(256)))
+    content = bytearray(path.read_bytes())
+    start = content.index(b"W.npy") + len("W.npy")
+    content[start : start + 60] = b"\xff" * 60
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match=r"model\.npz: (is not an archive of arrays|cannot be read): \w+ "):
+        read_archive(path)
+
+
+def test_an_archive_that_swells_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_MAX_BYTES", 2000)
+    (tmp_path / "model.npz").write_bytes(saved(W=np.zeros(1000, np.float32)))
+    with pytest.raises(BundleError, match=r"has 4,128 bytes unpacked; at most 2,000"):
+        read_archive(tmp_path / "model.npz")
 
 
 @pytest.mark.parametrize(

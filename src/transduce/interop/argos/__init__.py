@@ -3,6 +3,7 @@ splitter.
 """
 
 import json
+import lzma
 import re
 import shutil
 import tempfile
@@ -52,6 +53,11 @@ _WANTED = ("metadata.json", TOKENIZER, *_IN_MODEL)
 """The files that are extracted from the folder of a package; others are ignored."""
 
 _MAX_BYTES = 2**32
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError),
+    UnicodeDecodeError,
+)
+"""The exceptions that reading a damaged zip file raises; of bzip2, OSError."""
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 """The date of every file: the same files make the same package at any time."""
 
@@ -88,8 +94,8 @@ def unpack(path: Path, folder: Path) -> Languages:
                     shutil.copyfileobj(content, file)
             return _read_languages(folder / "metadata.json")
     except OSError as error:
-        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError) as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except _DAMAGE as error:
         raise BundleError(
             f"{path}: is not a zip file, or is damaged: {error}; give an undamaged Argos package"
         ) from None

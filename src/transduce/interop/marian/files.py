@@ -1,6 +1,7 @@
 """The files of a Marian model: settings in YAML, weights in a NumPy archive, and vocabularies."""
 
 import json
+import lzma
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -234,9 +235,13 @@ _SETTINGS = "special:model.yml"
 
 _DAMAGE = (
     *(ValueError, KeyError, EOFError, AttributeError, TypeError, OverflowError, MemoryError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error, SyntaxError, TokenError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, SyntaxError, TokenError),
 )
 """The exceptions that NumPy raises when a file is damaged; it parses the headers of arrays as Python."""
+
+
+_MAX_BYTES = 2**32
+"""The largest size of an archive when it is unpacked."""
 
 
 class Archive(NamedTuple):
@@ -265,6 +270,8 @@ def read_archive(path: Path) -> Archive:
     """Read the .npz file at `path`; pickles are refused."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            if (size := sum(entry.file_size for entry in file.zip.infolist())) > _MAX_BYTES:
+                raise BundleError(f"{path}: has {size:,} bytes unpacked; at most {_MAX_BYTES:,} are accepted")
             arrays = {name: np.asarray(file[name]) for name in file.files}  # a member that is not an array is bytes
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror or error}") from None
