@@ -1,17 +1,35 @@
 """The library is built by any C compiler, from the sources as they are."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from transduce.kernels.native import build
+from transduce.kernels.native.build import find_platform
 
 TESTS = Path(__file__).parents[2]
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
+
+
+@pytest.mark.parametrize(
+    ("said", "machine", "found"),
+    [
+        ("macosx-10.13-universal2", "arm64", "macosx-11.0-arm64"),
+        ("macosx-10.13-universal2", "x86_64", "macosx-10.13-x86_64"),
+        ("macosx-14.2-arm64", "arm64", "macosx-14.2-arm64"),
+        ("linux-aarch64", "aarch64", "linux-aarch64"),
+    ],
+)
+def test_a_platform_is_one_that_pip_knows(monkeypatch: pytest.MonkeyPatch, said: str, machine: str, found: str) -> None:
+    monkeypatch.setattr(sysconfig, "get_platform", lambda: said)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert find_platform() == found
 
 
 def test_what_fails_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

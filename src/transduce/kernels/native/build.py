@@ -7,6 +7,7 @@
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -22,7 +23,9 @@ def find_platform() -> str:
     """The platform that Python runs on, as `macosx-11.0-arm64`; `_PYTHON_HOST_PLATFORM` overrides it for
     cross-compilation.
     """
-    return sysconfig.get_platform().replace("universal2", platform.machine())
+    found = sysconfig.get_platform().replace("universal2", platform.machine())
+    # python.org's Python for both kinds of machine says 10.13 on Apple silicon, where pip knows no system before 11.
+    return re.sub(r"macosx-10\.\d+-arm64", "macosx-11.0-arm64", found)
 
 
 LIBRARY = SOURCES / {"win": "kernels.dll", "mac": "kernels.dylib"}.get(find_platform()[:3], "kernels.so")
