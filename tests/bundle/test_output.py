@@ -3,6 +3,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -94,6 +95,37 @@ def test_permissions_are_handed_on(tmp_path: Path) -> None:
     with replace_file(path) as beside:
         beside.write_text("new", encoding="utf-8")
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_permissions_of_a_folder_are_handed_on(tmp_path: Path) -> None:
+    _write(tmp_path / "folder", "old")
+    (tmp_path / "folder").chmod(0o700)
+    with replace_folder(tmp_path / "folder", "marker") as temporary:
+        assert temporary.stat().st_mode & 0o777 == 0o700
+        (temporary / "marker").touch()
+    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.name == "nt", reason="nothing is flushed on Windows")
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_only_that_a_file_system_cannot_flush_folders_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    flushed = os.fsync
+
+    def flush_files_only(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        flushed(descriptor)
+
+    monkeypatch.setattr(os, "fsync", flush_files_only)
+    if number == errno.EIO:
+        with pytest.raises(WriteError):
+            _write(tmp_path / "folder", "new")
+    else:
+        _write(tmp_path / "folder", "new")
+        assert (tmp_path / "folder" / "marker").read_text() == "new"
 
 
 def test_a_name_of_any_length_that_a_file_may_have(tmp_path: Path) -> None:

@@ -110,11 +110,17 @@ def test_the_model_itself_is_never_replaced(bundle: Bundle, tmp_path: Path, cont
 
 def test_a_single_file_has_its_proof_beside_it(bundle: Bundle, tmp_path: Path, contents: Callable) -> None:
     path = tmp_path / "out" / "a.argosmodel"
+    left = tmp_path / "out" / "a.argosmodel.transduce-tmp-1"  # by an export that was killed
+    left.mkdir(parents=True)
     for precision in ("float32", "float16"):
         parity = export_bundle(bundle, "argos", path, precision=precision, num_sentences=2)
         assert contents(tmp_path / "out").keys() == {"a.argosmodel", "a.argosmodel.parity.json"}
         assert read_description(tmp_path / "out" / "a.argosmodel.parity.json", Parity) == parity
         assert parity.precision == precision
+        path.chmod(0o600)
+        mode = path.stat().st_mode
+        export_bundle(bundle, "argos", path, precision=precision, num_sentences=2)
+        assert path.stat().st_mode == mode
 
 
 @pytest.mark.parametrize(

@@ -74,12 +74,18 @@ def is_stream(path: Path) -> bool:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Wait until a file's bytes, or a folder's names, are on the disk itself, so that a power cut cannot undo them."""
+    """Wait until a file's bytes, or a folder's names, are on the disk itself, so that a power cut cannot undo them.
+
+    Some network file systems cannot do this for folders: there, nothing is waited for.
+    """
     if os.name == "nt":  # Windows can neither open a folder nor flush a file opened for reading.
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP} or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 
@@ -266,8 +272,8 @@ LOCK_TIMEOUT = 10.0
 def replace_folder(folder: Path, marker: str) -> Iterator[Path]:
     """An empty temporary folder, which replaces `folder` when the block succeeds.
 
-    It is next to `folder`, named `<name>.transduce-tmp-<process id>`; the replaced folder is, for a moment,
-    `<name>.transduce-old-<process id>`. Folders left by a killed process are recovered first (`recover_folders`).
+    It has the permissions of `folder`, and is next to it (`make_folder_beside`); the replaced folder is, for a moment,
+    `<name>.transduce-old-<process id>`.
 
     Args:
         folder: the folder; missing parents are created.
@@ -280,22 +286,39 @@ def replace_folder(folder: Path, marker: str) -> Iterator[Path]:
     """
     check_replaceable(folder, marker)
     place = folder.resolve()
+    with make_folder_beside(folder, LOCK_TIMEOUT) as temporary:
+        if place.exists():
+            temporary.chmod(stat.S_IMODE(place.stat().st_mode) | stat.S_IRWXU)
+        yield temporary
+        for path in [*temporary.rglob("*"), temporary]:
+            flush_to_disk(path)
+        check_replaceable(folder, marker)  # minutes may have passed
+        _put_in_place(place, temporary)
+
+
+@contextmanager
+def make_folder_beside(path: Path, timeout: float = 0.0) -> Iterator[Path]:
+    """An empty folder next to `path`, named `<name>.transduce-tmp-<process id>`, that is removed after the block.
+
+    Folders left by a killed process are recovered first (`recover_folders`). `timeout` is that of the lock.
+
+    Raises:
+        BusyError: another process is in such a block for `path`.
+        WriteError: writing failed within the block, as on a full disk.
+    """
+    place = path.resolve()
     temporary = _name_aside(place, "tmp")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with lock_folder(folder, place.with_name(f".{place.name}.lock"), LOCK_TIMEOUT):
+        with lock_folder(path, place.with_name(f".{place.name}.lock"), timeout):
             recover_folders(place.parent, re.escape(place.name))
             try:
                 temporary.mkdir()
                 yield temporary
-                for path in [*temporary.rglob("*"), temporary]:
-                    flush_to_disk(path)
-                check_replaceable(folder, marker)  # minutes may have passed
-                _put_in_place(place, temporary)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
     except (OSError, SafetensorError) as error:
-        raise make_write_error(folder, error) from error
+        raise make_write_error(path, error) from error
 
 
 def remove_folder(folder: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import copymode
 
 from transduce.bundle import (
     Bundle,
@@ -15,17 +15,15 @@ from transduce.bundle import (
     check_writable,
     flush_to_disk,
     is_bundle,
-    lock_folder,
-    make_write_error,
     replace_folder,
     save_bundle,
 )
 from transduce.bundle.bundle import DESCRIPTION, check_no_foreign_files
 from transduce.bundle.manifest import read_description, record_files, serialize_description
-from transduce.bundle.output import FORCE_ADVICE, is_stream
+from transduce.bundle.output import FORCE_ADVICE, is_stream, make_folder_beside
 from transduce.bundle.weights import check_tensors, make_empty_tensors, make_model
 from transduce.errors import BundleError, ConfigError, OutputError
-from transduce.interop.formats import ExportFormat, find_format, find_import_format, import_optional
+from transduce.interop.formats import SATURATING, ExportFormat, find_format, find_import_format, import_optional
 from transduce.interop.parity import EXACT, PARITY_FILE, Claim, Parity, prove, record_export
 from transduce.interop.probe_sentences import NUM_SENTENCES, Probe, make_probe
 from transduce.translation import ForcedDecoder
@@ -108,6 +106,8 @@ def prove_export(decoder: ForcedDecoder, chosen: ExportFormat, place: Path, prob
     runtime = chosen.load(place, decoder.tokenizer)
     is_rounded = claim.precision != EXACT and EXACT in chosen.precisions
     remedy = f"--precision {EXACT} avoids rounding" if is_rounded else ""
+    if SATURATING in runtime.name:
+        remedy += ", or set CT2_USE_MKL=1 (docs/interop.md)"
     return prove(decoder, runtime, probe, replace(claim, weights=chosen.read_back(place), remedy=remedy))
 
 
@@ -121,23 +121,18 @@ def _open_output(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator
         return
     output = output.resolve()  # a symbolic link stays
     proof = _proof_path(output)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            lock_folder(output, output.with_name(f".{output.name}.lock")),
-            TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder,
-        ):
-            written = Path(folder) / output.name, Path(folder) / proof.name
-            yield written
-            _check_output(output, chosen, force=force)
-            for path in written:
-                flush_to_disk(path)
-            # A power cut may leave a model without a proof, but never one with another model's proof.
-            proof.unlink(missing_ok=True)
-            written[0].replace(output)
-            written[1].replace(proof)
-    except OSError as error:
-        raise make_write_error(output, error) from error
+    with make_folder_beside(output) as folder:
+        written = folder / output.name, folder / proof.name
+        yield written
+        _check_output(output, chosen, force=force)
+        for path in written:
+            if output.exists():
+                copymode(output, path)
+            flush_to_disk(path)
+        # A power cut may leave a model without a proof, but never one with another model's proof.
+        proof.unlink(missing_ok=True)
+        written[0].replace(output)
+        written[1].replace(proof)
 
 
 def _proof_path(file: Path) -> Path:

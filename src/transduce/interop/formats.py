@@ -46,6 +46,10 @@ class Runtime(Protocol):
         """Greedy translations, each until `</s>`, which is included, or of `max_lengths` tokens."""
 
 
+SATURATING = "whose sums of 8-bit products saturate on this processor"
+"""Part of the name of a `Runtime` that does not add up products of 8 bits exactly."""
+
+
 _BATCH_TOKENS = 4096
 MAX_ROWS = 64
 """Sentences of a batch: its log-probabilities should not take much memory."""

@@ -52,6 +52,7 @@ from transduce.interop.ctranslate2.runtime import (
     read_settings,
 )
 from transduce.interop.formats import (
+    SATURATING,
     SECTION,
     ExportedSettings,
     ImportedModel,
@@ -131,7 +132,7 @@ def load_runtime(folder: Path, tokenizer: Tokenizer, own: Tokenizer | None, orig
     """
     precision = compute_type(read_settings(folder).precision, "cpu")
     if precision.startswith("int8") and not is_exact_in_8_bits():
-        origin += ", whose sums of 8-bit products saturate on this processor"
+        origin += f", {SATURATING}"
     return CTranslate2Runtime(folder, tokenizer, precision, own=own, origin=origin)
 
 
