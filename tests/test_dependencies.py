@@ -109,6 +109,10 @@ def test_the_bill_of_materials_is_written(tmp_path: Path) -> None:
     assert content["metadata"]["component"]["name"] == "transduce"
     versions = {canonicalize_name(one["name"]): one["version"] for one in content["components"]}
     rows = (tmp_path / "licences.md").read_text(encoding="utf-8").splitlines()[2:]
-    for row in rows:
-        name, version, _ = (cell.strip() for cell in row.strip("|").split("|"))
-        assert versions[canonicalize_name(name)] == version
+    listed = dict(tuple(cell.strip() for cell in row.strip("|").split("|"))[:2] for row in rows)
+    assert versions == {canonicalize_name(name): version for name, version in listed.items()}
+    assert {"torch", "pydantic"} <= versions.keys()
+    assert not {"cyclonedx-bom", "pip", "zizmor"} & versions.keys()
+    refs = {one["bom-ref"] for one in (*content["components"], content["metadata"]["component"])}
+    needs = {one["ref"]: set(one["dependsOn"]) for one in content["dependencies"]}
+    assert needs.keys() | set.union(*needs.values()) <= refs
