@@ -1,5 +1,5 @@
-# Everything runs from .venv, which is made when it is first needed: only make and Python 3.11 or newer have to be there.
-# Another Python: make test PYTHON=python3.13. On a Linux machine without a GPU, a smaller download:
+# Everything runs from .venv, which is made when it is first needed: only make and Python 3.11 to 3.14 have to be there.
+# Another Python: make test PYTHON=python3.13. On a Linux machine without a GPU, 3 GB instead of 9:
 # make demo PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 
 PYTHON ?= python3
@@ -35,9 +35,9 @@ clean:  ## delete the environment; runs and models stay
 
 .venv/bin/python:
 	@command -v $(PYTHON) >/dev/null || { \
-		echo "Transduce needs Python 3.11 or newer, and there is no '$(PYTHON)' here; try: make PYTHON=/path/to/python3"; exit 1; } >&2
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "Transduce needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version); try: make PYTHON=python3.13"; exit 1; } >&2
+		echo "Transduce needs Python 3.11 to 3.14, and there is no '$(PYTHON)' here; try: make PYTHON=/path/to/python3"; exit 1; } >&2
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' || { \
+		echo "Transduce needs Python 3.11 to 3.14, and $(PYTHON) is $$($(PYTHON) --version); try: make PYTHON=python3.13"; exit 1; } >&2
 	@echo "Making the environment .venv"
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 
@@ -49,3 +49,6 @@ clean:  ## delete the environment; runs and models stay
 	@{ $(INSTALL) -e '.[$*]' && touch $@; } 2>&1 | tee .venv/installing.log \
 		| grep --line-buffered -oE '^ *(Downloading|Using cached) .*|^Installing collected packages'; \
 		test -e $@ || { cat .venv/installing.log; echo "Transduce could not be installed, for the reason above"; exit 1; } >&2
+	@test -e src/transduce/kernels/native/kernels.so -o -e src/transduce/kernels/native/kernels.dylib || { \
+		echo "The kernels were not compiled, which needs a C compiler: PyTorch computes instead, more slowly."; \
+		echo "Install gcc or clang, then: touch hatch_build.py, and make again"; } >&2
