@@ -96,11 +96,12 @@ def read_description(path: Path, kind: type[AnyDescription]) -> AnyDescription:
     try:
         _check_regular(path)
         text = path.read_bytes()
-        content = json.loads(text)
     except FileNotFoundError:
         raise BundleError(f"{path}: is missing; give a folder written by Transduce") from None
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{path}: is not JSON: {error}; use an undamaged copy of the folder") from None
     _check_format(path, content, kind)

@@ -320,7 +320,8 @@ def tag_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
     if not tokenizer.tags:
         return []
     named = ", ".join(tokenizer.tags[:3]) + (", ..." if len(tokenizer.tags) > 3 else "")
-    return [f"the tokenizer has tags ({named}), which {program} spells like words: export to ctranslate2, or to onnx"]
+    remedy = "export to ctranslate2, huggingface or onnx, where they are read"
+    return [f"the tokenizer has tags ({named}), which {program} spells like words: {remedy}"]
 
 
 def render_card(module: str, about: Any, precision: str, **values: Any) -> str:  # noqa: ANN401
