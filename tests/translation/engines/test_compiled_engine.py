@@ -247,7 +247,7 @@ PLAIN: list[list[str]] = [
 ]
 MORE = [
     ["--forbid", "sun"],
-    ["--require", "sun"],
+    ["--require", "lamp"],
     ["--no-repeat-ngram", "2"],
     ["--diversity", "0.5", "--num-best", "2"],
     ["--samples", "2"],
