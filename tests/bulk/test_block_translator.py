@@ -25,7 +25,7 @@ def test_a_model_that_is_replaced_meanwhile_is_not_read_again(
         TranslationSettings(model=model, options=TranslationOptions.parse(options), device="cpu", **settings)
     )
     shutil.rmtree(model)
-    block = translator.translate([line], 1, "text")
+    block = translator.translate([line], [1], "text")
     assert len(block.lines) == 1
     assert block.guard_report is None or block.guard_report.retried == 1
     assert not TranslationSettings(model=model, options=TranslationOptions()).may_need_pytorch
