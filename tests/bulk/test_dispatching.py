@@ -100,6 +100,24 @@ def test_what_other_workers_have_begun_is_finished_after_a_failure() -> None:
     assert finished == [0, 1, 3]
 
 
+def test_a_worker_that_cannot_load_the_model_says_why_and_is_not_replaced() -> None:
+    pool = ListedPool()
+    first = pool.start
+    messages: list[str] = []
+
+    def start() -> int:
+        worker = first()
+        if worker == 2:
+            pool.answers[-1:] = [(2, Failure("it was trained anew", "mistake")), (2, Lost("exit code 0"))]
+        return worker
+
+    pool.start = start  # type: ignore[method-assign]
+    finished: list[int] = []
+    with pytest.raises(UserError, match="it was trained anew"):
+        finished.extend(block.number for block, _ in translate_blocks(pool, make_blocks(5), messages.append))
+    assert (finished, messages) == ([0], [])
+
+
 @pytest.mark.parametrize("kind", ["mistake", "failure", "memory", "bug"])
 def test_a_failure_is_raised_with_its_message(kind: str) -> None:
     pool = ListedPool()

@@ -110,10 +110,8 @@ def test_parquet_keeps_columns_types_and_nulls(translate: Translate, tmp_path: P
     assert parquet.read_table(tmp_path / "joined").num_rows == 0
 
 
-@pytest.mark.parametrize(
-    "compression", ["zstd", "gzip", "none", {"id": "snappy", "s": "brotli", "n.list.element": "lz4"}]
-)
-def test_parquet_keeps_its_compression(compression: Any, translate: Translate, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compression", ["zstd", "gzip", "none", {"id": "snappy", "s": "brotli"}])
+def test_parquet_keeps_the_compression_of_its_texts(compression: Any, translate: Translate, tmp_path: Path) -> None:
     given = table({"id": [1, 2, 3], "s": ["a", "b", "c"], "n": [[1], [], [2]]}, metadata={"made": "by hand"})
     parquet.write_table(given, tmp_path / "a.parquet", compression=compression)
     translate(ParquetFormat("s", "t"), "a.parquet")
@@ -124,7 +122,7 @@ def test_parquet_keeps_its_compression(compression: Any, translate: Translate, t
         return {one.path_in_schema: one.compression for one in columns}
 
     before = find_compressions(tmp_path / "a.parquet")
-    assert find_compressions(tmp_path / "joined") == {**before, "t": before["s"]}
+    assert find_compressions(tmp_path / "joined") == dict.fromkeys([*before, "t"], before["s"])
     assert parquet.read_schema(tmp_path / "joined").metadata == given.schema.metadata
 
 

@@ -248,7 +248,9 @@ def test_another_command_is_refused(half_done: BulkTask, make_task: Any, run: An
     (tmp_path / "in/c").unlink()
     kept = (tmp_path / "in/a").read_bytes(), (tmp_path / "in/a").stat().st_mtime_ns
     (tmp_path / "in/a").write_bytes(kept[0] + b"sun\n")
-    with pytest.raises(OutputError, match=r"translation of a, .* a has changed since: remove .*bulk/000000 to"):
+    with pytest.raises(
+        OutputError, match=r"translation of a, .* a has changed since: to translate it again, remove .*bulk/000000 and"
+    ):
         run(half_done)
     (tmp_path / "in/a").write_bytes(kept[0])
     os.utime(tmp_path / "in/a", ns=(kept[1], kept[1]))
@@ -273,7 +275,9 @@ def test_a_mistake_in_the_input_is_corrected_and_the_rest_is_kept(
     assert (tmp_path / "out/b.jsonl").read_text(encoding="utf-8").splitlines() == [expected] * 6
 
     (tmp_path / "in/b.jsonl").write_text("".join(records[:7]), encoding="utf-8")
-    with pytest.raises(OutputError, match=r"b\.jsonl has changed since: remove (\S*/000001) to translate it again"):
+    with pytest.raises(
+        OutputError, match=r"b\.jsonl has changed since: to translate it again, remove (\S*/000001) and"
+    ):
         run(task)
     shutil.rmtree(tmp_path / "out" / WORKING_FOLDER / "000001")
     (tmp_path / "out/b.jsonl").unlink()

@@ -72,24 +72,24 @@ def translate_blocks(
     for _ in queue:
         pool.start()
     busy: dict[int, Block] = {}
+    has_failed = False
     losses = Counter[tuple[int, int] | None]()
     while queue or busy:
         worker, answer = pool.wait()
         block = busy.pop(worker, None)
         if isinstance(answer, Failure):
             problems.append(answer.make_error())
+            has_failed = True
             queue.clear()
             continue
         if isinstance(answer, Lost):
-            key = None if block is None else (block.file, block.number)
-            losses[key] += 1
-            _check_losses(losses[key], block, answer)
-            report(f"a worker was lost ({answer.cause}): another one takes its place")
-            queue.extendleft([] if block is None else [block])
-            pool.start()
+            if not has_failed or block is not None:  # otherwise it could not load the model, and has said so
+                _count_loss(losses, block, answer)
+                report(f"a worker was lost ({answer.cause}): another one takes its place")
+                queue.extendleft(filter(None, [block]))
+                pool.start()
             continue
-        if not queue and not problems:
-            queue.extend(islice(readable, 1))
+        queue.extend(islice(readable, 0 if queue or problems else 1))
         if queue:
             pool.submit(worker, busy.setdefault(worker, queue.popleft()))
         if isinstance(answer, Ready):
@@ -107,13 +107,15 @@ def _read_until_error(blocks: Iterator[Block], problems: list[Exception]) -> Ite
         problems.append(error)
 
 
-def _check_losses(num_losses: int, block: Block | None, answer: Lost) -> None:
-    if num_losses < MAX_LOSSES:
+def _count_loss(losses: Counter[tuple[int, int] | None], block: Block | None, answer: Lost) -> None:
+    key = None if block is None else (block.file, block.number)
+    losses[key] += 1
+    if losses[key] < MAX_LOSSES:
         return
     what = "they had loaded the model"
     if block is not None:
         what = f"{block.path}, from line {block.first} on, was translated"
     raise TransduceError(
-        f"{num_losses} workers were lost before {what} ({answer.cause}): memory may be full; use fewer workers, or a "
+        f"{losses[key]} workers were lost before {what} ({answer.cause}): memory may be full; use fewer workers, or a "
         "smaller --block-lines in another output folder"
     )

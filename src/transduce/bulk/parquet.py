@@ -1,6 +1,5 @@
 """Parquet files in bulk translation: every row gets one more column."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -16,15 +15,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import parquet
 
-_COMPRESSIONS = b"transduce compressions"
+_COMPRESSION = b"transduce compression"
 """Key in the metadata of a block."""
+
+_WRITTEN = {"UNCOMPRESSED": "NONE"} | {name: name for name in ("SNAPPY", "GZIP", "BROTLI", "LZ4", "ZSTD")}
+"""What pyarrow calls a compression that it writes, by what it calls it when it reads."""
 
 
 class ParquetFormat:
     """Reads Parquet files in blocks of rows, and writes them with one more column, the translation, as the last.
 
-    A text of several lines is translated line by line; a null stays null. Columns keep the compression of their first
-    rows, and the translation has that of the text. The file of a block is a stream of Arrow.
+    A text of several lines is translated line by line; a null stays null. The file has the
+    compression of its texts again. The file of a block is a stream of Arrow.
     """
 
     def __init__(self, column: str, translation_column: str) -> None:
@@ -38,7 +40,7 @@ class ParquetFormat:
             with parquet.ParquetFile(raw, pre_buffer=False) as table:
                 schema, num_rows = table.schema_arrow, table.metadata.num_rows
                 self._check_schema(schema, file)
-                compressions = self._find_compressions(table.metadata)
+                compression = self._find_compression(table.metadata)
                 batches = table.iter_batches(size, use_threads=False)
                 first, number = 1, 0
                 for batch in _cut_batches(batches, schema, size):
@@ -49,7 +51,7 @@ class ParquetFormat:
                     numbers = [row for row, text in enumerate(kept, first) for _ in text or ()]
                     counts = [None if text is None else len(text) for text in kept]
                     share = (first - 1 + batch.num_rows) / num_rows if num_rows else 1.0
-                    yield Block(number, first, lines, numbers, (batch, counts, compressions), share)
+                    yield Block(number, first, lines, numbers, (batch, counts, compression), share)
                     first, number = first + batch.num_rows, number + 1
 
     def _check_schema(self, schema: "pa.Schema", file: InputFile) -> None:
@@ -70,24 +72,22 @@ class ParquetFormat:
                 "--translation-column"
             )
 
-    def _find_compressions(self, metadata: "parquet.FileMetaData") -> dict[str, str]:
-        """The compression of each column, by its path; none are known of a file without rows."""
-        if not metadata.num_row_groups:
-            return {}
-        group = metadata.row_group(0)
-        columns = [group.column(place) for place in range(group.num_columns)]
-        found = {one.path_in_schema: one.compression.replace("UNCOMPRESSED", "NONE") for one in columns}
-        return {**found, self._translation_column: found[self._column]}
+    def _find_compression(self, metadata: "parquet.FileMetaData") -> str:
+        """The compression of the texts; another one if it is unknown, or of a kind that is no longer written."""
+        groups = [metadata.row_group(0)] if metadata.num_row_groups else []
+        columns = [group.column(place) for group in groups for place in range(group.num_columns)]
+        found = [one.compression for one in columns if one.path_in_schema == self._column]
+        return next((_WRITTEN[one] for one in found if one in _WRITTEN), "SNAPPY")
 
     def write_block(self, block: Block, translations: Sequence[str], file: InputFile) -> bytes:  # noqa: ARG002 - FileFormat
         """See `FileFormat`."""
         import pyarrow as pa  # noqa: PLC0415 - an optional package
 
-        batch, counts, compressions = block.records
+        batch, counts, compression = block.records
         rest = iter(translations)
         texts = [None if count is None else "\n".join(islice(rest, count)) for count in counts]
         schema = batch.schema.append(pa.field(self._translation_column, pa.string()))
-        schema = schema.with_metadata({**(schema.metadata or {}), _COMPRESSIONS: json.dumps(compressions)})
+        schema = schema.with_metadata({**(schema.metadata or {}), _COMPRESSION: compression})
         translated = pa.RecordBatch.from_arrays([*batch.columns, pa.array(texts, pa.string())], schema=schema)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as stream:
@@ -101,9 +101,9 @@ class ParquetFormat:
 
         with pa.OSFile(str(blocks[0])) as file, pa.ipc.open_stream(file) as first:
             schema, metadata = first.schema, dict(first.schema.metadata or {})
-        compressions = json.loads(metadata.pop(_COMPRESSIONS, b"{}"))
+        compression = metadata.pop(_COMPRESSION, b"SNAPPY").decode()
         schema = schema.with_metadata(metadata)
-        with parquet.ParquetWriter(str(place), schema, compression=compressions or "snappy") as writer:
+        with parquet.ParquetWriter(str(place), schema, compression=compression) as writer:
             for path in blocks:
                 with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as batches:
                     for batch in batches:

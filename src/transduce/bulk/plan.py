@@ -84,8 +84,9 @@ def check_plan(before: bytes, now: bytes, folder: Path | str, work: Path | str, 
     for name, number in changed.items():
         if number in begun:
             raise OutputError(
-                f"{folder}: has the translation of {name}, or of its beginning, and {name} has changed since: remove "
-                f"{work}/{number:06} to translate it again, or give another output folder"
+                f"{folder}: has the translation of {name}, or of its beginning, and {name} has changed since: to "
+                f"translate it again, remove {work}/{number:06} and, if it is complete, its translation; or give "
+                "another output folder"
             )
     return False
 

@@ -188,7 +188,7 @@ def align(
     for number, alignment in enumerate(align_stream(decoder, corpus, head), start=1):
         sys.stdout.write((dumps(alignment.as_json(), ensure_ascii=False) if json else str(alignment)) + "\n")
         if alignment.is_long:
-            print_message(f"line {number} is longer than the model reads at once; it has no links")
+            print_message(f"line {number} is too long for the model; it has no links")
     print_message(f"{format_count(num_pairs, 'pair')} in {time.monotonic() - started:.1f} s")
 
 

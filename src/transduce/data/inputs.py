@@ -56,8 +56,8 @@ def split_data_tag(source: str, tags: Sequence[str]) -> tuple[str, str]:
 def may_be_held_out(pair: Pair, cleaner: Cleaner, tags: Sequence[str] = ()) -> bool:
     """Whether a pair can be held out for validation: training would keep it, as far as is known without a tokenizer.
 
-    Words between spaces stand for pieces. A side in a script without spaces has none to count: then no rule of lengths
-    is applied, and the pair is looked at again when there is a tokenizer.
+    Words between spaces stand for pieces. In a script without spaces, characters do, and such a pair may have any ratio
+    of lengths: it is looked at again when there is a tokenizer.
 
     Args:
         pair: a pair of the training text.
@@ -65,9 +65,11 @@ def may_be_held_out(pair: Pair, cleaner: Cleaner, tags: Sequence[str] = ()) -> b
         tags: the tags that sources may begin with, which are no part of the text.
     """
     source, target = split_data_tag(pair[0], tags)[1], pair[1]
-    has_words = not (WITHOUT_SPACES.search(source) or WITHOUT_SPACES.search(target))
-    num_words = (len(source.split()), len(target.split())) if has_words else (1, 1)
-    return cleaner.keeps(source, target, *num_words, repeats=False)
+    units = [side if WITHOUT_SPACES.search(side) else side.split() for side in (source, target)]
+    lengths = [*map(len, units)]
+    if str in map(type, units):
+        lengths = [max(lengths)] * 2
+    return cleaner.keeps(source, target, *lengths, repeats=False)
 
 
 def choose_held_out(pairs: Iterable[Pair], count: int, is_clean: Callable[[Pair], bool]) -> list[Pair]:
@@ -208,7 +210,7 @@ class TrainingText:
 
 
 # To be increased when the same text and settings would give other token ids than before.
-PREPARATION_VERSION = 3
+PREPARATION_VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -342,10 +344,7 @@ def _describe_contents(
     columns, omission = config.columns or data.columns, corpus.describe_omissions()
     # In a table with a header, too, the languages may identify the source.
     keys = data.languages if columns is None and (corpus.is_by_language or omission) else columns
-    # Sides of synthetic text were not always exchanged, nor text behind a tag cleaned like any other.
-    synthetic = "swapped" if config.synthetic and data.swap_sides else config.synthetic
-    tag = config.tag and [config.tag, "cleaned"]
-    changes = {"swapped": data.swap_sides, "tag": tag, "synthetic": synthetic}
+    changes = {"swapped": data.swap_sides, "tag": config.tag, "synthetic": config.synthetic}
     made = {name: value for name, value in changes.items() if value}
     return [files, keys, *(["header"] if omission else []), *([made] if made else [])]
 
@@ -368,7 +367,5 @@ def _compute_key(
         "cleaning": text.model_dump(exclude={"vocabulary", "algorithm", "tokenizer", "bpe_dropout", *AUGMENTATIONS}),
         "keeps_text": bool(text.sampling),
         **({"filters": data.filters, "languages": data.languages} if data.filters else {}),
-        # The filter once left out pairs of which each side was near to another pair.
-        **({"near_duplicates": "on both sides"} if "near_duplicates" in data.filters else {}),
     }
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()

@@ -332,8 +332,9 @@ def _left_to_groups(root: Path) -> list[int]:
     return left
 
 
+@cache
 def _cores_of_groups(root: Path) -> list[int]:
-    """The time that each control group with a limit has for each unit of time, in cores, rounded up."""
+    """The time that each control group with a limit has for each unit of time, in cores, rounded up; read once."""
     found = []
     for place, is_second in _find_groups(root, "cpu"):
         files = [place / "cpu.max"] if is_second else [place / "cpu.cfs_quota_us", place / "cpu.cfs_period_us"]

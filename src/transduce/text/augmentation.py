@@ -50,8 +50,8 @@ def _augment(pair: Pair, config: TextConfig, chance: random.Random, languages: t
 
 
 def has_dotless_i(language: str) -> bool:
-    """Whether the language writes i with and without a dot in upper and in lower case: Turkish and Azerbaijani."""
-    return normalize_code(language).partition("-")[0] in {"tr", "tur", "az", "aze", "azj"}
+    """Whether the language writes i with and without a dot in upper and in lower case, as Turkish and Azerbaijani."""
+    return normalize_code(language).partition("-")[0] in {"tr", "tur", "az", "aze", "azj", "crh"}
 
 
 def to_upper_case(text: str, language: str) -> str:

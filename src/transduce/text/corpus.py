@@ -110,7 +110,7 @@ class Cleaner:
         config = self.config
         shorter, longer = sorted((source_pieces, target_pieces))
         # The tokenizer may drop visible characters, as in a side that contains only "▁".
-        if not (shorter and _is_visible(source) and _is_visible(target)):
+        if not (shorter and is_visible(source) and is_visible(target)):
             return "blank"
         if CONTROL_CHARACTER.search(source) or CONTROL_CHARACTER.search(target):
             return "control_characters"
@@ -124,5 +124,6 @@ class Cleaner:
         return "duplicate" if config.drop_duplicates and repeats else None
 
 
-def _is_visible(text: str) -> bool:
+def is_visible(text: str) -> bool:
+    """Whether the text has more than spaces and characters that nobody sees, such as soft hyphens."""
     return any(unicodedata.category(character) not in _INVISIBLE for character in text)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from transduce.errors import CorpusError, UserError
+from transduce.text.corpus import is_visible
 from transduce.text.lines import read_lines
 
 WITHOUT_SPACES = re.compile(
@@ -148,7 +149,7 @@ class Glossary:
 
 def _find_problem(source: str, target: str) -> str | None:
     for term in (source, target):
-        if is_invisible(term):
+        if not is_visible(term):
             return f"{source!r} and its translation {target!r} must not be blank: leave the term out"
         if "".join(term.splitlines()) != term:
             return (
@@ -156,11 +157,6 @@ def _find_problem(source: str, target: str) -> str | None:
                 "remove them"
             )
     return None
-
-
-def is_invisible(phrase: str) -> bool:
-    """Whether a phrase has only spaces and characters that nobody sees, such as soft hyphens."""
-    return all(unicodedata.category(character)[0] in "CZ" for character in phrase)
 
 
 def count_whole(text: str, phrase: str) -> int:

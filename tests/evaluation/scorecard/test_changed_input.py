@@ -12,12 +12,11 @@ from transduce.evaluation.scorecard.changed_input import (
     make_typing_errors,
     measure_lost_chrf,
     remove_full_stop,
-    write_in_capitals,
-    write_without_capitals,
 )
 from transduce.evaluation.scorecard.every_translation import EVERY_TRANSLATION
 from transduce.evaluation.scores import corpus_scores
 from transduce.text import find_protected_spans
+from transduce.text.augmentation import to_lower_case, to_upper_case
 from transduce.translation import Translator
 
 WORDS = st.lists(st.text(st.characters(categories=["Ll"], max_codepoint=0x17F), min_size=1, max_size=9), max_size=12)
@@ -73,10 +72,10 @@ def test_addresses_stay_beside_typing_errors() -> None:
 
 
 def test_capitals_are_those_of_the_language() -> None:
-    assert write_in_capitals("Işık istasyon", "tr") == "IŞIK İSTASYON"
-    assert write_without_capitals("IŞIK İSTASYON", "tr-TR") == "ışık istasyon"
-    assert write_in_capitals("Die Straße", "de") == "DIE STRASSE"
-    assert write_in_capitals("مرحبا 你好", "ar") == "مرحبا 你好"
+    assert to_upper_case("Işık istasyon", "tr") == "IŞIK İSTASYON"
+    assert to_lower_case("IŞIK İSTASYON", "tr-TR") == "ışık istasyon"
+    assert to_upper_case("Die Straße", "de") == "DIE STRASSE"
+    assert to_upper_case("مرحبا 你好", "ar") == "مرحبا 你好"
 
 
 @pytest.mark.parametrize("language", ["tr", "az-AZ", "crh"])
@@ -85,7 +84,7 @@ def test_capitals_of_the_language_do_not_count(
     make_translator: Callable[..., Translator], name: str, language: str
 ) -> None:
     (behaviour,) = (one for one in CHANGED_INPUT if one.name == name)
-    write = write_in_capitals if name == "all caps" else write_without_capitals
+    write = to_upper_case if name == "all caps" else to_lower_case
     translation = "Işıklı kırmızı İstanbul"
     for changed, is_right in ((write(translation, language), True), ("Bambaşka bir söz", False)):
         text = SourceText((Sentence("The red City.", translation),), make_translator(target_language=language))

@@ -197,6 +197,18 @@ def test_a_pair_that_is_not_read_as_a_whole_has_no_links(
     assert [one.target for one in others] == [("moon",) * 12, ("moon",)]
 
 
+def test_a_stream_has_longer_pairs_than_the_model_usually_reads(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer
+) -> None:
+    decoder = ForcedDecoder(make_model(), tokenizer, SearchConfig(max_pieces=10))
+    long = " ".join(["moon"] * 12)
+    aligned, too_long = align_stream(
+        decoder, [(long, long), ("moon " * scoring_module.MAX_TOKENS, "moon")], AlignmentHead(0, 0)
+    )
+    assert (len(aligned.links), aligned.is_long) == (12, False)
+    assert too_long.is_long
+
+
 def test_words_of_scripts_without_spaces_are_divided_by_pieces() -> None:
     texts = ["他们在学校看见了三只狗。", "老师在家看见了狗，走了。", "สุนัขวิ่งเร็วมาก", "see the dog"] * 20
     tokenizer = Tokenizer.train(texts, 340, "bpe", shrink=True)
@@ -418,10 +430,10 @@ def test_there_must_be_gold_for_each_pair(forced: ForcedDecoder, copies: Pairs) 
             measure_heads(forced, copies[:4], gold)
 
 
-def test_heads_are_measured_without_pairs_that_are_not_read_as_wholes(
+def test_heads_are_measured_without_pairs_that_are_too_long(
     make_model: Callable[..., Transformer], tokenizer: Tokenizer
 ) -> None:
-    forced = ForcedDecoder(make_model(), tokenizer, SearchConfig(max_pieces=10))
+    forced = ForcedDecoder(make_model(positions="learned", max_positions=6), tokenizer, SearchConfig())
     short, long = [("sun moon", "moon sun"), ("moon", "sun")], ("moon " * 12, "moon")
     mixed = [short[0], long, short[1]]
     assert measure_heads(forced, mixed) == measure_heads(forced, short)

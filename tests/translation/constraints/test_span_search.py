@@ -41,6 +41,7 @@ def aligned(source: str, target: str, links: str) -> Alignment:
         ("dog#{n}x runs", "dogx runs", "es läuft", "0-1 1-1", "es läuft #{n}"),
         ("a red</b>dish <i>dog</i>", "a reddish dog", "ein Hund rot", "0-0 1-2 2-1", "ein Hund rot</b> <i></i>"),
         ("one<br/>two", "onetwo", "zwei eins", "0-0", "zwei eins <br/>"),
+        ("<br/><b> Yes</b> he does", "Yes he does", "Ja er tut", "0-0 1-1 2-2", "<br/><b> Ja</b> er tut"),
         ("<b>un</b>real <b>dog</b>", "unreal dog", "der Hund", "1-1", "<b>der</b> <b>Hund</b>"),
     ],
 )

@@ -24,6 +24,7 @@ from transduce.evaluation.scorecard.behaviour import (
 )
 from transduce.evaluation.scores import corpus_scores
 from transduce.text import WITHOUT_SPACES, find_protected_spans
+from transduce.text.augmentation import to_lower_case, to_upper_case
 from transduce.translation import PROBLEMS
 
 CONSISTENT = 0.5
@@ -31,11 +32,6 @@ CONSISTENT = 0.5
 
 ERROR_SHARE = 0.2
 """Share of the words of a sentence that have typing errors; every sentence has at least one."""
-
-_DOTTED_I = str.maketrans({"i": "İ"})
-_DOTLESS_I = str.maketrans({"I": "ı", "İ": "i"})
-_TURKIC = frozenset({"tr", "az", "crh"})
-"""Languages in which i and ı are different letters in capitals, too."""
 
 # A typing error leaves the first and the last letter, so that people can read the word.
 _WORD = re.compile(r"[^\W\d_]{4,}")
@@ -50,24 +46,9 @@ def compute_chrf(hypothesis: str, reference: str) -> float:
     return min(1.0, float(_CHRF.sentence_score(hypothesis, [reference]).score) / 100)  # rounding may go beyond
 
 
-def is_turkic(language: str) -> bool:
-    """Whether the language, by its code, writes İ for i in capitals."""
-    return re.split("[-_]", language.lower())[0] in _TURKIC
-
-
-def write_in_capitals(text: str, language: str) -> str:
-    """The text in capital letters; in Turkish i becomes İ."""
-    return (text.translate(_DOTTED_I) if is_turkic(language) else text).upper()
-
-
-def write_without_capitals(text: str, language: str) -> str:
-    """The text in small letters; in Turkish I becomes ı."""
-    return (text.translate(_DOTLESS_I) if is_turkic(language) else text).lower()
-
-
 def ignore_capitals(text: str, language: str) -> str:
     """The text in a form that is the same whatever its capitals, if they are those of the language."""
-    return write_without_capitals(text, language).casefold()
+    return to_lower_case(text, language).casefold()
 
 
 def make_typing_errors(text: str, seed: int) -> str:
@@ -172,7 +153,7 @@ CHANGED_INPUT = (
         "Sentences in capital letters are translated as they are otherwise: chrF between the two translations, whose "
         "capitals do not count.",
         "the text has no small letters",
-        lambda source, text: write_in_capitals(source, text.translator.source_language),
+        lambda source, text: to_upper_case(source, text.translator.source_language),
         ignore_capitals,
     ),
     _make_behaviour(
@@ -180,7 +161,7 @@ CHANGED_INPUT = (
         "Sentences in small letters are translated as they are otherwise: chrF between the two translations, whose "
         "capitals do not count.",
         "the text has no capital letters",
-        lambda source, text: write_without_capitals(source, text.translator.source_language),
+        lambda source, text: to_lower_case(source, text.translator.source_language),
         ignore_capitals,
     ),
     _make_behaviour(

@@ -110,8 +110,8 @@ def _open_model(
         return Bundle.open(find_bundle(train(other)))
     except RunError as error:
         raise RunError(
-            f"{error}\nThis is the run of the model that translates data.{name}, which --restart leaves as it is: "
-            f"delete {other.output} to train that model anew"
+            f"{error}\nThis is the run of the model that translates data.{name}, which --restart leaves as it is: to "
+            f'go on with its model, give data.{setting} = "{other.output}"; to train it anew, delete {other.output}'
         ) from error
 
 

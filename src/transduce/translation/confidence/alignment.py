@@ -200,9 +200,12 @@ def _make_membership(lines: Sequence[Words], length: int) -> Float[Tensor, "batc
 
 
 def align_stream(decoder: ForcedDecoder, pairs: Iterable[Pair], head: AlignmentHead) -> Iterator[Alignment]:
-    """The alignment of each pair of a stream, in order, holding only a few thousand pairs; see `align_pairs`."""
+    """The alignment of each pair of a stream, in order, holding only a few thousand pairs; see `align_pairs`.
+
+    Pairs may be longer than those that the model usually reads: see `ForcedDecoder.can_read`.
+    """
     for _, block in number_blocks(pairs):
-        yield from align_pairs(decoder, block, head)
+        yield from align_divided_pairs(decoder, *divide_pairs(decoder.tokenizer, block), head, decoder.can_read)
 
 
 def align_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], head: AlignmentHead | None) -> list[Alignment]:
@@ -220,11 +223,19 @@ def align_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], head: AlignmentHe
 
 
 def align_divided_pairs(
-    decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words], head: AlignmentHead | None
+    decoder: ForcedDecoder,
+    sources: Sequence[Words],
+    targets: Sequence[Words],
+    head: AlignmentHead | None,
+    can_read: Callable[[Sequence[int], Sequence[int]], bool] | None = None,
 ) -> list[Alignment]:
-    """The alignment of pairs that are divided into words, or into other groups of pieces; see `align_pairs`."""
+    """The alignment of pairs that are divided into words, or into other groups of pieces; see `align_pairs`.
+
+    `can_read` says of the ids of a pair, without `</s>`, whether it is aligned; default: `ForcedDecoder.fits`.
+    """
     head = head or AlignmentHead(decoder.model.config.num_decoder_layers - 1)
-    fits = [decoder.fits(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
+    can_read = can_read or decoder.fits
+    fits = [can_read(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
     aligned = iter(_align_words(decoder, [*compress(sources, fits)], [*compress(targets, fits)], head))
     return [
         next(aligned) if is_aligned else Alignment(source.words, target.words, (), is_long=True)
@@ -344,7 +355,7 @@ def measure_heads(
     Higher is better. With `gold` it is 1 - alignment error rate (Och & Ney 2003). Without, it is the mean over all
     links of log t(target word | source word) + log t(source word | target word), in nats, by IBM Model 1 fitted on the
     same pairs (Brown et al. 1993). Only the first 1,000 pairs are used; they should be held out from training. Those
-    that the model does not read as wholes are left out.
+    that are too long for the model (`ForcedDecoder.can_read`) are left out.
 
     Raises:
         CorpusError: no pair that is read has words on both sides, or `gold` has another length or a link to a word that
@@ -354,7 +365,7 @@ def measure_heads(
     if gold is not None and len(gold[:NUM_PAIRS]) != len(measured):
         raise CorpusError(f"{len(measured)} pairs and {len(gold)} gold alignments: there must be one for each")
     divided = zip(*divide_pairs(decoder.tokenizer, measured), strict=True)
-    kept = [(line, *pair) for line, pair in enumerate(divided) if decoder.fits(pair[0].ids, pair[1].ids)]
+    kept = [(line, *pair) for line, pair in enumerate(divided) if decoder.can_read(pair[0].ids, pair[1].ids)]
     sources, targets = [source for _, source, _ in kept], [target for _, _, target in kept]
     if gold is None:
         gains, num_sure = _make_lexical_gains(sources, targets), 0

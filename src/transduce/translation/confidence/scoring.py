@@ -67,6 +67,10 @@ class ForcedDecoder:
         """
         return max(len(source_ids), len(target_ids)) <= min(self.search.max_pieces, self.model.max_length - 1)
 
+    def can_read(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> bool:
+        """Whether these texts, in ids without `</s>`, can be given to the model, even if it usually reads less."""
+        return self.find_problem(self.tokenizer.as_source(source_ids), self.tokenizer.as_target(target_ids)) is None
+
     def find_problem(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> str | None:
         """Why these texts, in ids with `</s>`, cannot be given to the model, even if it usually reads less."""
         for name, ids in (("source", source_ids), ("target", target_ids)):

@@ -10,7 +10,8 @@ from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.search import Constraints
 from transduce.text import WITHOUT_SPACES, Tokenizer, count_whole, find_whole
-from transduce.text.glossary import is_border, is_invisible
+from transduce.text.corpus import is_visible
+from transduce.text.glossary import is_border
 
 _IN_FRONT = ("-", "(", '"', "„", "“", "«", "/", "'")
 """Signs after which a word follows without a space, as separate pieces."""
@@ -51,7 +52,7 @@ class TextConstraints:
     def __post_init__(self) -> None:
         for name, phrases in (("require", self.required), ("forbid", self.forbidden)):
             for phrase in phrases:
-                if is_invisible(phrase):
+                if not is_visible(phrase):
                     raise ConfigError(f"{name} {phrase!r}: must not be blank; give a word or phrase, or leave it out")
         for name, phrases in (("require", self.required), ("forbid", self.forbidden), ("prefix", (self.prefix,))):
             for phrase in phrases:

@@ -123,11 +123,12 @@ def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: "A
 
 
 def _find_spaces(text: str, words: Sequence[str]) -> list[bool]:
-    """Whether there is a space before each of the words that the text consists of."""
-    found, end = [], 0
+    """Whether a space may come before each of the words that the text consists of: there is one, or nothing."""
+    found: list[bool] = []
+    end = 0
     for word in words:
         start = text.index(word, end)
-        found.append(start > end)
+        found.append(not found or start > end)
         end = start + len(word)
     return found
 
