@@ -65,7 +65,7 @@ def to_lower_case(text: str, language: str) -> str:
 
 
 def cut_clauses(source: str, target: str, chance: random.Random) -> Pair:
-    """Both sides up to the same comma, semicolon or colon, if both have the same ones in the same order.
+    """Cut both sides of a pair at the same comma, semicolon or colon, if both have the same ones in the same order.
 
     One without text before it, as at the beginning of a line, is not chosen.
     """

@@ -82,7 +82,7 @@ def write_standard_input(stream: BinaryIO, path: Path) -> None:
 
 
 CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-"""Every control character (category Cc) but the tab: line ends are among them."""
+"""Matches a control character (Unicode category Cc) other than the tab, such as a line end."""
 
 _INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
 
@@ -125,5 +125,5 @@ class Cleaner:
 
 
 def is_visible(text: str) -> bool:
-    """Whether the text has more than spaces and characters that nobody sees, such as soft hyphens."""
+    """Whether the text has a character that can be seen, unlike spaces, control characters and soft hyphens."""
     return any(unicodedata.category(character) not in _INVISIBLE for character in text)

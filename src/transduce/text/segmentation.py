@@ -48,7 +48,10 @@ def split_sentences(text: str, language: str) -> list[str]:
 
 
 def _find_window_end(text: str, start: int) -> int:
-    """The end of what sentencex reads at once from `start` on: after a space if there is one in its second half."""
+    """Where the part of the text ends that begins at `start` and is given to sentencex at once.
+
+    It is at most `_WINDOW` characters long, and ends behind a space if there is one in its second half.
+    """
     end = start + _WINDOW
     return len(text) if end >= len(text) else text.rfind(" ", start + _WINDOW // 2, end) + 1 or end
 

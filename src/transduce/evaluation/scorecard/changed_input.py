@@ -47,7 +47,7 @@ def compute_chrf(hypothesis: str, reference: str) -> float:
 
 
 def ignore_capitals(text: str, language: str) -> str:
-    """The text in a form that is the same whatever its capitals, if they are those of the language."""
+    """The text in small letters, by the rules of its language, so that texts which differ in capitals are equal."""
     return to_lower_case(text, language).casefold()
 
 

@@ -163,7 +163,8 @@ _MOST = {
     **dict.fromkeys(("encoder_layers", "decoder_layers", "num_hidden_layers"), 1000),
     "max_position_embeddings": 2**16,
 }
-"""The largest numbers in config.json of what Transformers makes before it compares it with the weights."""
+"""The largest accepted values of these settings in config.json. Transformers makes as many layers and positions
+before it looks at the weights, so that larger numbers in a damaged file would fill the memory."""
 
 
 def _check_sizes(folder: Path) -> None:

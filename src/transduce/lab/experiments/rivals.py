@@ -202,15 +202,14 @@ def measure_search(bundle: Path, sources: Sequence[str]) -> dict[str, float]:
 def conclude(results: Results) -> Conclusion:
     """Verdicts on quality after the same updates, the same time, and a third of it, and on the speed of training."""
     by_updates, by_time, short = (results.select(compared=one) for one in (SAME_UPDATES, SAME_TIME, SHORT_TIME))
-    speeds = {one: by_updates.by_seed("tokens_per_second", variant=one) for one in ("transformer", *RIVALS)}
     findings = [
         _judge(BETTER, by_updates, by_updates, "with the same updates"),
         _judge(SAME_COST, by_time, by_time, "with the same time"),
         _judge(CHEAPER, short, by_time, "with a third of the time"),
         judge_larger_than_all(
             PARALLEL,
-            speeds.pop("transformer"),
-            speeds,
+            by_updates.by_seed("tokens_per_second", variant="transformer"),
+            {one: by_updates.by_seed("tokens_per_second", variant=one) for one in RIVALS},
             "tokens a second of training, that of the Transformer",
             form=",.0f",
         ),

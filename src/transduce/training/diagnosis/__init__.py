@@ -56,7 +56,7 @@ class RunHistory:
 
     @property
     def last_validation(self) -> Line:
-        """The last line of a validation; empty without one, as where it is damaged."""
+        """The last validation in metrics.jsonl; empty if there is none, or if its line is damaged."""
         return self.validations[-1] if self.validations else {}
 
     @cached_property

@@ -24,7 +24,7 @@ _PUNCTUATION = frozenset(".,;:!?)]}»”…。、，！？")
 """Signs that follow a span without a space."""
 
 _SAME_SIGNS = dict(zip(".,;:!?。，；：！？", "。，；：！？.,;:!?", strict=True))
-"""Signs of scripts with spaces and of Chinese and Japanese that mean the same."""
+"""For each punctuation mark, the one that Chinese and Japanese have for it, and the other way round."""
 
 _AROUND = frozenset({"()", "[]", "{}", '""', "''", "“”", "„“", "«»", "»«", "‘’"})
 """Brackets and quotation marks that are removed together with the span that they enclose."""
