@@ -109,17 +109,19 @@ def lab_page() -> str:
     page = LAB_PAGE.read_text(encoding="utf-8")
     pages = [name for name in EXPERIMENTS if lab_report(name).exists()]
     again = [name for name in pages if lab_report(f"again/{name}").exists()]
+    longer = [name for name in pages if lab_report(f"longer/{name}").exists()]
     rows = [
         f"| `{name}` | {what} | {f'[report]({name}.md)' if name in pages else ''} | "
-        f"{f'[{compare_verdicts(name)}](again/{name}.md)' if name in again else ''} |"
+        f"{f'[{compare_verdicts(name)}](again/{name}.md)' if name in again else ''} | "
+        f"{f'[report](longer/{name}.md)' if name in longer else ''} |"
         for name, what in EXPERIMENTS.items()
     ]
-    shown = [*pages, *(f"again/{name}" for name in again)]
+    shown = [*pages, *(f"again/{name}" for name in again), *(f"longer/{name}" for name in longer)]
     toctree = ["```{toctree}", ":hidden:", "", *shown, "```", ""]
     table = [
         "",
-        "| name | what is compared | seeds 1 to 3 | seeds 4 to 6 |",
-        "|---|---|---|---|",
+        "| name | what is compared | seeds 1 to 3 | seeds 4 to 6 | with an hour |",
+        "|---|---|---|---|---|",
         *rows,
         "",
         *(toctree if shown else []),

@@ -71,7 +71,7 @@ def test_plan_has_a_trial_for_each_row(tmp_path: Path) -> None:
     assert [trial.settings for trial in trials] == [{"row": row.name} for row in (BASE_ROW, *ROWS)]
 
 
-def make_results(factor: float, seeds: tuple[int, ...] = (1, 2, 3)) -> Results:
+def make_results(factor: float, seeds: tuple[int, ...] = (1, 2, 3), bleu: float = 20.0) -> Results:
     """Losses that change by `factor` times what the paper's do."""
     return Results(
         Measurement(
@@ -79,7 +79,7 @@ def make_results(factor: float, seeds: tuple[int, ...] = (1, 2, 3)) -> Results:
             seed,
             {
                 "loss": 2 + factor * compute_change(row) * (1 + seed / 100),
-                "bleu": 20.0,
+                "bleu": bleu,
                 "parameters": 1e5,
                 "updates": 100.0,
             },
@@ -126,6 +126,14 @@ def test_groups() -> None:
         for one in make_results(1.0).measurements
     ]
     assert list_verdicts(Results(one_differs))[2] == "not supported"
+
+
+def test_nothing_is_decided_before_models_translate() -> None:
+    early, late = (conclude(make_results(-1.0, bleu=bleu)) for bleu in (table3.LEARNED - 0.1, table3.LEARNED))
+    assert {finding.verdict for finding in early.findings} == {"not decided"}
+    assert "--budget 1h" in early.remarks[0]
+    assert "not supported" in {finding.verdict for finding in late.findings}
+    assert len(late.remarks) == len(early.remarks) - 1
 
 
 def test_table_has_the_papers_figures_before_anything_is_measured() -> None:

@@ -38,6 +38,10 @@ BASE: dict[str, Value] = {
 """The base row here: half the layers and heads and a sixteenth of the widths of the paper's. Sentences have at most 256
 pieces, and translations 50 tokens more, so that learned positions suffice."""
 
+LEARNED = 5.0
+"""BLEU of the base row from which on rows are judged: before a model translates at all, its loss shows how fast it
+begins to learn, and not how good a model of its sizes is, which is what the paper's claims are about."""
+
 LONG_BUDGET = 3600.0
 """Seconds of a budget from which on rows are wider."""
 
@@ -187,7 +191,8 @@ def judge_row(row: Row, results: Results) -> Verdict:
 def judge_group(claim: Claim, results: Results) -> Finding:
     """The finding about the rows of a claim.
 
-    Supported if all of them change as in the paper, not supported if one does not, and else not decided.
+    Supported if all of them change as in the paper, not supported if one does not, and else not decided; also not
+    decided if the base row's BLEU is below `LEARNED`.
     """
     verdicts = {row.name: judge_row(row, results) for row in ROWS if GROUPS[claim](row)}
     changes = []
@@ -200,11 +205,18 @@ def judge_group(claim: Claim, results: Results) -> Finding:
     elif set(verdicts.values()) == {"supported"}:
         verdict = "supported"
     agreeing = list(verdicts.values()).count("supported")
+    if has_not_learned(results):
+        verdict = "not decided"
     measured = (
         f"{agreeing} of {len(verdicts)} rows surely change as in the paper; loss minus that of the base row: "
         f"{'; '.join(changes)}"
     )
     return Finding(claim, measured, verdict)
+
+
+def has_not_learned(results: Results) -> bool:
+    """Whether the mean BLEU of the base row is below `LEARNED`."""
+    return results.mean("bleu", row=BASE_ROW.name) < LEARNED
 
 
 def conclude(results: Results) -> Conclusion:
@@ -216,8 +228,16 @@ def conclude(results: Results) -> Conclusion:
         "model has not learned what it could, and a text that was seen only once or twice cannot be overfitted: then "
         "dropout has a cost and no gain. A budget of an hour or more has wider rows."
     )
+    remarks = [remark, _REMARK_ON_POSITIONS]
+    if has_not_learned(results):
+        remarks.insert(
+            0,
+            f"Nothing is decided, whatever the rows of the table say: the base row's BLEU is below {LEARNED:g}, so the "
+            "models have not learned to translate yet, and their losses show only how fast they begin to. On this "
+            "machine the rows need a longer budget, such as --budget 1h.",
+        )
     findings = [judge_group(claim, results) for claim in GROUPS]
-    return Conclusion(findings, tables=[_tabulate(results)], remarks=[remark, _REMARK_ON_POSITIONS])
+    return Conclusion(findings, tables=[_tabulate(results)], remarks=remarks)
 
 
 def _tabulate(results: Results) -> Table:
