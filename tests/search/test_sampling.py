@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, NotANumberError
 from transduce.search import Constraints, Sampling, SearchTask, sample_search
 
 END = 1
@@ -103,6 +103,13 @@ def test_rounding_hardly_ever_changes_what_is_drawn(sampling: Sampling) -> None:
     one, other = (first_tokens(given, 1000, sampling) for given in (table, rounded))
     # Two candidates out of many are that close. Along their sum, each of 8,000 borders would move.
     assert (one != other).sum() <= 3
+
+
+def test_a_probability_that_is_not_a_number_is_an_error() -> None:
+    table = torch.zeros(5).log_softmax(0)
+    table[3] = torch.nan
+    with pytest.raises(NotANumberError, match="use another checkpoint"):
+        first_tokens(table, 2, Sampling())
 
 
 def test_top_k_and_top_p_cut_off_the_improbable(prefix_table: Any) -> None:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transduce.errors import ConfigError, TransduceError
+from transduce.errors import ConfigError, NotANumberError
 from transduce.kernels.token_selection import draw_nucleus_tokens, draw_tokens
 from transduce.search.beam import StateT, StepFunction
 from transduce.search.interface import Hypothesis, Sampling, SearchTask, compact_batch
@@ -34,7 +34,7 @@ def sample_search(
 
     Raises:
         ConfigError: `num_samples` is below 1, or the task has constraints.
-        TransduceError: a log-probability is NaN.
+        NotANumberError: a log-probability is NaN.
     """
     if num_samples < 1:
         raise ConfigError(f"num_samples = {num_samples} must be at least 1")
@@ -79,7 +79,7 @@ def _draw_tokens(
     """A token of each row, drawn with the row's own generator; -1 where no token is possible."""
     best = log_probs.amax(dim=1, keepdim=True)
     if best.isnan().any():
-        raise TransduceError("the model's probabilities are NaN: its weights are damaged")
+        raise NotANumberError
     probabilities = ((log_probs - best) / sampling.temperature).exp_()  # relative to the best
     if sampling.top_k:
         most_probable = probabilities.topk(min(sampling.top_k, probabilities.size(1)), dim=1)
