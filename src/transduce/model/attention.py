@@ -87,11 +87,11 @@ class AdditiveScore(nn.Module):
 
     def forward(self, queries: Queries, keys: Keys) -> Scores:
         """One score for every pair of a query and a key; needs memory for d_k numbers for each pair."""
-        of_queries, of_keys, of_hidden = (
+        query_weight, key_weight, hidden_weight = (
             weight.to(queries.dtype) for weight in (self.query_weight, self.key_weight, self.hidden_weight)
         )
-        hidden = linear(queries, of_queries).unsqueeze(-2) + linear(keys, of_keys).unsqueeze(-3)
-        return linear(hidden.tanh(), of_hidden).squeeze(-1)
+        hidden = linear(queries, query_weight).unsqueeze(-2) + linear(keys, key_weight).unsqueeze(-3)
+        return linear(hidden.tanh(), hidden_weight).squeeze(-1)
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
         """The attention-weighted sum of the values."""
@@ -102,9 +102,10 @@ class AdditiveScore(nn.Module):
 class RelativeScore(nn.Module):
     """The score q·(k + a) of a query and a key, with a learned vector a for their distance (Shaw et al. 2018, eq. 4).
 
-    It is that of self-attention with relative positions: queries are the last of the positions that have keys. Values
-    get a vector for their distance, too (eq. 3). The vectors are shared by the heads. Distances of more than
-    `max_relative_distance`, in either direction, have the vector of that distance.
+    Self-attention uses it with `positions = "relative"`. The n queries belong to the last n of the key positions: all
+    positions in training, the newest one when decoding step by step. A second learned vector for the distance is added
+    to each value (eq. 3). All heads share the vectors; distances beyond `max_relative_distance`, in either direction,
+    share the vector of that distance.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -176,7 +177,8 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         config: the settings of the network.
-        is_self_attention: whether it has the positions of self-attention, where the configuration names such.
+        is_self_attention: whether it is self-attention of the encoder or decoder, to which relative and rotary
+            positions apply; False for encoder-decoder attention.
     """
 
     def __init__(self, config: TransformerConfig, *, is_self_attention: bool = False) -> None:
@@ -196,7 +198,11 @@ class MultiHeadAttention(nn.Module):
     def project(
         self, inputs: Float[Tensor, "batch query d_model"], position: int | None = None
     ) -> tuple[Queries, KeysAndValues]:
-        """Queries, keys and values of every head, from the same positions: 0, 1, 2..., or all from `position`."""
+        """Queries, keys and values of every head, from the same inputs.
+
+        The rows of a sentence are at positions 0, 1, 2...; if `position` is given, every row is at that position, as in
+        one step of decoding. Only rotary positions read it.
+        """
         width = self.query_width
         parts = torch.split(self.projection(inputs), [width, width, self.num_heads * self.d_v], dim=-1)
         queries, keys, values = map(self._heads, parts)

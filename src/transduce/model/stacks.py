@@ -220,9 +220,13 @@ class Decoder(nn.Module):
     ) -> tuple[Float[Tensor, "rows new d_model"], DecoderState]:
         """The output at the new position, and the state that includes it.
 
-        `visible_mask` covers all cached positions, the new ones last. It lets several hypotheses share one cache: each
-        of them has the new position once. Without it there is one hypothesis, which attends to all positions. Relative
-        positions need that: they are counted along the cache.
+        Args:
+            x: the input at the new position; a row has an entry for each hypothesis that shares the cache of the row.
+            state: the cache of earlier positions.
+            visible_mask: True where a hypothesis may attend, over all cached positions and then the new ones. Needed
+                only where several hypotheses of a sentence share one cache. Default: one hypothesis, which attends to
+                every position; relative positions allow no other, as distances are counted along the cache.
+            attend: computes self-attention and encoder-decoder attention.
         """
         if visible_mask is None:
             visible_mask = state.source_mask.new_ones(1, 1, 1, state.length + 1)

@@ -54,9 +54,9 @@ class LayerNormalization(nn.Module):
 class BatchNormalization(nn.Module):
     """Normalises each component to mean 0 and variance 1 over the real positions of the batch (Ioffe & Szegedy 2015).
 
-    A learned gain and bias follow. Padding never enters the statistics. In evaluation the running statistics of
-    training replace the batch's, so that a sentence's result does not depend on its batch; in training it does, also on
-    later positions.
+    A learned gain and bias follow. Padding never enters the statistics. In training, the output at a position depends
+    on all real positions of the batch, later ones of its own sentence included. In evaluation the running statistics of
+    training are used instead, so that a sentence's result does not depend on its batch.
     """
 
     running_mean: Tensor
