@@ -3,7 +3,7 @@ from hypothesis import given, strategies
 
 from transduce.errors import ConfigError
 from transduce.search import Constraints, LogitsProcessor
-from transduce.search.constraints import Automaton, ConstraintState
+from transduce.search.constraints import Automaton, ConstraintProgress
 from transduce.search.interface import LinkedToken
 
 END = 1
@@ -14,7 +14,7 @@ def occurrences(phrase: tuple[int, ...], ids: list[int]) -> int:
     return sum(tuple(ids[place : place + len(phrase)]) == phrase for place in range(len(ids)))
 
 
-def walk(automaton: Automaton, ids: list[int]) -> ConstraintState:
+def walk(automaton: Automaton, ids: list[int]) -> ConstraintProgress:
     progress = automaton.start()
     for token in ids:
         progress = automaton.advance(progress, token)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from transduce.errors import NotANumberError
 from transduce.kernels.token_selection import find_best_continuations
-from transduce.search.constraints import Automaton, ConstraintState, LogitsProcessor
+from transduce.search.constraints import Automaton, ConstraintProgress, LogitsProcessor
 from transduce.search.interface import (
     Constraints,
     Hypothesis,
@@ -27,7 +27,7 @@ from transduce.search.interface import (
 
 _SelfT = TypeVar("_SelfT")  # used instead of Self, which cannot be checked at run time in a single method
 
-_NOTHING = ConstraintState(0, (), ())
+_NOTHING = ConstraintProgress(0, (), ())
 
 
 @runtime_checkable
@@ -67,13 +67,13 @@ class LiveHypothesis(NamedTuple):
     """A hypothesis that is not finished; one with the sum -inf is padding that fills the beam.
 
     `sum` is the log-probability by which hypotheses are ranked, `parent` the index of the hypothesis of the previous
-    step that this one continues, and `progress` the state of its constraints.
+    step that this one continues, and `progress` how far it has satisfied the constraints.
     """
 
     sum: float
     parent: int
     last: LinkedToken | None
-    progress: ConstraintState = _NOTHING
+    progress: ConstraintProgress = _NOTHING
 
 
 _by_sum = attrgetter("sum")
@@ -182,7 +182,8 @@ class SentenceSearch:
     def _is_finished(self) -> bool:
         """Whether `beam` hypotheses are finished and none that is live is ahead of them, or none can change the result.
 
-        A model that is nearly certain has one good hypothesis and bad ones that end early: the good one is waited for.
+        A nearly certain model has one good hypothesis and several bad ones that end early; the search therefore goes on
+        until the good one has ended.
 
         Log-probabilities are at most 0, so the score of a continuation is at most the sum so far divided by the largest
         length penalty. With a repetition penalty, sums are not log-probabilities, and cannot be compared with scores.
@@ -213,20 +214,30 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Up to `num_best` hypotheses for each sentence, best first; fewer only if the search finds no more.
 
-    More than `beam` hypotheses may be finished, and the best 2 * `beam` of them can be had.
+    `num_best` may exceed `beam`: the search keeps up to 2 * `beam` finished hypotheses.
 
     Each step considers the best 2 * `beam` continuations of a sentence: those among the first `beam` that end with the
     end symbol are finished, and the best `beam` of the others are continued. A sentence is done when `beam` hypotheses
     are finished and no live one has a better score so far than the best `num_best` of them, or when no live one can
     enter its best `num_best`. With a beam of 1 this is greedy search.
 
-    `state` has one hypothesis for each sentence in the first step, and `beam` from the second step on. If every
-    continuation of a sentence is forbidden, it gets one hypothesis, whose last log-probability is -inf.
+    If every continuation of a sentence is forbidden, it gets one hypothesis, whose last log-probability is -inf.
 
     With constraints or a `logits_processor`, candidates are the best continuations of every hypothesis and those that
     continue a required phrase. The beam is divided among groups of hypotheses with equally many required tokens
-    (Post & Vilar 2018). Without both, `run_beam_search` in `kernels.native.decoding` finds the same for a network in
-    compiled code.
+    (Post & Vilar 2018). Without constraints and `logits_processor`, `kernels.native.decoding.run_beam_search` returns
+    the same hypotheses for a compiled network.
+
+    Args:
+        step: computes the log-probabilities of the next tokens.
+        state: the state of `step` before the first token, with one hypothesis for each sentence; from the second step
+            on, states have `beam` hypotheses.
+        task: the sentences, and what is asked of their hypotheses.
+        beam: hypotheses of each sentence that are continued.
+        alpha: exponent of the length penalty, see `length_penalty`.
+        num_best: maximum number of hypotheses that are returned for each sentence.
+        logits_processor: changes log-probabilities before hypotheses are ranked. Default: no change.
+        device: device of the tensors that `step` is given.
 
     Raises:
         ConfigError: `beam` or `num_best` is below 1, or `alpha` is negative.
@@ -252,31 +263,31 @@ def search_sentences(
     device: torch.device | str = "cpu",
 ) -> None:
     """Advance the searches of all sentences of `task` until each is done: the loop of `beam_search`."""
-    places = list(searches)  # the sentences of the batch, some of which may be done
-    last_ids = torch.full((len(places), 1), task.start_id, device=device)
+    in_batch = list(searches)  # some may be done: the batch has certain sizes only
+    last_ids = torch.full((len(in_batch), 1), task.start_id, device=device)
     num_steps = 0
-    while places:
+    while in_batch:
         num_steps += 1
         log_probs, state = step(last_ids, state)
         if num_steps < task.min_length:
-            too_short = [place for place, sentence in enumerate(places) if not sentence.is_at_limit]
+            too_short = [place for place, sentence in enumerate(in_batch) if not sentence.is_at_limit]
             log_probs[torch.tensor(too_short, dtype=torch.int64, device=device), :, task.end_id] = -torch.inf
-        if places[0].automaton is None:
-            _advance(log_probs, places, task.end_id, beam)
+        if in_batch[0].automaton is None:
+            _advance(log_probs, in_batch, task.end_id, beam)
         else:
-            _advance_constrained(log_probs, places, task.end_id, beam)
+            _advance_constrained(log_probs, in_batch, task.end_id, beam)
 
-        if all(sentence.is_done for sentence in places):
+        if all(sentence.is_done for sentence in in_batch):
             break
-        kept = compact_batch([sentence.is_done for sentence in places])
+        kept = compact_batch([sentence.is_done for sentence in in_batch])
         leaving = None
-        if len(kept) < len(places):
-            places = [places[place] for place in kept]
+        if len(kept) < len(in_batch):
+            in_batch = [in_batch[place] for place in kept]
             leaving = torch.tensor(kept, device=device)
-        parents = [[live.parent for live in sentence.live] for sentence in places]
+        parents = [[live.parent for live in sentence.live] for sentence in in_batch]
         if leaving is not None or any(row != list(range(last_ids.shape[1])) for row in parents):
             state = state.select(leaving, torch.tensor(parents, device=device))
-        last_ids = torch.tensor([sentence.last_ids() for sentence in places], device=device)
+        last_ids = torch.tensor([sentence.last_ids() for sentence in in_batch], device=device)
 
 
 def _make_automata(task: SearchTask, logits_processor: LogitsProcessor | None) -> list[Automaton | None]:
@@ -286,16 +297,16 @@ def _make_automata(task: SearchTask, logits_processor: LogitsProcessor | None) -
     return [Automaton(one, logits_processor or LogitsProcessor(), task.end_id) for one in all_constraints]
 
 
-def _advance(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam: int) -> None:
-    at_limit = [place for place, sentence in enumerate(places) if sentence.is_at_limit]
+def _advance(log_probs: Tensor, searches: list[SentenceSearch], end_id: int, beam: int) -> None:
+    at_limit = [place for place, sentence in enumerate(searches) if sentence.is_at_limit]
     if at_limit:  # allow only the end symbol, without renormalising: its log-probability stays true
         index = torch.tensor(at_limit, device=log_probs.device)
         of_end = log_probs[index, :, end_id]
         log_probs[index] = -torch.inf
         log_probs[index, :, end_id] = of_end
-    sums = torch.tensor([sentence.compute_relative_scores() for sentence in places], device=log_probs.device)
+    sums = torch.tensor([sentence.compute_relative_scores() for sentence in searches], device=log_probs.device)
     found = find_best_continuations(log_probs, sums, 2 * beam).copy_to_host()
-    for sentence, *continuations in zip(places, *(part.tolist() for part in found), strict=True):
+    for sentence, *continuations in zip(searches, *(part.tolist() for part in found), strict=True):
         if not sentence.is_done:
             sentence.advance_by_best(*continuations)
 
@@ -304,12 +315,12 @@ Row = tuple[int, int]
 """The index of a sentence in the batch, and of a hypothesis in the sentence."""
 
 
-def _advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam: int) -> None:
+def _advance_constrained(log_probs: Tensor, searches: list[SentenceSearch], end_id: int, beam: int) -> None:
     """Extend the hypotheses of every sentence that is not done by one token, as its automaton allows."""
-    rows = dict(_iterate_rows(places))
+    rows = dict(_iterate_rows(searches))
     processor = next(iter(rows.values()))[0].logits_processor  # the same for all sentences
     penalised = {row: processor.find_penalized_tokens(live.last) for row, (_, live) in rows.items()}
-    _forbid_tokens(log_probs, rows, places, end_id)
+    _forbid_tokens(log_probs, rows, searches, end_id)
     factor = processor.repetition_penalty
     _modify_at(log_probs, penalised, lambda values: values * factor)
 
@@ -332,7 +343,7 @@ def _advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id
             candidate = Candidate(live.sum + score, true_score, parent, token)
             pools[place].append((candidate.sum - rank * processor.diversity, candidate))
     for place, pool in pools.items():
-        sentence = places[place]
+        sentence = searches[place]
         ranked = [candidate for _, candidate in sorted(pool, key=lambda one: -one[0])]
         if sentence.automaton is not None and sentence.automaton.required:
             sentence.advance(*_interleave_banks(ranked, sentence.live, sentence.automaton, end_id, beam))
@@ -340,9 +351,9 @@ def _advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id
             sentence.advance(ranked[: 2 * beam])
 
 
-def _iterate_rows(places: list[SentenceSearch]) -> Iterator[tuple[Row, tuple[Automaton, LiveHypothesis]]]:
+def _iterate_rows(searches: list[SentenceSearch]) -> Iterator[tuple[Row, tuple[Automaton, LiveHypothesis]]]:
     """Each hypothesis of the sentences that are not done, with the automaton of its sentence."""
-    for place, sentence in enumerate(places):
+    for place, sentence in enumerate(searches):
         if not sentence.is_done and sentence.automaton is not None:
             for parent, live in enumerate(sentence.live):
                 if live.sum > -torch.inf:
@@ -350,7 +361,7 @@ def _iterate_rows(places: list[SentenceSearch]) -> Iterator[tuple[Row, tuple[Aut
 
 
 def _forbid_tokens(
-    log_probs: Tensor, rows: dict[Row, tuple[Automaton, LiveHypothesis]], places: list[SentenceSearch], end_id: int
+    log_probs: Tensor, rows: dict[Row, tuple[Automaton, LiveHypothesis]], searches: list[SentenceSearch], end_id: int
 ) -> None:
     """Set tokens that must not come next to -inf, without renormalising: other log-probabilities stay true."""
     forbidden = {row: automaton.find_forbidden(live.progress, live.last) for row, (automaton, live) in rows.items()}
@@ -358,7 +369,7 @@ def _forbid_tokens(
     _forbid_word_continuations(log_probs, rows)
     only: dict[Row, list[int]] = {}
     for row, (automaton, live) in rows.items():
-        token = end_id if places[row[0]].is_at_limit else automaton.find_forced_token(live.progress)
+        token = end_id if searches[row[0]].is_at_limit else automaton.find_forced_token(live.progress)
         if token is not None:
             only[row] = [token]
     if only:

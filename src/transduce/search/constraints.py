@@ -40,8 +40,8 @@ class LogitsProcessor:
         return set(backtrack(last)[0]) if self.repetition_penalty != 1.0 else set()
 
 
-class ConstraintState(NamedTuple):
-    """Automaton state of a hypothesis.
+class ConstraintProgress(NamedTuple):
+    """How far a hypothesis has satisfied the constraints of its sentence: the state of the automaton.
 
     Its length, the matched prefix length of each phrase, and the number of complete matches of each required phrase.
     """
@@ -87,25 +87,25 @@ class Automaton:
         self._tokens = {token for phrase in self.phrases for token in phrase}
         self._nothing_matched = (0,) * len(self.phrases)
 
-    def start(self) -> ConstraintState:
+    def start(self) -> ConstraintProgress:
         """The progress of a hypothesis without tokens."""
-        return ConstraintState(0, self._nothing_matched, self._given)
+        return ConstraintProgress(0, self._nothing_matched, self._given)
 
-    def advance(self, progress: ConstraintState, token: int) -> ConstraintState:
+    def advance(self, progress: ConstraintProgress, token: int) -> ConstraintProgress:
         """The progress of the hypothesis after `token` is appended."""
         if token not in self._tokens:
-            return ConstraintState(progress.length + 1, self._nothing_matched, progress.times)
+            return ConstraintProgress(progress.length + 1, self._nothing_matched, progress.times)
         pairs = zip(self.phrases, progress.matched, strict=True)
         matched = tuple(_count_matched(phrase, so_far, token) for phrase, so_far in pairs)
         whole = zip(self.required, matched, progress.times, strict=False)
         times = tuple(count + (so_far == len(phrase)) for phrase, so_far, count in whole)
-        return ConstraintState(progress.length + 1, matched, times)
+        return ConstraintProgress(progress.length + 1, matched, times)
 
-    def find_forced_token(self, progress: ConstraintState) -> int | None:
+    def find_forced_token(self, progress: ConstraintProgress) -> int | None:
         """The one token that may come next, if there is just one."""
         return self.prefix[progress.length] if progress.length < len(self.prefix) else None
 
-    def find_continuing(self, progress: ConstraintState) -> list[frozenset[int]]:
+    def find_continuing(self, progress: ConstraintProgress) -> list[frozenset[int]]:
         """Tokens that would continue the last word of the prefix or of a required phrase, for each that ends here."""
         pairs = zip(self.required, progress.matched, strict=False)
         of_prefix = [self._after_prefix] if self._after_prefix and progress.length == len(self.prefix) else []
@@ -115,7 +115,7 @@ class Automaton:
             if matched == len(phrase) and self._continuing.get(phrase)
         ]
 
-    def find_forbidden(self, progress: ConstraintState, last: LinkedToken | None) -> set[int]:
+    def find_forbidden(self, progress: ConstraintProgress, last: LinkedToken | None) -> set[int]:
         """Tokens that must not come next, except for those of `find_continuing`."""
         found = {
             phrase[-1]
@@ -127,18 +127,18 @@ class Automaton:
             found.add(self.end_id)
         return found | self.logits_processor.find_repeating_tokens(last)
 
-    def find_advancing_tokens(self, progress: ConstraintState) -> list[int]:
+    def find_advancing_tokens(self, progress: ConstraintProgress) -> list[int]:
         """Tokens that extend the match of a required phrase that is still to be generated."""
         if progress.length < len(self.prefix):
             return []
         phrases = zip(self.required, progress.matched, progress.times, self.needed, strict=False)
         return [phrase[matched % len(phrase)] for phrase, matched, count, needed in phrases if count < needed]
 
-    def may_end(self, progress: ConstraintState) -> bool:
+    def may_end(self, progress: ConstraintProgress) -> bool:
         """Whether the prefix and all required phrases have been generated."""
         return progress.times == self.needed and progress.length >= len(self.prefix)
 
-    def count_met(self, progress: ConstraintState) -> int:
+    def count_met(self, progress: ConstraintProgress) -> int:
         """Number of required tokens generated so far, including those of the phrase being generated."""
         whole = sum(len(phrase) * count for phrase, count in zip(self.required, progress.times, strict=True))
         if not any(progress.matched):

@@ -22,7 +22,8 @@ class Constraints:
             end.
         forbidden: phrases that no hypothesis contains.
         continuing: for each required phrase, ids of tokens that continue its last word: none may directly follow it.
-        given: required phrases that the prefix contains in other tokens, each as often as it does.
+        given: required phrases whose text the prefix already contains in other token ids than the search counts; one
+            entry for each occurrence, which counts as generated.
         after_prefix: ids of tokens that must not directly follow the prefix.
     """
 

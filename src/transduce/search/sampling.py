@@ -27,10 +27,19 @@ def sample_search(
 ) -> list[list[Hypothesis]]:
     """`num_samples` hypotheses for each sentence, in the order in which they were drawn; some may be the same.
 
-    The random numbers depend only on the sentence's seed and the number of the sample. A
-    hypothesis ends at its maximum length; its scores are those of the model, not of the distribution drawn from.
+    A hypothesis ends at its maximum length. Its scores are those of the model, not of the distribution drawn from.
 
-    `state` has one hypothesis for each sentence in the first step; then each sample is a separate sentence.
+    Args:
+        step: computes the log-probabilities of the next tokens.
+        state: the state of `step` before the first token, with one hypothesis for each sentence; from the second step
+            on, each sample is a sentence of its own.
+        task: the sentences, without constraints.
+        num_samples: number of hypotheses drawn for each sentence.
+        seeds: for each sentence, the seed of its random numbers, which depend only on it and on the number of the
+            sample.
+        sampling: the distribution that tokens are drawn from.
+        alpha: exponent of the length penalty in the scores, see `length_penalty`.
+        device: device of the tensors that `step` is given.
 
     Raises:
         ConfigError: `num_samples` is below 1, or the task has constraints.
@@ -42,7 +51,7 @@ def sample_search(
         raise ConfigError("sampling does not support constraints: use beam search")
     if not task.max_lengths:
         return []
-    chance = [generator for seed in seeds for generator in np.random.default_rng(seed).spawn(num_samples)]
+    generators = [generator for seed in seeds for generator in np.random.default_rng(seed).spawn(num_samples)]
     limits = torch.tensor(task.max_lengths, device=device).repeat_interleave(num_samples)
     samples = torch.arange(len(limits), device=device)  # the sentences in the batch, some of which may be done
     is_done = torch.zeros_like(samples, dtype=torch.bool)
@@ -57,7 +66,7 @@ def sample_search(
         if len(steps) + 1 < task.min_length:
             allowed = log_probs.clone()
             allowed[:, task.end_id] = -torch.inf
-        drawn = _draw_tokens(allowed, [chance[sample] for sample in samples.tolist()], sampling)
+        drawn = _draw_tokens(allowed, [generators[sample] for sample in samples.tolist()], sampling)
         must_end = is_done | (limits[samples] == len(steps) + 1) | (drawn < 0)
         last_ids = drawn.masked_fill(must_end, task.end_id)
         steps.append((samples, last_ids, log_probs.gather(1, last_ids[:, None]).squeeze(1)))
@@ -74,7 +83,7 @@ def sample_search(
 
 
 def _draw_tokens(
-    log_probs: Float[Tensor, "rows vocabulary"], chance: Sequence[np.random.Generator], sampling: Sampling
+    log_probs: Float[Tensor, "rows vocabulary"], generators: Sequence[np.random.Generator], sampling: Sampling
 ) -> Int[Tensor, " rows"]:
     """A token of each row, drawn with the row's own generator; -1 where no token is possible."""
     best = log_probs.amax(dim=1, keepdim=True)
@@ -87,9 +96,9 @@ def _draw_tokens(
         # depend on rounding.
         probabilities = torch.zeros_like(probabilities).scatter_(1, most_probable.indices, most_probable.values)
     if sampling.top_p < 1:
-        drawn = draw_nucleus_tokens(probabilities, chance, sampling.top_p)
+        drawn = draw_nucleus_tokens(probabilities, generators, sampling.top_p)
     else:
-        drawn = draw_tokens(probabilities, chance)
+        drawn = draw_tokens(probabilities, generators)
     return drawn.masked_fill(best.squeeze(1).isneginf(), -1)
 
 
