@@ -8,7 +8,7 @@ from torch import Tensor
 from transduce.config import TransformerConfig
 from transduce.errors import UserError
 from transduce.model import (
-    NEVER,
+    EXCLUDED_TOKEN_BIAS,
     LearnedPositions,
     NoPositions,
     OutputProjection,
@@ -75,7 +75,7 @@ def test_a_bias_can_rule_a_token_out_in_every_precision(dtype: torch.dtype) -> N
     torch.nn.init.normal_(projection.weight, std=100.0)
     torch.nn.init.zeros_(projection.bias)
     with torch.no_grad():
-        projection.bias[3] = NEVER
+        projection.bias[3] = EXCLUDED_TOKEN_BIAS
     logits = projection(torch.randn(50, 8).to(dtype))
     assert (logits.softmax(dim=-1)[:, 3] == 0).all()
     assert logits.softmax(dim=-1).isfinite().all()

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.model import NEVER
+from transduce.model import EXCLUDED_TOKEN_BIAS
 from transduce.training import label_smoothed_cross_entropy
 from transduce.training import loss as loss_module
 
@@ -163,7 +163,7 @@ def test_with_a_bias_is_cross_entropy_over_what_can_be_predicted(
     hidden, weight, targets = example(19, 8, 30)
     targets[torch.isin(targets, torch.tensor(ruled_out))] = 5
     bias = torch.randn(30, generator=torch.Generator().manual_seed(1))
-    bias[ruled_out] = NEVER
+    bias[ruled_out] = EXCLUDED_TOKEN_BIAS
     bias.requires_grad_()
     found = label_smoothed_cross_entropy(hidden, weight, targets, smoothing, bias)
     (2 * found.loss).backward()
@@ -243,7 +243,7 @@ def test_the_divergence_of_two_passes_and_its_gradient_are_those_of_pytorch(
     if ruled_out is not None:
         targets[torch.isin(targets, torch.tensor(ruled_out))] = 5
         bias = torch.randn(vocabulary, generator=torch.Generator().manual_seed(1))
-        bias[ruled_out] = NEVER
+        bias[ruled_out] = EXCLUDED_TOKEN_BIAS
         inputs.append(bias.requires_grad_())
         real = torch.tensor([index for index in range(vocabulary - 1) if index not in ruled_out])
     found = label_smoothed_cross_entropy(hidden, weight, targets, smoothing, *inputs[2:], r_drop=5.0)
@@ -323,7 +323,7 @@ def test_tokens_that_are_ruled_out_do_not_diverge_in_float16() -> None:
     """Their bias is -inf there."""
     hidden, weight, targets = two_passes(9, 8, 50)
     bias = torch.zeros(50)
-    bias[[2, 7]] = NEVER
+    bias[[2, 7]] = EXCLUDED_TOKEN_BIAS
     targets[torch.isin(targets, torch.tensor([2, 7]))] = 5
     losses, gradients = [], []
     for dtype in (torch.float32, torch.float16):

@@ -20,7 +20,7 @@ from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, model_te
 from transduce.config import RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
 from transduce.errors import TrainingInterruptedError
-from transduce.model import NEVER, Dropout, Transformer
+from transduce.model import EXCLUDED_TOKEN_BIAS, Dropout, Transformer
 from transduce.training import Ranks, UpdateFigures, Updater, learning_rate, train
 from transduce.training.screened_data import prepare_screened
 from transduce.training.updater import (
@@ -491,7 +491,7 @@ def test_an_output_bias_is_trained_and_what_it_rules_out_stays_so(make_updater: 
     model = Transformer(TransformerConfig(vocabulary=VOCABULARY + 2, output_bias=True, tied_embeddings="none", **sizes))
     ruled_out = [VOCABULARY - 1, VOCABULARY]  # no batch has them
     with torch.no_grad():
-        model.projection.bias[ruled_out] = NEVER
+        model.projection.bias[ruled_out] = EXCLUDED_TOKEN_BIAS
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     updater = Updater(model, TrainingConfig(**TRAINING, ema_decay=0.9), CPU)
     for number in range(1, 6):
@@ -500,7 +500,7 @@ def test_an_output_bias_is_trained_and_what_it_rules_out_stays_so(make_updater: 
         assert not figures.is_skipped
     for trained in (model, updater.moving_average.model):
         bias = trained.projection.bias
-        assert (bias[ruled_out] == NEVER).all()
+        assert (bias[ruled_out] == EXCLUDED_TOKEN_BIAS).all()
         assert (bias[:-3] != 0).all()
         assert bias[-1] == 0
         for name in ("target_embedding.weight", "projection.weight"):

@@ -23,7 +23,7 @@ from torch import Tensor
 from transduce.bundle.weights import make_empty_tensors
 from transduce.config import SearchConfig, TransformerConfig, first_problem
 from transduce.errors import BundleError, UserError
-from transduce.model import NEVER, sinusoids
+from transduce.model import EXCLUDED_TOKEN_BIAS, sinusoids
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
 # By the ends of the names of a bundle's tensors: those whose columns are these channels, those whose rows are, and all
@@ -142,7 +142,7 @@ def arrange_token_matrices(
 
     Ids that targets do not have are never predicted, nor is `<pad>`, which needs no bias.
     """
-    arranged = select_rows(bias, rows.targets, NEVER)
+    arranged = select_rows(bias, rows.targets, EXCLUDED_TOKEN_BIAS)
     arranged[-1] = 0
     return {
         "source_embedding.weight": select_rows(source, rows.sources),

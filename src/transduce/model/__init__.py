@@ -12,7 +12,7 @@ from transduce.model.attention import (
     source_attention_mask,
 )
 from transduce.model.embeddings import (
-    NEVER,
+    EXCLUDED_TOKEN_BIAS,
     LearnedPositions,
     NoPositions,
     OutputProjection,
@@ -36,7 +36,7 @@ from transduce.model.transformer import Transformer, as_transformer, cross_atten
 
 __all__ = [
     "ATTENTION_SCORES",
-    "NEVER",
+    "EXCLUDED_TOKEN_BIAS",
     "AdditiveScore",
     "BatchNormalization",
     "Decoder",

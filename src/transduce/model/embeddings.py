@@ -12,8 +12,8 @@ from transduce.config import TransformerConfig
 from transduce.errors import UserError
 from transduce.kernels.linear import linear
 
-NEVER = -1e9
-"""An output bias that excludes a token: its probability is 0 in every precision, and training does not change it.
+EXCLUDED_TOKEN_BIAS = -1e9
+"""The output bias that excludes a token: its probability is 0 in every precision, and training does not change it.
 
 Finite, so that means of weights are finite.
 """
@@ -41,7 +41,8 @@ class OutputProjection(nn.Module):
     """The pre-softmax linear transformation, without bias unless `output_bias` (paper 3.4).
 
     `weight` is the target embedding's own matrix, unless `tied_embeddings = "none"`. `<pad>`, the last token, has the
-    logit -inf: it is never predicted and takes no part in the softmax; nor does a token whose bias is `NEVER`.
+    logit -inf: it is never predicted and takes no part in the softmax; nor does a token whose bias is
+    `EXCLUDED_TOKEN_BIAS`.
     """
 
     mask: Tensor

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from transduce.data import Batch
 from transduce.kernels.layers import softmax_with_statistics
 from transduce.kernels.linear import add_to_floats, uses_onednn_bfloat16
-from transduce.model import NEVER, EncoderDecoder, as_transformer
+from transduce.model import EXCLUDED_TOKEN_BIAS, EncoderDecoder, as_transformer
 from transduce.training.guided_alignment import AlignmentModel, compute_alignment_loss, decode_with_guided_head
 
 CHUNK_LOGITS = 2**22
@@ -61,8 +61,8 @@ def label_smoothed_cross_entropy(
     """Cross-entropy against a target of 1 - `smoothing` on the right token, the rest spread evenly over all tokens.
 
     "All tokens" are those that can be predicted (Szegedy et al. 2016; paper 5.4): neither `<pad>`, the last row of
-    `weight`, whose logit is -inf, nor tokens whose `bias` is `NEVER`. The logits, hidden · weightᵀ + bias, are computed
-    and used for loss and gradient a chunk of rows at a time: the full matrix is never held.
+    `weight`, whose logit is -inf, nor tokens with the bias `EXCLUDED_TOKEN_BIAS`. The logits, hidden · weightᵀ + bias,
+    are computed and used for loss and gradient a chunk of rows at a time: the full matrix is never held.
 
     With `r_drop`, rows 2i and 2i + 1 are two passes over the same token, which differ in dropout, and `r_drop` times
     their divergence is added (R-Drop: Liang et al. 2021, section 2).
@@ -190,8 +190,8 @@ def _differentiate_divergence(
     """The divergence (KL(p‖q) + KL(q‖p)) / 2 of each token and its gradient, in float32.
 
     The logits of p and of q are neighbouring rows; the last column is -inf, and in float16, so are those of tokens with
-    a bias of `NEVER`. The gradient of a row of logits is (p (log(p/q) - KL(p‖q)) + p - q) / 2, and the same with p and
-    q exchanged.
+    the bias `EXCLUDED_TOKEN_BIAS`. The gradient of a row of logits is (p (log(p/q) - KL(p‖q)) + p - q) / 2, and the
+    same with p and q exchanged.
     """
     log_probabilities = torch.unflatten(logits.float().log_softmax(dim=-1), 0, (-1, 2))
     probabilities = log_probabilities.exp()
@@ -243,6 +243,6 @@ def _predicted(bias: Float[Tensor, " vocabulary"] | None) -> slice | Bool[Tensor
     """The tokens that can be predicted: all but `<pad>` and those that a bias excludes."""
     if bias is None:
         return slice(None, -1)
-    can_be = bias > NEVER / 2
+    can_be = bias > EXCLUDED_TOKEN_BIAS / 2
     can_be[-1] = False
     return can_be

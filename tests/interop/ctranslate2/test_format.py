@@ -40,7 +40,7 @@ from transduce.interop.export_import import prove_export
 from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime
 from transduce.interop.parity import TOLERANCES, Claim, Parity, Tolerance, prove, record_export
 from transduce.interop.probe_sentences import Probe, make_probe
-from transduce.model import NEVER, Transformer, sinusoids
+from transduce.model import EXCLUDED_TOKEN_BIAS, Transformer, sinusoids
 from transduce.text import TARGET_MODEL, VOCABULARY, Tokenizer
 from transduce.training import train
 from transduce.translation import Engine, ForcedDecoder, PyTorchEngine, Translator, score_ids
@@ -608,7 +608,7 @@ def test_two_vocabularies_become_one(two_vocabularies: Path, models: tuple[bytes
     assert pieces[0], pieces[1] == ("<unk>", "</s>")
     assert set(pieces[2:-1]) == source | target | {">>deu<<"}
     lacks = torch.tensor([piece not in target for piece in pieces[2:-1]])
-    assert torch.equal(model.projection.bias[2:-1] == NEVER, lacks)
+    assert torch.equal(model.projection.bias[2:-1] == EXCLUDED_TOKEN_BIAS, lacks)
     assert not model.target_embedding.weight[2:-1][lacks].any()
     assert model.config.tied_embeddings == "two_way"
     assert bundle.description.languages.model_dump() == {"source": "en", "target": "de"}
@@ -649,9 +649,9 @@ def test_such_a_model_can_be_trained_further(two_vocabularies: Path, tmp_path: P
     assert 10 > losses[0] > losses[1]
     assert tuned.load_tokenizer().files == found.tokenizer.files
     after = tuned.load_model()
-    ruled_out = before.projection.bias == NEVER
+    ruled_out = before.projection.bias == EXCLUDED_TOKEN_BIAS
     assert ruled_out.any()
-    assert torch.equal(after.projection.bias == NEVER, ruled_out)
+    assert torch.equal(after.projection.bias == EXCLUDED_TOKEN_BIAS, ruled_out)
     assert torch.equal(after.target_embedding.weight[ruled_out], before.target_embedding.weight[ruled_out])
     assert not torch.equal(after.projection.bias, before.projection.bias)
 

@@ -21,7 +21,7 @@ from transduce.config import SearchConfig
 from transduce.errors import BundleError, MissingExtraError, UserError
 from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime, import_optional
 from transduce.interop.huggingface import FORMAT, quiet
-from transduce.model import NEVER, Transformer
+from transduce.model import EXCLUDED_TOKEN_BIAS, Transformer
 from transduce.translation import ForcedDecoder, PyTorchEngine, score_ids
 
 transformers = pytest.importorskip("transformers")
@@ -406,7 +406,7 @@ def test_the_runtime_speaks_our_ids(folder: Callable[..., Path], *, separate: bo
     ours = [found.token_scores for found in score_ids(decoder, sources, targets)]
     for found, expected in zip(imported.runtime.score_targets(sources, targets), ours, strict=True):
         assert found == pytest.approx(expected, abs=1e-5)
-    assert (min(map(min, ours)) == NEVER) == separate
+    assert (min(map(min, ours)) == EXCLUDED_TOKEN_BIAS) == separate
 
 
 @pytest.mark.parametrize("separate", [False, True])

@@ -27,7 +27,7 @@ from transduce.interop.marian import FORMAT, MarianRuntime, find_marian, find_mo
 from transduce.interop.marian.files import read_archive, read_vocabulary, write_archive, write_vocabulary
 from transduce.interop.parity import Claim, measure
 from transduce.interop.probe_sentences import make_probe
-from transduce.model import NEVER, Transformer
+from transduce.model import EXCLUDED_TOKEN_BIAS, Transformer
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, Translator, score_ids
 
@@ -79,8 +79,8 @@ def separate(
     own = Tokenizer.with_vocabulary(model, model, pieces[:290], "test", source_only=[*pieces[290:-1], ">>fra<<"])
     network = random_model(output_bias=True, tied_embeddings="two_way")
     with torch.no_grad():
-        network.projection.bias[2:258] = NEVER  # bytes, of which a random network makes no text
-        network.projection.bias[290:-1] = NEVER
+        network.projection.bias[2:258] = EXCLUDED_TOKEN_BIAS  # bytes, of which a random network makes no text
+        network.projection.bias[290:-1] = EXCLUDED_TOKEN_BIAS
     description = make_bundle().description.model_copy(update={"model": network.config})
     save_bundle(tmp_path / "separate", network, own, description)
     return Bundle.open(tmp_path / "separate")
@@ -560,7 +560,7 @@ def test_separate_vocabularies_become_one(folder: Callable[..., Path]) -> None:
     source, target = pieces_of(ENGLISH), pieces_of(GERMAN)
     assert pieces[:2] == ["<unk>", "</s>"]
     assert set(pieces) == {*source, *target, *(one for one in pieces if one.startswith("<id "))}
-    is_never = (imported.tensors["projection.bias"][:-1] == NEVER).tolist()
+    is_never = (imported.tensors["projection.bias"][:-1] == EXCLUDED_TOKEN_BIAS).tolist()
     assert [piece for piece, never in zip(pieces, is_never, strict=True) if never] == [
         piece for piece in pieces if (piece in source and piece not in target) or piece == f"<id {len(source)}>"
     ]

@@ -19,7 +19,7 @@ from transduce.interop.marian.layout import (
     to_new_arrays,
     token_matrices,
 )
-from transduce.model import NEVER, Transformer, sinusoids
+from transduce.model import EXCLUDED_TOKEN_BIAS, Transformer, sinusoids
 
 VARIANTS: list[dict[str, Any]] = [
     {},
@@ -86,7 +86,8 @@ def test_the_end_comes_first_and_channels_in_halves(parts: Callable[..., Any]) -
 
 
 def test_what_has_no_row_gets_what_is_said() -> None:
-    assert select_rows(torch.tensor([5.0, 6.0]), [1, -1, 0], NEVER).tolist() == [6.0, NEVER, 5.0]
+    selected = select_rows(torch.tensor([5.0, 6.0]), [1, -1, 0], EXCLUDED_TOKEN_BIAS)
+    assert selected.tolist() == [6.0, EXCLUDED_TOKEN_BIAS, 5.0]
     assert select_rows(torch.ones(2, 3), [-1, 1]).tolist() == [[0.0] * 3, [1.0] * 3]
     assert marian_rows(5) == [1, 0, 2, 3, -1]
 

@@ -62,7 +62,7 @@ from transduce.interop.formats import (
     refuse_import,
     render_card,
 )
-from transduce.model import NEVER, Transformer, as_transformer
+from transduce.model import EXCLUDED_TOKEN_BIAS, Transformer, as_transformer
 from transduce.model.sublayers import EPSILON
 from transduce.text import SOURCE_MODEL, Tokenizer
 
@@ -322,7 +322,7 @@ def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: 
     lasts = tokens.sources[-1], tokens.targets[-1], settings["decoder_start_token"]
     if lasts != ("<pad>",) * 3 or _starts_from_zero(variables) or OUTPUT_BIAS not in variables:
         return False
-    return bool(variables[OUTPUT_BIAS].flatten()[-1] < NEVER / 2)
+    return bool(variables[OUTPUT_BIAS].flatten()[-1] < EXCLUDED_TOKEN_BIAS / 2)
 
 
 def _ends_sources(settings: Mapping[str, Any], variables: Variables) -> bool:

@@ -51,7 +51,7 @@ from transduce.interop.huggingface.layout import (
     to_huggingface,
     tokenizer_settings,
 )
-from transduce.model import NEVER
+from transduce.model import EXCLUDED_TOKEN_BIAS
 from transduce.text import Tokenizer
 from transduce.translation import batch_by_length
 
@@ -111,13 +111,17 @@ class TransformersRuntime:
         return [self._tokenizer.decode(row, skip_special_tokens=True) for row in rows]
 
     def score_targets(self, sources: Rows, targets: Rows) -> list[list[float]]:
-        """Scores without `<pad>` in the softmax; a token that targets do not have scores `NEVER`, as in Transduce."""
+        """Scores without `<pad>` in the softmax; a token that targets do not have scores `EXCLUDED_TOKEN_BIAS`, as in
+        Transduce.
+        """
         theirs = [[self._rows.targets[ours] for ours in target] for target in targets]
         found: list[list[float]] = [[] for _ in sources]
         for indices in self._batches([max(map(len, pair)) for pair in zip(sources, targets, strict=True)]):
             scores = self._score(self._source(sources, indices), [theirs[index] for index in indices])
             for index, row in zip(indices, scores, strict=True):
-                found[index] = [NEVER if token < 0 else score for token, score in zip(theirs[index], row, strict=True)]
+                found[index] = [
+                    EXCLUDED_TOKEN_BIAS if token < 0 else score for token, score in zip(theirs[index], row, strict=True)
+                ]
         return found
 
     def translate_greedily(self, sources: Rows, max_lengths: Sequence[int]) -> list[list[int]]:
@@ -472,5 +476,5 @@ def _sort_pieces(
 def _add_unnamed_ids(target: Mapping[str, int], special: Mapping[str, int], bias: Sequence[float]) -> dict[str, int]:
     """The pieces of targets, with placeholders for ids without a piece that take part in the softmax."""
     pieces = {index: piece for piece, index in target.items()}
-    written = [index for index, added in enumerate(bias) if index in pieces or added > NEVER / 2]
+    written = [index for index, added in enumerate(bias) if index in pieces or added > EXCLUDED_TOKEN_BIAS / 2]
     return {pieces.get(index, f"<id {index}>"): index for index in written if index not in special.values()}
