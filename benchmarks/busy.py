@@ -26,7 +26,7 @@ import torch
 from run_config import make_run_config
 
 from transduce.data import Batch, plan_batches, prepare, read_batches
-from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
+from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.model import Transformer
 from transduce.training import Updater
 from transduce.translation import Translator

@@ -30,7 +30,7 @@ from run_config import make_run_config
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, plan_batches, prepare, read_batches
 from transduce.kernels.device import find_device, resolve_precision
-from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
+from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.model import Transformer
 from transduce.training import Updater
 from transduce.training.distributed.batches import choose_parallel_micro_batches

@@ -24,9 +24,9 @@ from torch import Tensor
 
 from transduce.data import plan_batches, prepare, read_batches
 from transduce.kernels.device import resolve_precision
-from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
 from transduce.kernels.layers import dropout, layer_normalization, plain_attention, softmax_with_statistics
 from transduce.kernels.linear import differentiate_bias
+from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.kernels.native.library import OFF, VARIABLE, find_library
 from transduce.model import Transformer, causal_attention_mask
 from transduce.training import Updater

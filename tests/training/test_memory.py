@@ -194,7 +194,7 @@ import torch
 from transduce.config import TrainingConfig, TransformerConfig
 from transduce.errors import TrainingError
 from transduce.model import Transformer
-from transduce.kernels.hardware import get_available_memory, get_used_memory, give_back_freed_memory, keep_freed_memory
+from transduce.kernels.memory import get_available_memory, get_used_memory, give_back_freed_memory, keep_freed_memory
 from transduce.training import Updater, memory
 
 CPU = torch.device("cpu")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from transduce.bulk.block_translator import BlockTranslator, Failure, TranslatedBlock, TranslationSettings
 from transduce.bulk.blocks import Block
 from transduce.bulk.dispatching import Answer, Lost, Ready
-from transduce.kernels.hardware import count_threads, give_back_freed_memory
+from transduce.kernels.hardware import count_threads
+from transduce.kernels.memory import give_back_freed_memory
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess

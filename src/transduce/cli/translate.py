@@ -28,7 +28,7 @@ from transduce.cli.options import (
 )
 from transduce.errors import ConfigError
 from transduce.interop import NATIVE
-from transduce.kernels.hardware import give_back_freed_memory
+from transduce.kernels.memory import give_back_freed_memory
 from transduce.text import read_available_blocks, read_document, rebuild_document, split_document
 from transduce.translation import PROBLEMS, LineTranslator
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from transduce.kernels.hardware import keep_freed_memory
+from transduce.kernels.memory import keep_freed_memory
 
 MIN_CALLS = 3
 

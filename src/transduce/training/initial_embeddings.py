@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.data import TokenStore, sample_pairs
-from transduce.kernels.hardware import give_back_freed_memory
+from transduce.kernels.memory import give_back_freed_memory
 from transduce.model import EncoderDecoder, OutputProjection, TokenEmbedding
 from transduce.training.distributed import ALONE, Ranks
 from transduce.training.distributed.batches import use_one_thread

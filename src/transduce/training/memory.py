@@ -18,7 +18,7 @@ from transduce.bundle.weights import count_parameters
 from transduce.config import RunConfig, TransformerConfig
 from transduce.data import Batch, measure_longest_sides
 from transduce.errors import ConfigError, TrainingError, is_out_of_memory
-from transduce.kernels.hardware import (
+from transduce.kernels.memory import (
     get_available_addresses,
     get_available_memory,
     get_peak_memory,

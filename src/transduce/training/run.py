@@ -34,7 +34,7 @@ from transduce.errors import (
     is_out_of_memory,
 )
 from transduce.kernels.device import find_device, resolve_precision
-from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
+from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.text import Tokenizer
 from transduce.training.diagnosis.measurements import measure_text
 from transduce.training.distributed import Ranks, can_restart, connect_ranks

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any
 from transduce.bundle import Bundle, Languages, find_bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
-from transduce.kernels.hardware import (
-    KERNELS_OF_TRANSLATION,
-    MIN_D_MODEL_OF_AMX,
-    Precision,
-    is_surely_cpu,
-    keep_few_kernels,
-    keep_freed_memory,
-)
+from transduce.kernels.hardware import MIN_D_MODEL_OF_AMX, Precision, is_surely_cpu
+from transduce.kernels.memory import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
 from transduce.kernels.native.library import find_library
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, split_segments

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.kernels.hardware import address
+from transduce.kernels.memory import address
 from transduce.kernels.native.library import Library
 from transduce.kernels.native.packing import Floats, Integers
 from transduce.kernels.token_selection import find_best_continuations

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.errors import UserError
-from transduce.kernels.hardware import address
 from transduce.kernels.linear import Int8Linear
 from transduce.kernels.linear import quantize_rows as quantize_tensor_rows
+from transduce.kernels.memory import address
 from transduce.kernels.native.library import Library
 from transduce.kernels.native.packing import (
     ACTIVATIONS,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce.errors import ConfigError, NotANumberError, TransduceError, UserError
-from transduce.kernels.hardware import address, allocate
+from transduce.kernels.memory import address, allocate
 from transduce.kernels.native.library import (
     NOT_A_NUMBER,
     UNFINISHED,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce.errors import UserError
-from transduce.kernels.hardware import CACHE_LINE, address, allocate
+from transduce.kernels.memory import CACHE_LINE, address, allocate
 from transduce.kernels.native.library import (
     HEAD_ALIGNMENT,
     ROW_ALIGNMENT,

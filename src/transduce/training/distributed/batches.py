@@ -38,7 +38,7 @@ from transduce.data import (
     select_epoch_pairs,
 )
 from transduce.errors import TrainingError
-from transduce.kernels.hardware import give_back_freed_memory
+from transduce.kernels.memory import give_back_freed_memory
 from transduce.training.distributed import ALONE, Ranks
 
 

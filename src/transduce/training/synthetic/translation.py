@@ -16,7 +16,8 @@ from transduce.bundle import Bundle, replace_file
 from transduce.data.store import writable_cache
 from transduce.errors import CorpusError, OutputError
 from transduce.kernels.device import find_device
-from transduce.kernels.hardware import count_threads, get_available_memory
+from transduce.kernels.hardware import count_threads
+from transduce.kernels.memory import get_available_memory
 from transduce.text import read_lines
 from transduce.translation import TranslationOptions
 

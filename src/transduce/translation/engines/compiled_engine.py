@@ -15,7 +15,7 @@ import numpy as np
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import UserError
-from transduce.kernels.hardware import address
+from transduce.kernels.memory import address
 from transduce.kernels.native.decoding import (
     AttentionSizes,
     DecoderCache,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import ConfigError
-from transduce.kernels.hardware import count_threads, get_available_memory, map_on_threads
+from transduce.kernels.hardware import count_threads, map_on_threads
+from transduce.kernels.memory import get_available_memory
 from transduce.search import Constraints, Hypothesis, LogitsProcessor, Sampling, SearchTask
 
 if TYPE_CHECKING:
