@@ -32,8 +32,7 @@ from torch.nn import functional as F
 
 from transduce.baselines.convolution import gather_windows
 from transduce.config import TransformerConfig
-from transduce.kernels.layers import compute_elementwise
-from transduce.kernels.linear import linear
+from transduce.kernels.batch_invariance import compute_elementwise, linear
 from transduce.model import (
     DotScore,
     Dropout,

@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.kernels.layers import KEY_PADDING_MULTIPLE, compute_elementwise, count_padding
-from transduce.kernels.linear import Linear, linear
+from transduce.kernels.batch_invariance import KEY_PADDING_MULTIPLE, compute_elementwise, count_padding, linear
+from transduce.kernels.linear import Linear
 from transduce.model import EncoderDecoder, OutputProjection
 from transduce.model.transformer import initialize
 

@@ -4,7 +4,6 @@ Each is computed by the compiled kernels (`native/training.py`) where the librar
 otherwise by PyTorch's operations, which are its plain reference.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from transduce.kernels.linear import needs_batch_invariance
 from transduce.kernels.native.training import (
     WIDTH_MULTIPLE,
     NativeAttention,
@@ -99,76 +97,9 @@ MAX_KEYS_OF_PLAIN_ATTENTION = 128
 MAX_WIDTH_IN_BFLOAT16 = 32
 """Largest d_k and d_v in bfloat16 with which compiled attention, computed in float32, is faster than PyTorch's."""
 
-KEY_PADDING_MULTIPLE = 16
-"""Numbers in the widest SIMD register. Keys are padded to a multiple of it: softmax sums a partial register in a
-different order, which changes rounding."""
 
 NARROWEST_ROW = 16
 """Numbers in one AVX-512 register: torch's softmax of shorter rows takes up to ten times as long."""
-
-
-SIMD_PADDING_MULTIPLE = 32
-"""Numbers that PyTorch's elementwise functions compute at once; what is left over at the end is rounded otherwise."""
-
-
-def count_padding(inputs: Tensor, size: int, multiple: int) -> int:
-    """What `size` lacks to a multiple, where the result for a sentence must not depend on its batch (`linear`), else 0.
-
-    Args:
-        inputs: what is padded; its type, its device and whether gradients are recorded decide.
-        size: size of the axis that is padded.
-        multiple: size is padded to a multiple of this.
-    """
-    missing = -size % multiple
-    return missing if missing and needs_batch_invariance(inputs) else 0
-
-
-def compute_elementwise(
-    function: Callable[[Tensor], Tensor], inputs: Float[Tensor, "*batch width"]
-) -> Float[Tensor, "*batch width"]:
-    """`function(inputs)` for a function such as tanh that is applied to each number by itself.
-
-    In float32 on a CPU without gradients, the result of a row does not depend on the number of rows.
-    """
-    padding = count_padding(inputs, inputs.size(-1), SIMD_PADDING_MULTIPLE)
-    if not padding:
-        return function(inputs)
-    return function(F.pad(inputs, (0, padding)))[..., : inputs.size(-1)]
-
-
-def pad_keys(
-    keys: Float[Tensor, "batch heads key d_k"],
-    values: Float[Tensor, "batch heads key d_v"],
-    mask: Bool[Tensor, "#batch #heads #query key"],
-) -> tuple[
-    Float[Tensor, "batch heads padded_key d_k"],
-    Float[Tensor, "batch heads padded_key d_v"],
-    Bool[Tensor, "#batch #heads #query padded_key"],
-]:
-    """Pad keys and values with masked zeros to a multiple of `KEY_PADDING_MULTIPLE`.
-
-    The result of a query then does not depend on the longest sentence of its batch, if the number of queries is a
-    multiple of four: see `linear`. In other types than float32, on other devices than a CPU and with gradients, nothing
-    is padded.
-    """
-    padding = count_padding(keys, keys.size(2), KEY_PADDING_MULTIPLE)
-    if not padding:
-        return keys, values, mask
-    return F.pad(keys, (0, 0, 0, padding)), F.pad(values, (0, 0, 0, padding)), F.pad(mask, (0, padding))
-
-
-HEAD_WIDTH_MULTIPLE = 4
-"""Matrix libraries choose another way for narrow matrices of other widths, by the number of such matrices."""
-
-
-def pad_width(inputs: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch padded"]:
-    """Zeros behind the last axis up to a multiple of `HEAD_WIDTH_MULTIPLE`, for products of queries, keys and values.
-
-    Their results then do not depend on the number of sentences. In other types than float32, on other devices than a
-    CPU and with gradients, nothing is padded.
-    """
-    padding = count_padding(inputs, inputs.size(-1), HEAD_WIDTH_MULTIPLE)
-    return F.pad(inputs, (0, padding)) if padding else inputs
 
 
 def plain_attention(

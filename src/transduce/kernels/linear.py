@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int, Int8
+from jaxtyping import Float, Int8
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from transduce.kernels.batch_invariance import linear
 from transduce.kernels.native.training import (
     WIDTH_MULTIPLE,
     add_native_numbers,
@@ -20,8 +21,6 @@ from transduce.kernels.native.training import (
 BLOCK = 256
 """Rows that are multiplied together, so that products have few different shapes: see `_TrainedLinear`."""
 
-ROW_PADDING_MULTIPLE = 4
-"""Rows that matrix libraries process together; remaining rows are multiplied by other instructions: see `linear`."""
 
 WIDEST_IN_BLOCKS = 256
 """Up to here, for the smaller side of W, oneDNN takes longer to build a kernel than to compute some rows twice."""
@@ -54,29 +53,6 @@ class Linear(nn.Linear):
             return outputs
         outputs = linear(inputs, weight.to(inputs.dtype), bias.to(inputs.dtype))
         return outputs.relu_() if has_relu else outputs
-
-
-def linear(
-    inputs: Float[Tensor, "*batch width"],
-    weight: Float[Tensor, "outputs width"],
-    bias: Float[Tensor, " outputs"] | None = None,
-) -> Float[Tensor, "*batch outputs"]:
-    """The product x W^T + b; in float32 on a CPU without gradients, a row's result is independent of the other rows.
-
-    Matrix libraries process rows in groups of four. The one to three remaining rows, of all or of one thread's share,
-    may be summed in another order and round differently, so zero rows are appended up to a multiple of four.
-    """
-    num_rows = inputs.numel() // inputs.size(-1)
-    missing = -num_rows % ROW_PADDING_MULTIPLE
-    if not missing or not needs_batch_invariance(inputs):
-        return F.linear(inputs, weight, bias)
-    rows = F.pad(inputs.reshape(num_rows, -1), (0, 0, 0, missing))
-    return F.linear(rows, weight, bias)[:num_rows].view(*inputs.shape[:-1], len(weight))
-
-
-def needs_batch_invariance(inputs: Tensor) -> bool:
-    """Whether results for a sentence must not depend on its batch: in float32 on a CPU, outside of training."""
-    return inputs.dtype == torch.float32 and inputs.device.type == "cpu" and not torch.is_grad_enabled()
 
 
 def has_onednn_operators() -> bool:
@@ -324,15 +300,3 @@ class MixedPrecisionLinear(PackedLinear):
     def relu(self, inputs: Inputs) -> Outputs:
         """The greater of 0 and the product, in one operation."""
         return super().relu(inputs.bfloat16()).float()
-
-
-def pad_to_whole_rows(
-    ids: Int[Tensor, "sentences tokens"], mask: Bool[Tensor, "sentences tokens"], pad_id: int, max_length: int
-) -> tuple[Int[Tensor, "sentences more"], Bool[Tensor, "sentences more"]]:
-    """Sentences and their mask padded to a multiple of `ROW_PADDING_MULTIPLE` tokens (see `linear`).
-
-    `max_length`, the number of positions that the model has, is never exceeded.
-    """
-    length = ids.size(1)
-    more = max(0, min(-length % ROW_PADDING_MULTIPLE, max_length - length))
-    return (F.pad(ids, (0, more), value=pad_id), F.pad(mask, (0, more))) if more else (ids, mask)

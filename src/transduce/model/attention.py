@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.kernels.layers import MAX_KEYS_OF_PLAIN_ATTENTION, pad_keys, pad_width, plain_attention
-from transduce.kernels.linear import Linear, linear
+from transduce.kernels.batch_invariance import linear, pad_keys, pad_width
+from transduce.kernels.layers import MAX_KEYS_OF_PLAIN_ATTENTION, plain_attention
+from transduce.kernels.linear import Linear
 from transduce.model.embeddings import RotaryPositions
 
 Mask = Bool[Tensor, "#batch #heads #query key"]

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
 from transduce.errors import UserError
-from transduce.kernels.linear import linear
+from transduce.kernels.batch_invariance import linear
 
 EXCLUDED_TOKEN_BIAS = -1e9
 """The output bias that excludes a token: its probability is 0 in every precision, and training does not change it.

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.kernels.layers import compute_elementwise, dropout, layer_normalization
+from transduce.kernels.batch_invariance import compute_elementwise
+from transduce.kernels.layers import dropout, layer_normalization
 from transduce.kernels.linear import Linear
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
 from transduce.errors import ConfigError, UserError
-from transduce.kernels.layers import pad_keys
+from transduce.kernels.batch_invariance import pad_keys
 from transduce.model.attention import Attend, KeysAndValues, MultiHeadAttention, attention_weights
 from transduce.model.embeddings import LearnedPositions, OutputProjection, TokenEmbedding, make_positions
 from transduce.model.encoder_decoder import EncoderDecoder

@@ -16,8 +16,8 @@ from transduce.bundle import Bundle, find_bundle
 from transduce.config import SearchConfig
 from transduce.data import Batch
 from transduce.errors import UserError
+from transduce.kernels.batch_invariance import pad_to_whole_rows
 from transduce.kernels.device import find_device
-from transduce.kernels.linear import pad_to_whole_rows
 from transduce.model import EncoderDecoder
 from transduce.search import Hypothesis
 from transduce.text import Tokenizer

@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.bundle import model_tensors
+from transduce.kernels.batch_invariance import pad_to_whole_rows
 from transduce.kernels.device import ComputePrecision
 from transduce.kernels.key_value_cache import BeamDecoderState, KeyValueCache, compute_source_capacity
-from transduce.kernels.linear import pad_to_whole_rows
 from transduce.kernels.native.decoding import DecoderCache
 from transduce.kernels.native.library import Library, find_library
 from transduce.model import (

@@ -1,0 +1,114 @@
+"""Operations whose result for a sentence does not depend on the other sentences of its batch: padding and products in
+float32 on a CPU without gradients.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+ROW_PADDING_MULTIPLE = 4
+"""Rows that matrix libraries process together; remaining rows are multiplied by other instructions: see `linear`."""
+
+KEY_PADDING_MULTIPLE = 16
+"""Numbers in the widest SIMD register. Keys are padded to a multiple of it: softmax sums a partial register in a
+different order, which changes rounding."""
+
+HEAD_WIDTH_MULTIPLE = 4
+"""Matrix libraries choose another way for narrow matrices of other widths, by the number of such matrices."""
+
+SIMD_PADDING_MULTIPLE = 32
+"""Numbers that PyTorch's elementwise functions compute at once; what is left over at the end is rounded otherwise."""
+
+
+def needs_batch_invariance(inputs: Tensor) -> bool:
+    """Whether results for a sentence must not depend on its batch: in float32 on a CPU, outside of training."""
+    return inputs.dtype == torch.float32 and inputs.device.type == "cpu" and not torch.is_grad_enabled()
+
+
+def linear(
+    inputs: Float[Tensor, "*batch width"],
+    weight: Float[Tensor, "outputs width"],
+    bias: Float[Tensor, " outputs"] | None = None,
+) -> Float[Tensor, "*batch outputs"]:
+    """The product x W^T + b; in float32 on a CPU without gradients, a row's result is independent of the other rows.
+
+    Matrix libraries process rows in groups of four. The one to three remaining rows, of all or of one thread's share,
+    may be summed in another order and round differently, so zero rows are appended up to a multiple of four.
+    """
+    num_rows = inputs.numel() // inputs.size(-1)
+    missing = -num_rows % ROW_PADDING_MULTIPLE
+    if not missing or not needs_batch_invariance(inputs):
+        return F.linear(inputs, weight, bias)
+    rows = F.pad(inputs.reshape(num_rows, -1), (0, 0, 0, missing))
+    return F.linear(rows, weight, bias)[:num_rows].view(*inputs.shape[:-1], len(weight))
+
+
+def count_padding(inputs: Tensor, size: int, multiple: int) -> int:
+    """What `size` lacks to a multiple, where the result for a sentence must not depend on its batch (`linear`), else 0.
+
+    Args:
+        inputs: what is padded; its type, its device and whether gradients are recorded decide.
+        size: size of the axis that is padded.
+        multiple: size is padded to a multiple of this.
+    """
+    missing = -size % multiple
+    return missing if missing and needs_batch_invariance(inputs) else 0
+
+
+def compute_elementwise(
+    function: Callable[[Tensor], Tensor], inputs: Float[Tensor, "*batch width"]
+) -> Float[Tensor, "*batch width"]:
+    """`function(inputs)` for a function such as tanh that is applied to each number by itself.
+
+    In float32 on a CPU without gradients, the result of a row does not depend on the number of rows.
+    """
+    padding = count_padding(inputs, inputs.size(-1), SIMD_PADDING_MULTIPLE)
+    if not padding:
+        return function(inputs)
+    return function(F.pad(inputs, (0, padding)))[..., : inputs.size(-1)]
+
+
+def pad_keys(
+    keys: Float[Tensor, "batch heads key d_k"],
+    values: Float[Tensor, "batch heads key d_v"],
+    mask: Bool[Tensor, "#batch #heads #query key"],
+) -> tuple[
+    Float[Tensor, "batch heads padded_key d_k"],
+    Float[Tensor, "batch heads padded_key d_v"],
+    Bool[Tensor, "#batch #heads #query padded_key"],
+]:
+    """Pad keys and values with masked zeros to a multiple of `KEY_PADDING_MULTIPLE`.
+
+    The result of a query then does not depend on the longest sentence of its batch, if the number of queries is a
+    multiple of four: see `linear`. In other types than float32, on other devices than a CPU and with gradients, nothing
+    is padded.
+    """
+    padding = count_padding(keys, keys.size(2), KEY_PADDING_MULTIPLE)
+    if not padding:
+        return keys, values, mask
+    return F.pad(keys, (0, 0, 0, padding)), F.pad(values, (0, 0, 0, padding)), F.pad(mask, (0, padding))
+
+
+def pad_width(inputs: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch padded"]:
+    """Zeros behind the last axis up to a multiple of `HEAD_WIDTH_MULTIPLE`, for products of queries, keys and values.
+
+    Their results then do not depend on the number of sentences. In other types than float32, on other devices than a
+    CPU and with gradients, nothing is padded.
+    """
+    padding = count_padding(inputs, inputs.size(-1), HEAD_WIDTH_MULTIPLE)
+    return F.pad(inputs, (0, padding)) if padding else inputs
+
+
+def pad_to_whole_rows(
+    ids: Int[Tensor, "sentences tokens"], mask: Bool[Tensor, "sentences tokens"], pad_id: int, max_length: int
+) -> tuple[Int[Tensor, "sentences more"], Bool[Tensor, "sentences more"]]:
+    """Sentences and their mask padded to a multiple of `ROW_PADDING_MULTIPLE` tokens (see `linear`).
+
+    `max_length`, the number of positions that the model has, is never exceeded.
+    """
+    length = ids.size(1)
+    more = max(0, min(-length % ROW_PADDING_MULTIPLE, max_length - length))
+    return (F.pad(ids, (0, more), value=pad_id), F.pad(mask, (0, more))) if more else (ids, mask)
