@@ -24,7 +24,7 @@ from torch import Tensor
 
 from transduce.data import plan_batches, prepare, read_batches
 from transduce.kernels.device import resolve_precision
-from transduce.kernels.layers import dropout, layer_normalization, plain_attention, softmax_with_statistics
+from transduce.kernels.layers import attend_to_few_keys, dropout, layer_normalization, softmax_with_statistics
 from transduce.kernels.linear import differentiate_bias
 from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.kernels.native.library import OFF, VARIABLE, find_library
@@ -101,7 +101,7 @@ def operations(arguments: argparse.Namespace) -> dict[str, Work]:
     targets = torch.randint(arguments.vocabulary, (len(logits),))
 
     def attend() -> object:
-        attended = plain_attention(*(part.transpose(1, 2) for part in heads), mask, model.d_k**-0.5)
+        attended = attend_to_few_keys(*(part.transpose(1, 2) for part in heads), mask, model.d_k**-0.5)
         return torch.autograd.grad(attended, heads, of_heads)
 
     return {

@@ -1,4 +1,4 @@
-"""The results for a row do not depend on the other rows; see `tests/translation/engines/test_engine.py` for sentences."""
+"""The results for a row do not depend on the other rows."""
 
 import pytest
 import torch

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.kernels.layers import (
-    MAX_KEYS_OF_PLAIN_ATTENTION,
+    MAX_FEW_KEYS,
     _compute_row_max,
+    attend_to_few_keys,
     dropout,
     layer_normalization,
-    plain_attention,
     softmax_with_statistics,
 )
 from transduce.kernels.native.library import OFF, VARIABLE
@@ -149,7 +149,7 @@ def test_equals_the_fused_operation_and_its_gradient(
         mask = source_attention_mask(torch.arange(num_keys) < lengths[:, None])
     ours = inputs(num_queries, num_keys, widths=widths)
     theirs = inputs(num_queries, num_keys, widths=widths)
-    found = plain_attention(*ours, mask, SCALE)
+    found = attend_to_few_keys(*ours, mask, SCALE)
     expected = F.scaled_dot_product_attention(*theirs, attn_mask=mask, scale=SCALE)
     outer = torch.randn_like(expected)
     found.backward(outer)
@@ -167,7 +167,7 @@ def test_equals_the_fused_operation_and_its_gradient(
 def test_gradient_is_that_of_finite_differences() -> None:
     mask = causal_attention_mask(4, torch.device("cpu"))
     parts = inputs(4, 4, torch.float64)
-    assert torch.autograd.gradcheck(lambda *parts: plain_attention(*parts, mask, SCALE), parts)
+    assert torch.autograd.gradcheck(lambda *parts: attend_to_few_keys(*parts, mask, SCALE), parts)
 
 
 @pytest.mark.parametrize("widths", WIDTHS)
@@ -176,8 +176,8 @@ def test_bfloat16_is_close(widths: tuple[int, int]) -> None:
     exact = inputs(20, 20, widths=widths)
     rough = [part.detach().bfloat16().requires_grad_() for part in exact]
     outer = torch.randn(3, 2, 20, widths[1])
-    fine = plain_attention(*exact, mask, SCALE)
-    found = plain_attention(*rough, mask, SCALE)
+    fine = attend_to_few_keys(*exact, mask, SCALE)
+    found = attend_to_few_keys(*rough, mask, SCALE)
     fine.backward(outer)
     found.backward(outer.bfloat16())
     assert found.dtype == torch.bfloat16
@@ -189,10 +189,10 @@ def test_bfloat16_is_close(widths: tuple[int, int]) -> None:
 def test_huge_scores_stay_finite(widths: tuple[int, int]) -> None:
     mask = causal_attention_mask(5, torch.device("cpu"))
     parts = [1e4 * part.detach() for part in inputs(5, 5, widths=widths)]
-    assert plain_attention(*parts, mask, SCALE).isfinite().all()
+    assert attend_to_few_keys(*parts, mask, SCALE).isfinite().all()
 
 
-@pytest.mark.parametrize("num_keys", [MAX_KEYS_OF_PLAIN_ATTENTION, MAX_KEYS_OF_PLAIN_ATTENTION + 1])
+@pytest.mark.parametrize("num_keys", [MAX_FEW_KEYS, MAX_FEW_KEYS + 1])
 @pytest.mark.parametrize("widths", WIDTHS)
 def test_long_and_short_sentences_have_the_same_attention_in_training_and_translation(
     num_keys: int, widths: tuple[int, int]

@@ -56,7 +56,7 @@ def test_blocks_of_sentences_with_relu(linear: Linear, monkeypatch: pytest.Monke
     monkeypatch.setattr(linear_module, "BLOCK", 7)
     inputs = torch.randn(6, 3, 5).bfloat16().requires_grad_()
     same_inputs = inputs.detach().clone().requires_grad_()
-    linear(inputs.transpose(0, 2), has_relu=True).sum().backward()
+    linear(inputs.transpose(0, 2), should_apply_relu=True).sum().backward()
     weight, bias = linear.weight.detach().bfloat16(), linear.bias.detach().bfloat16()
     torch.relu(F.linear(same_inputs.transpose(0, 2), weight, bias)).sum().backward()
     torch.testing.assert_close(inputs.grad, same_inputs.grad)
@@ -80,10 +80,10 @@ def test_in_float32_equals_torch_to_the_bit(linear: Linear) -> None:
 @pytest.mark.parametrize(
     ("num_rows", "width", "num_outputs"), [(0, 300, 272), (1, 6, 4), (37, 64, 48), (300, 300, 272)]
 )
-@pytest.mark.parametrize("has_relu", [False, True])
+@pytest.mark.parametrize("should_apply_relu", [False, True])
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_outputs_and_gradients_are_those_of_float64(
-    num_rows: int, width: int, num_outputs: int, num_threads: int, dtype: torch.dtype, *, has_relu: bool
+    num_rows: int, width: int, num_outputs: int, num_threads: int, dtype: torch.dtype, *, should_apply_relu: bool
 ) -> None:
     torch.manual_seed(3)
     linear = Linear(width, num_outputs)
@@ -95,15 +95,15 @@ def test_outputs_and_gradients_are_those_of_float64(
         part.detach().double().requires_grad_() for part in (inputs, linear.weight, linear.bias)
     )
     before = F.linear(exact_inputs, exact_weight, exact_bias)
-    if has_relu:  # outputs so near to zero that rounding decides have no gradient
+    if should_apply_relu:  # outputs so near to zero that rounding decides have no gradient
         outer[before.abs() < 1e-3] = 0
-    exact = before.relu() if has_relu else before
+    exact = before.relu() if should_apply_relu else before
     expected = [exact, *torch.autograd.grad(exact, (exact_inputs, exact_weight, exact_bias), outer.double())]
     threads = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
         inputs.requires_grad_()
-        outputs = linear(inputs, has_relu=has_relu)
+        outputs = linear(inputs, should_apply_relu=should_apply_relu)
         found = [outputs, *torch.autograd.grad(outputs, (inputs, linear.weight, linear.bias), outer)]
     finally:
         torch.set_num_threads(threads)
@@ -118,14 +118,14 @@ def test_a_weight_that_is_no_number_is_not_hidden_by_relu(width: int, dtype: tor
     linear = Linear(width, width)
     with torch.no_grad():
         linear.weight[1, 2] = torch.nan
-    outputs = linear(torch.ones(3, width, dtype=dtype), has_relu=True)
+    outputs = linear(torch.ones(3, width, dtype=dtype), should_apply_relu=True)
     assert outputs.isnan().any(dim=0).nonzero().flatten().tolist() == [1]
 
 
 def test_without_gradients_relu_is_the_same(linear: Linear) -> None:
     inputs = torch.randn(3, 6)
     with torch.no_grad():
-        torch.testing.assert_close(linear(inputs, has_relu=True), linear(inputs).relu())
+        torch.testing.assert_close(linear(inputs, should_apply_relu=True), linear(inputs).relu())
 
 
 def test_some_rows_are_some_outputs(linear: Linear) -> None:

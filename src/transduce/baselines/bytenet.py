@@ -181,7 +181,7 @@ class ByteNet(EncoderDecoder):
             inputs = torch.cat([past, block.reduce(x, mask)], dim=1)
             x = block(x, mask, inputs)
             pasts.append(inputs[:, inputs.size(1) - block.span :])
-        hidden = self.dropout(self.output(x, has_relu=True))
+        hidden = self.dropout(self.output(x, should_apply_relu=True))
         return hidden, replace(state, past=tuple(pasts), length=end)
 
 

@@ -26,8 +26,8 @@ from transduce.kernels.linear import (
 def find_device(name: str) -> torch.device:
     """The device of that name; `auto` is the first available of cuda, mps and cpu.
 
-    On a GPU, training needs matrix products whose sums have the same order every time. A variable in the environment,
-    read when the first product is computed, allows that; it is set here.
+    For a CUDA device, CUBLAS_WORKSPACE_CONFIG is set too, unless the environment has it: cuBLAS then adds in the same
+    order every time, which training needs. It takes effect only before the first matrix product.
 
     Raises:
         ConfigError: torch does not support the name, or this machine has no such device.
@@ -73,8 +73,8 @@ class ComputePrecision:
     Args:
         compute_dtype: type of all computations, except perhaps of large linear layers.
         is_mixed: whether linear layers with at least `MIN_WEIGHTS_OF_BFLOAT16` weights still compute in bfloat16.
-        is_batch_invariant: whether the results for a sentence must be bit-identical in every batch; for
-            float32 and int8 on a processor.
+        is_batch_invariant: whether the results for a sentence must be bit-identical in every batch, as of float32 and
+            int8 on a processor where the user names them.
         is_int8: whether linear layers multiply 8-bit integers.
     """
 
@@ -100,8 +100,9 @@ def resolve_precision(
 ) -> ComputePrecision:
     """The types that `precision` stands for on a device, in training and for translation.
 
-    float32 and int8 on a CPU give the same results in every batch. `auto` is bfloat16 on a GPU that has it, or on a
-    processor with AVX-512 BF16 or AMX if d_model is at least `MIN_D_MODEL_OF_BFLOAT16`; else float32.
+    If they are named, float32 and int8 on a CPU give a sentence the same result in every batch. `auto` does not ensure
+    that, not even where it is float32. It is bfloat16 on a GPU that has it, or on a processor with AVX-512 BF16 or AMX
+    if d_model is at least `MIN_D_MODEL_OF_BFLOAT16`; else float32.
 
     Args:
         precision: the user's setting.

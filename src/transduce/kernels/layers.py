@@ -91,30 +91,30 @@ class _LayerNormalizationInHalf(torch.autograd.Function):
         return inputs_gradient, gain_gradient, bias_gradient, None
 
 
-MAX_KEYS_OF_PLAIN_ATTENTION = 128
+MAX_FEW_KEYS = 128
 """Above this number of keys, fused attention, which stores no weights, is faster on a CPU, too."""
 
 MAX_WIDTH_IN_BFLOAT16 = 32
 """Largest d_k and d_v in bfloat16 with which compiled attention, computed in float32, is faster than PyTorch's."""
 
-
 NARROWEST_ROW = 16
 """Numbers in one AVX-512 register: torch's softmax of shorter rows takes up to ten times as long."""
 
 
-def plain_attention(
+def attend_to_few_keys(
     queries: Float[Tensor, "batch heads query d_k"],
     keys: Float[Tensor, "batch heads key d_k"],
     values: Float[Tensor, "batch heads key d_v"],
     mask: Bool[Tensor, "#batch #heads #query key"],
     scale: float,
 ) -> Float[Tensor, "batch heads query d_v"]:
-    """softmax(scale · Q Kᵀ) V over the keys where `mask` is True (paper eq. 1), as `F.scaled_dot_product_attention`.
+    """softmax(scale · Q Kᵀ) V (paper eq. 1) for short sentences on a CPU: by compiled kernels where they support the
+    tensors, else by six batched products, two forward and four backward.
 
-    torch's fused attention on a CPU reads its inputs head by head, and its backward pass is slow below some hundred
-    positions: both passes together take up to fifteen times as long, in bfloat16, as these six products. They need
-    more memory, as the weights of all heads are kept for the backward pass. The softmax of inputs in bfloat16 is
-    computed in float32.
+    Queries attend to the keys where `mask` is True, as in `F.scaled_dot_product_attention`. This fused attention reads
+    its inputs head by head on a CPU, and its backward pass is slow below some hundred positions: both passes together
+    take up to fifteen times as long, in bfloat16, as the six products. They need more memory, as the weights of all
+    heads are kept for the backward pass. The softmax of inputs in bfloat16 is computed in float32.
     """
     library = find_library_for(queries, keys, values) if has_one_thread() else None
     widths = queries.size(3), values.size(3)
@@ -122,7 +122,7 @@ def plain_attention(
     is_known = not any(width % WIDTH_MULTIPLE for width in widths) and mask.shape[1::2] == (1, keys.size(2))
     if library is not None and is_fast and is_known and mask.dtype == torch.bool:
         return _apply(NativeAttention, queries, keys, values, mask, scale, library)
-    return _apply(_PlainAttention, queries, keys, values, mask, scale)
+    return _apply(_AttentionByProducts, queries, keys, values, mask, scale)
 
 
 def _apply(operation: type[torch.autograd.Function], *arguments: object) -> Tensor:
@@ -130,7 +130,7 @@ def _apply(operation: type[torch.autograd.Function], *arguments: object) -> Tens
     return result
 
 
-class _PlainAttention(torch.autograd.Function):
+class _AttentionByProducts(torch.autograd.Function):
     """Every head of every sentence is one small matrix in a batch of them."""
 
     @staticmethod
@@ -147,13 +147,13 @@ class _PlainAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - torch's context
+    def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - torch's context
         queries, keys, values, weights = ctx.saved_tensors
-        heads = outer.shape[:2]
-        outer = outer.reshape(-1, *outer.shape[2:])
-        values_gradient = torch.bmm(weights.transpose(1, 2), outer)
+        heads = output_gradient.shape[:2]
+        output_gradient = output_gradient.reshape(-1, *output_gradient.shape[2:])
+        values_gradient = torch.bmm(weights.transpose(1, 2), output_gradient)
         wide_weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
-        weights_gradient = torch.bmm(outer, values.transpose(1, 2)).to(wide_weights.dtype)
+        weights_gradient = torch.bmm(output_gradient, values.transpose(1, 2)).to(wide_weights.dtype)
         # The softmax passes on w (g - w·g).
         mean = (weights_gradient * wide_weights).sum(dim=-1, keepdim=True)
         scores_gradient = weights_gradient.sub_(mean).mul_(wide_weights).mul_(ctx.scale).to(queries.dtype)

@@ -21,10 +21,8 @@ from transduce.kernels.native.training import (
 BLOCK = 256
 """Rows that are multiplied together, so that products have few different shapes: see `_TrainedLinear`."""
 
-
 WIDEST_IN_BLOCKS = 256
 """Up to here, for the smaller side of W, oneDNN takes longer to build a kernel than to compute some rows twice."""
-
 
 _TRAINED_TYPES = {torch.float32, torch.bfloat16, torch.float16}
 
@@ -37,22 +35,22 @@ class Linear(nn.Linear):
     """
 
     def forward(
-        self, inputs: Float[Tensor, "*batch width"], rows: slice | None = None, *, has_relu: bool = False
+        self, inputs: Float[Tensor, "*batch width"], rows: slice | None = None, *, should_apply_relu: bool = False
     ) -> Float[Tensor, "*batch outputs"]:
         """For any number of leading axes.
 
         Args:
             inputs: they may be in float32 or in another type.
             rows: the rows of W that are needed; default: all.
-            has_relu: whether to return max(0, x W^T + b).
+            should_apply_relu: whether to return max(0, x W^T + b).
         """
         # A slice of all rows would be the same, but its gradient is copied into a matrix of zeros.
         weight, bias = (self.weight, self.bias) if rows is None else (self.weight[rows], self.bias[rows])
         if torch.is_grad_enabled() and inputs.device.type == "cpu" and inputs.dtype in _TRAINED_TYPES:
-            outputs: Tensor = _TrainedLinear.apply(inputs, weight, bias, has_relu)  # type: ignore[no-untyped-call]
+            outputs: Tensor = _TrainedLinear.apply(inputs, weight, bias, should_apply_relu)  # type: ignore[no-untyped-call]
             return outputs
         outputs = linear(inputs, weight.to(inputs.dtype), bias.to(inputs.dtype))
-        return outputs.relu_() if has_relu else outputs
+        return outputs.relu_() if should_apply_relu else outputs
 
 
 def has_onednn_operators() -> bool:
@@ -97,7 +95,7 @@ class _TrainedLinear(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, has_relu: bool) -> Tensor:  # noqa: ANN401 - torch's context
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, should_apply_relu: bool) -> Tensor:  # noqa: ANN401 - torch's context
         rows, weight, addend = inputs.reshape(-1, inputs.size(-1)), weight.to(inputs.dtype), bias.to(inputs.dtype)
         ctx.has_blocks = uses_onednn_bfloat16(inputs) and min(weight.shape) <= WIDEST_IN_BLOCKS
         if ctx.has_blocks:
@@ -108,56 +106,60 @@ class _TrainedLinear(torch.autograd.Function):
             outputs = multiply_by_onednn(rows, weight, addend)
         else:
             outputs = F.linear(rows, weight, addend)
-        if has_relu:  # not by oneDNN, which makes 0 of what is not a number: training would go on with a broken weight
+        # Not by oneDNN, which makes 0 of what is not a number: training would go on with a broken weight.
+        if should_apply_relu:
             outputs.relu_()
-        ctx.save_for_backward(rows, weight, outputs if has_relu else None)
+        ctx.save_for_backward(rows, weight, outputs if should_apply_relu else None)
         return outputs.view(*inputs.shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - torch's context
+    def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - torch's context
         rows, weight, outputs = ctx.saved_tensors
-        shape = outer.shape[:-1]
-        outer, bias_gradient = differentiate_bias(outer.reshape(-1, len(weight)).contiguous(), outputs)
+        shape = output_gradient.shape[:-1]
+        output_gradient = output_gradient.reshape(-1, len(weight)).contiguous()
+        output_gradient, bias_gradient = differentiate_bias(output_gradient, outputs)
         if ctx.has_blocks:
-            inputs_gradient, weight_gradient = _differentiate_blocks(rows, weight, outer)
+            inputs_gradient, weight_gradient = _differentiate_blocks(rows, weight, output_gradient)
         else:
-            inputs_gradient, weight_gradient = outer @ weight, (outer.T @ rows).float()
+            inputs_gradient, weight_gradient = output_gradient @ weight, (output_gradient.T @ rows).float()
         return inputs_gradient.view(*shape, rows.size(-1)), weight_gradient, bias_gradient, None
 
 
 def differentiate_bias(
-    outer: Float[Tensor, "rows outputs"], outputs: Float[Tensor, "rows outputs"] | None
+    output_gradient: Float[Tensor, "rows outputs"], outputs: Float[Tensor, "rows outputs"] | None
 ) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, " outputs"]]:
-    """The gradients of a linear layer's product x and of its bias b, from that of its output, `outer`.
+    """The gradients of x and of b from `output_gradient`, the gradient of y = x + b: a linear layer's product and bias.
 
-    The output is x + b, or max(0, x + b) if `outputs` has it.
+    If `outputs` is given, it is y = max(0, x + b).
     """
-    library = find_library_for(outer) if has_one_thread() else None
-    if library is not None and outer.size(1) % WIDTH_MULTIPLE == 0:
-        return differentiate_native_bias(outer, outputs, library)
+    library = find_library_for(output_gradient) if has_one_thread() else None
+    if library is not None and output_gradient.size(1) % WIDTH_MULTIPLE == 0:
+        return differentiate_native_bias(output_gradient, outputs, library)
     if outputs is not None:
-        outer = torch.ops.aten.threshold_backward(outer, outputs, 0)
-    return outer, outer.sum(dim=0).float()
+        output_gradient = torch.ops.aten.threshold_backward(output_gradient, outputs, 0)
+    return output_gradient, output_gradient.sum(dim=0).float()
 
 
 def _differentiate_blocks(
-    rows: Float[Tensor, "rows width"], weight: Float[Tensor, "outputs width"], outer: Float[Tensor, "rows outputs"]
+    rows: Float[Tensor, "rows width"],
+    weight: Float[Tensor, "outputs width"],
+    output_gradient: Float[Tensor, "rows outputs"],
 ) -> tuple[Float[Tensor, "rows width"], Float[Tensor, "outputs width"]]:
     inputs_gradient, weight_gradient = torch.empty_like(rows), torch.zeros_like(weight, dtype=torch.float32)
     num_done = 0
     for part in _parts(len(rows)):
-        torch.mm(outer[part], weight, out=inputs_gradient[part])
-        of_part = outer[part]
+        torch.mm(output_gradient[part], weight, out=inputs_gradient[part])
+        of_part = output_gradient[part]
         if num_twice := num_done - part.start:
             of_part = of_part.index_fill(0, torch.arange(num_twice), 0)
-        add_to_floats(weight_gradient, of_part.T @ rows[part])
+        accumulate_in_float32(weight_gradient, of_part.T @ rows[part])
         num_done = part.stop
     return inputs_gradient, weight_gradient
 
 
-def add_to_floats(sums: Float[Tensor, "*shape"], numbers: Float[Tensor, "*shape"]) -> None:
-    """Add a tensor to a sum in float32, in place; what is added may be in bfloat16."""
+def accumulate_in_float32(sums: Float[Tensor, "*shape"], numbers: Float[Tensor, "*shape"]) -> None:
+    """Add `numbers`, in float32 or bfloat16, to `sums`, in float32, in place."""
     library = find_library_for(numbers) if has_one_thread() else None
     is_flat = sums.is_contiguous() and numbers.is_contiguous() and sums.numel() % WIDTH_MULTIPLE == 0
     if library is not None and is_flat:
@@ -212,15 +214,15 @@ class FrozenLinear:
         return self(inputs).relu_()
 
 
-_EXACT = 1024
-"""Products of two numbers in int8 whose sum float32 holds exactly, in any order: 127 * 127 * 1024 < 2^24."""
+_MAX_EXACT_PRODUCTS = 1024
+"""Maximum number of products of two numbers in int8 whose sum float32 holds exactly: 127 * 127 * 1024 < 2^24."""
 
 
 def quantize_rows(rows: Float[Tensor, "rows width"]) -> tuple[Int8[Tensor, "rows width"], Float[Tensor, " rows"]]:
     """Integers from -127 to 127, and for each row the scale that they are to be multiplied by.
 
-    A row whose greatest number is so small that 127 divided by it is infinite is zero. The scale of a row with NaN or
-    infinity is that, and its integers are 0.
+    A row whose largest absolute value is so small that 127 divided by it overflows becomes zeros with the scale 0. A
+    row that contains NaN or infinity has NaN or infinity as its scale, and zeros as its integers.
     """
     greatest = rows.abs().amax(dim=1)
     factors = torch.where(greatest > 0, 127 / greatest, 0.0)
@@ -244,7 +246,8 @@ class Int8Linear(FrozenLinear):
     def __call__(self, inputs: Inputs) -> Outputs:
         """The product x W^T + b."""
         integers, row_scales = quantize_rows(inputs)
-        parts = zip(*(torch.split(part, _EXACT, dim=1) for part in (integers.float(), self.weight)), strict=True)
+        factors = integers.float(), self.weight
+        parts = zip(*(torch.split(part, _MAX_EXACT_PRODUCTS, dim=1) for part in factors), strict=True)
         sums = sum((F.linear(values, weight).int() for values, weight in parts), start=torch.tensor(0))
         outputs = sums.float() * (row_scales[:, None] * self.scales)
         return outputs if self.bias is None else outputs + self.bias

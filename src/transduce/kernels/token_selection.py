@@ -10,8 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 _BLOCK = 64
-"""Tokens of a block. Of hypotheses, the best blocks are chosen by their maxima, and then the best tokens of these; in a
-random choice, first a block is drawn, then one of its tokens, so that few random numbers are enough."""
+"""Tokens of a block. To find the best tokens, the blocks with the greatest maxima are found first, and then the best
+tokens within them. To draw a token, a block is drawn first, and then a token within it, so that few random numbers are
+needed."""
 
 
 class Continuations(NamedTuple):

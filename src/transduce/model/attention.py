@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
 from transduce.kernels.batch_invariance import linear, pad_keys, pad_width
-from transduce.kernels.layers import MAX_KEYS_OF_PLAIN_ATTENTION, plain_attention
+from transduce.kernels.layers import MAX_FEW_KEYS, attend_to_few_keys
 from transduce.kernels.linear import Linear
 from transduce.model.embeddings import RotaryPositions
 
@@ -62,12 +62,10 @@ class DotScore(nn.Module):
         return queries @ keys.transpose(-2, -1) * self.scale
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
-        """The attention-weighted sum of the values; with gradients on a CPU, by plain products where they are
-        faster.
-        """
+        """The attention-weighted sum of the values; with gradients on a CPU, in a way that is faster for few keys."""
         keys, values, mask = pad_keys(keys, values, mask)
-        if torch.is_grad_enabled() and queries.device.type == "cpu" and keys.size(2) <= MAX_KEYS_OF_PLAIN_ATTENTION:
-            return plain_attention(queries, keys, values, mask, self.scale)
+        if torch.is_grad_enabled() and queries.device.type == "cpu" and keys.size(2) <= MAX_FEW_KEYS:
+            return attend_to_few_keys(queries, keys, values, mask, self.scale)
         padded = pad_width(queries), pad_width(keys), pad_width(values)
         attended = F.scaled_dot_product_attention(*padded, attn_mask=mask, scale=self.scale)
         return attended[..., : values.size(-1)]

@@ -168,7 +168,7 @@ class FeedForward(nn.Module):
     def forward(self, inputs: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
         """Transform each position: from width d_model to d_ff and back."""
         if self.activation is ACTIVATIONS["relu"]:
-            hidden = self.inner(inputs, has_relu=True)
+            hidden = self.inner(inputs, should_apply_relu=True)
         else:
             hidden = compute_elementwise(self.activation, self.inner(inputs))
         outputs: Tensor = self.outer(hidden)

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from transduce.data import Batch
 from transduce.kernels.layers import softmax_with_statistics
-from transduce.kernels.linear import add_to_floats, uses_onednn_bfloat16
+from transduce.kernels.linear import accumulate_in_float32, uses_onednn_bfloat16
 from transduce.model import EXCLUDED_TOKEN_BIAS, EncoderDecoder, as_transformer
 from transduce.training.guided_alignment import AlignmentModel, compute_alignment_loss, decode_with_guided_head
 
@@ -160,7 +160,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 wanted = torch.add(smoothing * mean_row, weight[right].float(), alpha=1 - smoothing)
                 hidden_gradient[part] = (probabilities @ matrix).float().sub_(wanted)
                 probabilities[:num_twice] = 0
-                add_to_floats(weight_gradient, probabilities.T @ states)
+                accumulate_in_float32(weight_gradient, probabilities.T @ states)
                 if bias_gradient is not None:
                     bias_gradient += probabilities.sum(dim=0, dtype=torch.float32)
         if needs_gradient:
@@ -178,10 +178,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, outer: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - torch's context
+    def backward(ctx: Any, loss_gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - torch's context
         hidden_gradient, weight_gradient, bias_gradient = ctx.saved_tensors
-        of_bias = None if bias_gradient is None else bias_gradient * outer
-        return hidden_gradient * outer.to(hidden_gradient.dtype), weight_gradient * outer, of_bias, None, None, None
+        of_hidden, of_weight = (
+            hidden_gradient * loss_gradient.to(hidden_gradient.dtype),
+            weight_gradient * loss_gradient,
+        )
+        of_bias = None if bias_gradient is None else bias_gradient * loss_gradient
+        return of_hidden, of_weight, of_bias, None, None, None
 
 
 def _differentiate_divergence(

@@ -489,17 +489,18 @@ static void run_rows(int seed, int is_bfloat16) {
     drop_numbers_of(kept, outputs, dropped, (uint32_t)draw_from(1, 65535), (uint64_t)seed, is_bfloat16);
     print_numbers(seed, outputs, dropped, is_bfloat16);
     const void *before_relu = draw(2) ? make_numbers(count, is_bfloat16) : NULL;
-    const bias_task bias_of = {.outer = make_numbers(count, is_bfloat16), .outputs = before_relu,
+    const bias_task bias_of = {.output_gradient = make_numbers(count, is_bfloat16), .outputs = before_relu,
                                .inputs_gradient = before_relu ? make_room(count, is_bfloat16) : NULL,
                                .bias_gradient = allocate_floats(width), .num_rows = rows, .width = (int32_t)width,
                                .is_bfloat16 = is_bfloat16};
     differentiate_bias_of(&bias_of);
-    add_numbers_of(bias_of.bias_gradient, before_relu ? bias_of.inputs_gradient : bias_of.outer, width, is_bfloat16);
+    add_numbers_of(bias_of.bias_gradient, before_relu ? bias_of.inputs_gradient : bias_of.output_gradient, width,
+                   is_bfloat16);
     print_numbers(seed, bias_of.bias_gradient, width, 0);
     void *normalized = make_room(count, 1), *gradient = make_room(count, 1);
     float *gain = make_table(1, (int)width), *bias = make_table(1, (int)width);
     const normalization_task norm = {.inputs = make_numbers(count, 1), .gain = gain, .bias = bias, .outputs = normalized,
-                                     .statistics = allocate_floats(2 * rows), .outer = make_numbers(count, 1),
+                                     .statistics = allocate_floats(2 * rows), .output_gradient = make_numbers(count, 1),
                                      .inputs_gradient = gradient, .gain_gradient = allocate_floats(width),
                                      .bias_gradient = allocate_floats(width), .num_rows = rows, .width = (int32_t)width,
                                      .epsilon = 1e-5f};
@@ -543,7 +544,7 @@ static void run_heads(int seed, int is_bfloat16) {
         .attended = make_heads(sentences, heads, queries, d_v, 0, is_bfloat16),
         .mask = mask, .mask_sentence_stride = is_causal ? 0 : keys, .mask_query_stride = is_causal ? keys : 0,
         .weights = make_room((size_t)(sentences * heads * queries) * padded, is_bfloat16),
-        .outer = make_heads(sentences, heads, queries, d_v, 1, is_bfloat16),
+        .output_gradient = make_heads(sentences, heads, queries, d_v, 1, is_bfloat16),
         .queries_gradient = make_heads(sentences, heads, queries, d_k, 0, is_bfloat16),
         .keys_gradient = make_heads(sentences, heads, keys, d_k, 0, is_bfloat16),
         .values_gradient = make_heads(sentences, heads, keys, d_v, 0, is_bfloat16),

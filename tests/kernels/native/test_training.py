@@ -65,7 +65,7 @@ def make_mask(shape: Shape) -> Tensor:
 
 
 def attend(parts: list[Tensor], mask: Tensor, outer: Tensor) -> list[Tensor]:
-    attended = layers.plain_attention(*parts, mask, SCALE)
+    attended = layers.attend_to_few_keys(*parts, mask, SCALE)
     return [attended, *torch.autograd.grad(attended, parts, outer.to(attended.dtype))]
 
 

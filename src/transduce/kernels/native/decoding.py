@@ -164,10 +164,8 @@ class PackedTransformer:
         if min_id < 0 or max_id >= self.vocabulary:
             raise IndexError(f"ids from {min_id} to {max_id} are not in the vocabulary of {self.vocabulary}")
 
-    def read_source(
-        self, ids: Integers, positions: Integers, lengths: Integers, position_table: Floats
-    ) -> "DecoderCache":
-        """Run the encoder, and give the decoder's cache before the first token.
+    def encode(self, ids: Integers, positions: Integers, lengths: Integers, position_table: Floats) -> "DecoderCache":
+        """Run the encoder; returns the decoder's cache before the first token.
 
         Args:
             ids: [tokens], of one sentence after the other, without padding.
@@ -379,26 +377,27 @@ def _make_inputs(num_rows: int) -> tuple[Any, Any]:
     return (c_int32 * num_rows)(), (c_int32 * num_rows)()
 
 
-def run_beam_search(
+def run_beam_search(  # noqa: PLR0913 - what a search is given
     cache: DecoderCache,
     find_positions: Callable[[int], Floats],
     compute_penalty: Callable[[int], float],
     *,
-    ends: tuple[int, int],
+    start_id: int,
+    end_id: int,
     max_lengths: Sequence[int],
     min_length: int,
     beam: int,
     num_best: int,
 ) -> list[list[FoundHypothesis]]:
-    """Up to `num_best` hypotheses of each sentence, best first: to the last bit those of `search.beam_search`.
-
-    What `find_positions` raises is passed on.
+    """Up to `num_best` hypotheses of each sentence, best first; bit-identical to those of `search.beam_search`.
 
     Args:
         cache: the cache of a batch before the first token; it cannot be used afterwards.
-        find_positions: gives an array with at least this number of positions, [positions, d_model].
+        find_positions: called with a number n, returns the encodings of at least the first n positions,
+            [positions, d_model]; what it raises is raised here.
         compute_penalty: the length penalty of a number of tokens.
-        ends: the id before the first token, and the id that ends a hypothesis.
+        start_id: the id before the first token.
+        end_id: the id that ends a hypothesis.
         max_lengths: [sentences], the greatest number of tokens, the end included, at least 1.
         min_length: the least number of tokens, where the greatest is not smaller.
         beam: hypotheses that are continued of each sentence, at least 1.
@@ -413,7 +412,7 @@ def run_beam_search(
     if beam > _WIDEST_BEAM:
         raise ConfigError(f"beam = {beam:,} must be at most {_WIDEST_BEAM:,}")
     model, step, num_sentences = cache.model, cache.task, cache.num_sentences
-    model.check_ids(min(ends), max(ends))
+    model.check_ids(min(start_id, end_id), max(start_id, end_id))
     if len(max_lengths) != num_sentences:
         raise IndexError(f"{len(max_lengths)} greatest lengths for {num_sentences} sentences")
     if cache.length or cache.width != 1:
@@ -433,8 +432,8 @@ def run_beam_search(
     task = SearchTaskStructure(
         step=pointer(step),
         num_sentences=num_sentences,
-        start_id=ends[0],
-        end_id=ends[1],
+        start_id=start_id,
+        end_id=end_id,
         beam=beam,
         num_best=num_best,
         min_length=min(min_length, _MAX_STEPS),

@@ -128,7 +128,7 @@ class BiasTaskStructure(Structure):
     """`bias_task` of training.h: gradients of relu(x + bias), or of x + bias."""
 
     _fields_ = _list_fields(
-        (c_void_p, "outer outputs inputs_gradient bias_gradient"),
+        (c_void_p, "output_gradient outputs inputs_gradient bias_gradient"),
         (c_uint64, "num_rows"),
         (c_int32, "width is_bfloat16"),
     )
@@ -138,7 +138,7 @@ class NormalizationTaskStructure(Structure):
     """`normalization_task` of training.h: the arrays of a layer normalisation, forward and backward."""
 
     _fields_ = _list_fields(
-        (c_void_p, "inputs gain bias outputs statistics outer inputs_gradient gain_gradient bias_gradient"),
+        (c_void_p, "inputs gain bias outputs statistics output_gradient inputs_gradient gain_gradient bias_gradient"),
         (c_uint64, "num_rows"),
         (c_int32, "width"),
         (c_float, "epsilon"),
@@ -159,7 +159,7 @@ class AttentionTaskStructure(Structure):
         (c_void_p, "mask"),
         (c_int64, "mask_sentence_stride mask_query_stride"),
         (c_void_p, "weights"),
-        (HeadArrayStructure, "outer queries_gradient keys_gradient values_gradient"),
+        (HeadArrayStructure, "output_gradient queries_gradient keys_gradient values_gradient"),
         (c_int32, "num_sentences num_heads num_queries num_keys d_k d_v is_bfloat16"),
         (c_float, "scale"),
     )
@@ -254,8 +254,9 @@ def load_levels(path: Path = LIBRARY) -> dict[str, Library]:
 
 
 def explain_missing_library() -> str | None:
-    """Why there are no compiled kernels on a processor that would be faster with them, and the remedy; None if there
-    are, if they are turned off, or if the processor has only portable ones.
+    """A message with cause and remedy if compiled kernels are missing or outdated on a processor that they make faster.
+
+    None if they are loaded, if `TRANSDUCE_KERNELS` is set, or if the processor has only the portable level.
     """
     if os.environ.get(VARIABLE, "") or load_levels() or not _has_vectors():
         return None

@@ -70,9 +70,9 @@ class PaddedLayout:
 def quantize_rows(rows: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
     """Integers from -127 to 127, and for each row the scale that they are to be multiplied by.
 
-    Bit-identical to `kernels.linear.quantize_rows`, which divides 127 by a number as is done here. A row
-    whose greatest number is too small for that is zero. The scale of a row with NaN or infinity is that, and its
-    integers are 0.
+    Bit-identical to `kernels.linear.quantize_rows`, where PyTorch divides 127 by a number as is done here. A row whose
+    largest absolute value is so small that 127 divided by it overflows becomes zeros with the scale 0. A row that
+    contains NaN or infinity has NaN or infinity as its scale, and zeros as its integers.
     """
     greatest = np.abs(rows).max(axis=1, initial=0)
     factors = np.zeros_like(greatest)

@@ -134,10 +134,10 @@ static void drop(const void *inputs, void *outputs, size_t count, uint32_t kept,
 
 /* Gradients of relu(x + bias) for rows x of `width` numbers, a multiple of LANES: of x, and of the bias. */
 typedef struct {
-    const void *outer;      /* [rows, width]: gradients of the outputs */
-    const void *outputs;    /* [rows, width]; NULL without relu */
-    void *inputs_gradient;  /* [rows, width], used with relu only: without, it would equal `outer` */
-    float *bias_gradient;   /* [width]: sums over the rows */
+    const void *output_gradient; /* [rows, width] */
+    const void *outputs;         /* [rows, width]; NULL without relu */
+    void *inputs_gradient;       /* [rows, width], used with relu only: without, it would equal `output_gradient` */
+    float *bias_gradient;        /* [width]: sums over the rows */
     uint64_t num_rows;
     int32_t width, is_bfloat16;
 } bias_task;
@@ -147,10 +147,10 @@ typedef struct {
 #define BIAS_ROWS 8
 
 /* Gradients where outputs are above 0, else 0, in bfloat16, whose bits are those of a positive integer above 0. */
-INLINE void mask_halves(const void *outer, const void *outputs, void *masked, size_t place) {
+INLINE void mask_halves(const void *output_gradient, const void *outputs, void *masked, size_t place) {
     halves gradient;
     short_ints output;
-    memcpy(&gradient, (const uint16_t *)outer + place, sizeof gradient);
+    memcpy(&gradient, (const uint16_t *)output_gradient + place, sizeof gradient);
     memcpy(&output, (const uint16_t *)outputs + place, sizeof output);
     gradient &= (halves)(output > (short_ints){0});
     memcpy((uint16_t *)masked + place, &gradient, sizeof gradient);
@@ -164,13 +164,13 @@ INLINE void differentiate_some_bias(const bias_task *task, size_t first, int row
             const size_t place = (first + row) * width + index;
             if (has_relu) {
                 if (is_bfloat16)
-                    mask_halves(task->outer, task->outputs, task->inputs_gradient, place);
+                    mask_halves(task->output_gradient, task->outputs, task->inputs_gradient, place);
                 else
                     store((float *)task->inputs_gradient + place,
                           choose(load((const float *)task->outputs + place) <= (floats){0}, (floats){0},
-                                 load((const float *)task->outer + place)));
+                                 load((const float *)task->output_gradient + place)));
             }
-            sum = sum + load_number(has_relu ? task->inputs_gradient : task->outer, place, is_bfloat16);
+            sum = sum + load_number(has_relu ? task->inputs_gradient : task->output_gradient, place, is_bfloat16);
         }
         store(task->bias_gradient + index, load(task->bias_gradient + index) + sum);
     }
@@ -212,7 +212,7 @@ typedef struct {
     const float *gain, *bias;  /* [width] */
     void *outputs;             /* [rows, width] */
     float *statistics;         /* [rows, 2]: of the inputs of a row, the mean, and one divided by the standard deviation */
-    const void *outer;         /* [rows, width]: gradients of the outputs */
+    const void *output_gradient; /* [rows, width] */
     void *inputs_gradient;     /* [rows, width] */
     float *gain_gradient, *bias_gradient; /* [width] */
     uint64_t num_rows;
@@ -255,20 +255,20 @@ static void differentiate_normalization(const normalization_task *task) {
         const floats mean = broadcast(task->statistics[2 * row]), factor = broadcast(task->statistics[2 * row + 1]);
         floats sum = {0}, products = {0};
         for (size_t index = 0; index < width; index += LANES) {
-            const floats outer = load_number(task->outer, start + index, 1);
+            const floats output_gradient = load_number(task->output_gradient, start + index, 1);
             const floats normalized = (load_number(task->inputs, start + index, 1) - mean) * factor;
-            const floats scaled = outer * load(task->gain + index);
+            const floats scaled = output_gradient * load(task->gain + index);
             sum = sum + scaled;
             products = multiply_add(scaled, normalized, products);
-            store(of_gain + index, multiply_add(outer, normalized, load(of_gain + index)));
-            store(of_bias + index, outer + load(of_bias + index));
+            store(of_gain + index, multiply_add(output_gradient, normalized, load(of_gain + index)));
+            store(of_bias + index, output_gradient + load(of_bias + index));
         }
         const floats of_sum = broadcast(sum_lanes(sum) / (float)width);
         const floats of_products = broadcast(sum_lanes(products) / (float)width);
         for (size_t index = 0; index < width; index += LANES) {
-            const floats outer = load_number(task->outer, start + index, 1);
+            const floats output_gradient = load_number(task->output_gradient, start + index, 1);
             const floats normalized = (load_number(task->inputs, start + index, 1) - mean) * factor;
-            const floats centred = outer * load(task->gain + index) - of_sum - normalized * of_products;
+            const floats centred = output_gradient * load(task->gain + index) - of_sum - normalized * of_products;
             store_number(task->inputs_gradient, start + index, centred * factor, 1);
         }
     }
@@ -286,7 +286,7 @@ typedef struct {
     const uint8_t *mask; /* [sentences, queries, keys]: 1 where a query attends to a key, at least once for each query */
     int64_t mask_sentence_stride, mask_query_stride; /* either may be 0 */
     void *weights;       /* [sentences, heads, queries, keys rounded up to KEY_ALIGNMENT] */
-    head_array outer;    /* gradients of `attended` */
+    head_array output_gradient; /* that of `attended` */
     head_array queries_gradient, keys_gradient, values_gradient;
     int32_t num_sentences, num_heads, num_queries, num_keys, d_k, d_v, is_bfloat16;
     float scale;
@@ -380,28 +380,28 @@ INLINE void differentiate_attention_any(const attention_task *task, float *works
     for (int sentence = 0; sentence < task->num_sentences; sentence++) {
         for (int head = 0; head < task->num_heads; head++) {
             float *buffer = workspace;
-            size_t query_stride, key_stride, value_stride, outer_stride, weight_stride;
+            size_t query_stride, key_stride, value_stride, output_gradient_stride, weight_stride;
             const float *queries =
                 read_rows(task->queries, sentence, head, num_queries, d_k, is_bfloat16, &buffer, &query_stride);
             const float *keys = read_rows(task->keys, sentence, head, num_keys, d_k, is_bfloat16, &buffer, &key_stride);
             const float *values =
                 read_rows(task->values, sentence, head, num_keys, d_v, is_bfloat16, &buffer, &value_stride);
-            const float *outer =
-                read_rows(task->outer, sentence, head, num_queries, d_v, is_bfloat16, &buffer, &outer_stride);
+            const float *output_gradient = read_rows(task->output_gradient, sentence, head, num_queries, d_v,
+                                                     is_bfloat16, &buffer, &output_gradient_stride);
             const head_array saved = {task->weights, (int64_t)task->num_heads * num_queries * padded,
                                       (int64_t)num_queries * padded, padded};
             const float *weights =
                 read_rows(saved, sentence, head, num_queries, padded, is_bfloat16, &buffer, &weight_stride);
             float *const packed = buffer, *const scores = packed + count_packed_keys(num_keys, d_v);
             float *const gradient = scores + (size_t)num_queries * padded;
-            /* values: weights transposed times outer */
-            multiply_any_matrix(weights, 1, weight_stride, num_keys, (matrix){outer, outer_stride, outer_stride, PANEL},
-                                num_queries, gradient, (size_t)d_v, d_v);
+            /* values: weights transposed times output_gradient */
+            const matrix of_outputs = {output_gradient, output_gradient_stride, output_gradient_stride, PANEL};
+            multiply_any_matrix(weights, 1, weight_stride, num_keys, of_outputs, num_queries, gradient, (size_t)d_v, d_v);
             write_rows(task->values_gradient, sentence, head, num_keys, d_v, is_bfloat16, gradient);
             /* weights, and from them scores */
             pack_keys(values, value_stride, num_keys, d_v, packed);
-            multiply_matrix(outer, outer_stride, num_queries, (matrix){packed, PANEL, LANES, (size_t)PANEL * d_v}, d_v,
-                            scores, (size_t)padded, used);
+            multiply_matrix(output_gradient, output_gradient_stride, num_queries,
+                            (matrix){packed, PANEL, LANES, (size_t)PANEL * d_v}, d_v, scores, (size_t)padded, used);
             for (int query = 0; query < num_queries; query++) {
                 float *const row = scores + (size_t)query * padded;
                 const float *const weight = weights + (size_t)query * weight_stride;

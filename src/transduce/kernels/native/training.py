@@ -57,8 +57,8 @@ class NativeDropout(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401, D102 - torch's context and name
-        return _drop(outer, ctx.kept, ctx.seed, ctx.library), None, None, None
+    def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401, D102 - torch's context and name
+        return _drop(output_gradient, ctx.kept, ctx.seed, ctx.library), None, None, None
 
 
 def _drop(inputs: Tensor, kept: int, seed: int, library: Library) -> Tensor:
@@ -76,17 +76,18 @@ def _make_floats(*shape: int) -> Tensor:
 
 
 def differentiate_native_bias(
-    outer: Float[Tensor, "rows width"], outputs: Float[Tensor, "rows width"] | None, library: Library
+    output_gradient: Float[Tensor, "rows width"], outputs: Float[Tensor, "rows width"] | None, library: Library
 ) -> tuple[Float[Tensor, "rows width"], Float[Tensor, " width"]]:
-    """The gradients of a linear layer's product x and of its bias, from that of its output.
+    """The gradients of x and of b from `output_gradient`, the gradient of y = x + b: a linear layer's product and bias.
 
-    The output is x + bias, or relu(x + bias) if `outputs` has it; its gradient is `outer`. Both are contiguous, and
-    `width` is a multiple of `WIDTH_MULTIPLE`. The sum over the rows is in float32.
+    If `outputs` is given, it is y = max(0, x + b). Both tensors are contiguous, and `width` is a multiple of
+    `WIDTH_MULTIPLE`. The sum over the rows is in float32.
     """
-    task = BiasTaskStructure(num_rows=len(outer), width=outer.size(1), is_bfloat16=outer.dtype == torch.bfloat16)
-    bias_gradient = _make_floats(outer.size(1))
-    inputs_gradient = outer if outputs is None else torch.empty_like(outer)
-    task.outer, task.outputs = outer.data_ptr(), None if outputs is None else outputs.data_ptr()
+    num_rows, width = output_gradient.shape
+    task = BiasTaskStructure(num_rows=num_rows, width=width, is_bfloat16=output_gradient.dtype == torch.bfloat16)
+    bias_gradient = _make_floats(width)
+    inputs_gradient = output_gradient if outputs is None else torch.empty_like(output_gradient)
+    task.output_gradient, task.outputs = output_gradient.data_ptr(), None if outputs is None else outputs.data_ptr()
     task.inputs_gradient, task.bias_gradient = inputs_gradient.data_ptr(), bias_gradient.data_ptr()
     library.functions["differentiate_bias"](ctypes.addressof(task))
     return inputs_gradient, bias_gradient
@@ -121,13 +122,13 @@ class NativeLayerNormalization(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401, D102 - torch's context and name
+    def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401, D102 - torch's context and name
         inputs, gain, statistics = ctx.saved_tensors
-        outer = outer.contiguous()
+        output_gradient = output_gradient.contiguous()
         gradient = torch.empty_like(inputs)
         gain_gradient, bias_gradient = _make_floats(gain.numel()), _make_floats(gain.numel())
         task = _make_normalization_task(inputs, gain, statistics, ctx.epsilon)
-        task.outer, task.inputs_gradient = outer.data_ptr(), gradient.data_ptr()
+        task.output_gradient, task.inputs_gradient = output_gradient.data_ptr(), gradient.data_ptr()
         task.gain_gradient, task.bias_gradient = gain_gradient.data_ptr(), bias_gradient.data_ptr()
         ctx.library.functions["differentiate_normalization"](ctypes.addressof(task))
         return gradient, gain_gradient, bias_gradient, None, None
@@ -171,12 +172,12 @@ class NativeAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401, D102 - torch's context and name
+    def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401, D102 - torch's context and name
         queries, keys, values, weights = ctx.saved_tensors
-        outer = _make_rows_contiguous(outer)
+        output_gradient = _make_rows_contiguous(output_gradient)
         gradients = [_make_heads(part, part.size(3)) for part in (queries, keys, values)]
         task = _make_attention_task(queries, keys, values, weights, ctx.scale)
-        task.outer = _describe_heads(outer)
+        task.output_gradient = _describe_heads(output_gradient)
         task.queries_gradient, task.keys_gradient, task.values_gradient = map(_describe_heads, gradients)
         _run_attention(ctx.library, "differentiate_heads", task)
         return *gradients, None, None, None

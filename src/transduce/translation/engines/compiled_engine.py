@@ -95,15 +95,15 @@ class CompiledModel:
         lengths = [len(source) for source in sources]
         positions = [position for length in lengths for position in range(length)]
         ids = list(chain.from_iterable(sources))
-        return self.read_source(np.array(ids), np.array(positions), np.array(lengths))
+        return self.encode(np.array(ids), np.array(positions), np.array(lengths))
 
-    def read_source(self, ids: Integers, positions: Integers, lengths: Integers, longest: int = 0) -> DecoderCache:
-        """Read the tokens of one sentence after the other; see `PackedTransformer.read_source`.
+    def encode(self, ids: Integers, positions: Integers, lengths: Integers, longest: int = 0) -> DecoderCache:
+        """Run the encoder on the tokens of one sentence after the other; see `PackedTransformer.encode`.
 
         `longest` is the least number of positions that the model must have.
         """
         table = self._find_table(max(longest, int(lengths.max(initial=0))))
-        return self._packed.read_source(ids, positions, lengths, table)
+        return self._packed.encode(ids, positions, lengths, table)
 
     def step(self, last_ids: Sequence[int], cache: DecoderCache, log_probs: int) -> None:
         """One step of a search, which writes all log-probabilities to an address; see `DecoderCache.step`."""
@@ -128,7 +128,8 @@ class CompiledModel:
             self.start(sources),
             self._find_table,
             lambda length: length_penalty(length, alpha),
-            ends=(task.start_id, task.end_id),
+            start_id=task.start_id,
+            end_id=task.end_id,
             max_lengths=task.max_lengths,
             min_length=task.min_length,
             beam=beam,

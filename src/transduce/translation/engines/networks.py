@@ -184,7 +184,7 @@ class CompiledNetwork:
         mask = source_mask.numpy()
         _, positions = mask.nonzero()
         ids, lengths = source_ids.numpy()[mask], mask.sum(axis=1)
-        return CompiledState(self.model.read_source(ids, positions, lengths, mask.shape[1]))
+        return CompiledState(self.model.encode(ids, positions, lengths, mask.shape[1]))
 
     @torch.no_grad()
     def step(self, last_ids: LastIds, state: CompiledState) -> tuple[LogProbs, CompiledState]:
@@ -301,7 +301,7 @@ class _DecoderLayer:
             _Residual(layer.feed_forward_residual, precision.compute_dtype),
         ]
 
-    def read_memory(self, memory: Tensor, sentences: int, capacity: int) -> KeyValueCache:
+    def project_memory(self, memory: Tensor, sentences: int, capacity: int) -> KeyValueCache:
         """Keys and values of the memory, which stay the same for every token."""
         keys, values = self.cross_attention.project(memory, sentences)
         return KeyValueCache.from_positions(keys, values, capacity)
@@ -378,7 +378,7 @@ class InferenceModel:
             )
             for layer in self.decoder
         ]
-        memory = tuple(layer.read_memory(x, sentences, capacity) for layer in self.decoder)
+        memory = tuple(layer.project_memory(x, sentences, capacity) for layer in self.decoder)
         return BeamDecoderState(memory, tuple(empty), source, x.new_empty(sentences, 1, 0))
 
     def step(self, last_ids: LastIds, state: BeamDecoderState) -> tuple[LogProbs, BeamDecoderState]:
