@@ -159,7 +159,7 @@ def _differentiate_blocks(
 
 
 def accumulate_in_float32(sums: Float[Tensor, "*shape"], numbers: Float[Tensor, "*shape"]) -> None:
-    """Add `numbers`, in float32 or bfloat16, to `sums`, in float32, in place."""
+    """Add `numbers`, in float32 or a type of 16 bits, to `sums`, in float32, in place."""
     library = find_library_for(numbers) if has_one_thread() else None
     is_flat = sums.is_contiguous() and numbers.is_contiguous() and sums.numel() % WIDTH_MULTIPLE == 0
     if library is not None and is_flat:

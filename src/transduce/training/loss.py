@@ -180,10 +180,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, loss_gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - torch's context
         hidden_gradient, weight_gradient, bias_gradient = ctx.saved_tensors
-        of_hidden, of_weight = (
-            hidden_gradient * loss_gradient.to(hidden_gradient.dtype),
-            weight_gradient * loss_gradient,
-        )
+        of_hidden = hidden_gradient * loss_gradient.to(hidden_gradient.dtype)
+        of_weight = weight_gradient * loss_gradient
         of_bias = None if bias_gradient is None else bias_gradient * loss_gradient
         return of_hidden, of_weight, of_bias, None, None, None
 
