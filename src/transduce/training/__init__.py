@@ -10,9 +10,10 @@ from transduce.training.reporting.curves import draw_learning_curve
 from transduce.training.reporting.report import write_report
 from transduce.training.run import train
 from transduce.training.run_folder import RunFolder
+from transduce.training.schedule import learning_rate
 from transduce.training.stopping import StopRequest, catch_stop_signals
 from transduce.training.trainer import Trainer, TrainingResult
-from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError, learning_rate
+from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
 from transduce.training.validation import Validator, average_run
 from transduce.training.verification import ResumeProof, verify_resume
 

@@ -14,7 +14,8 @@ from transduce.errors import RunError
 from transduce.training.distributed import ALONE, Ranks, distribute_like, full_tensor, gather_full_tensors
 from transduce.training.distributed.batches import BatchPosition
 from transduce.training.run_folder import RunFolder
-from transduce.training.updater import Decay, LossScale, Updater
+from transduce.training.schedule import Decay
+from transduce.training.updater import LossScale, Updater
 
 
 def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = ALONE) -> str:

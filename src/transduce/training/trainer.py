@@ -33,6 +33,7 @@ from transduce.training.memory import SAFE_SHARE, probe_memory
 from transduce.training.reporting import Progress, Reporter, Throughput, describe_forecast
 from transduce.training.reporting.report import Trackers
 from transduce.training.run_folder import RunFolder
+from transduce.training.schedule import Decay, plan_decay
 from transduce.training.stopping import (
     DIVERGENCE_ADVICE,
     MAX_SKIPPED_IN_A_ROW,
@@ -45,7 +46,7 @@ from transduce.training.stopping import (
     should_stop_early,
 )
 from transduce.training.transfer import transfer_weights
-from transduce.training.updater import Decay, UpdateFigures, Updater, UpdateStoppedError, plan_decay
+from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
 from transduce.training.validation import NO_AVERAGE, ModelSelection
 
 

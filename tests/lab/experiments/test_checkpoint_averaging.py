@@ -19,7 +19,7 @@ from transduce.lab.experiments.checkpoint_averaging import (
     SCHEDULES,
     save_best_checkpoint,
 )
-from transduce.training.updater import learning_rate
+from transduce.training import learning_rate
 from transduce.training.validation import compute_teacher_forced_metrics
 
 

@@ -42,7 +42,7 @@ from transduce.training.diagnosis import (
     new_findings,
 )
 from transduce.training.diagnosis.measurements import TextFigures
-from transduce.training.updater import peak_rate
+from transduce.training.schedule import peak_rate
 
 HEALTHY_TEXT = {
     "unigram_loss": 6.0,

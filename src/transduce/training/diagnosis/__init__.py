@@ -17,7 +17,7 @@ from transduce.model import EncoderDecoder
 from transduce.training.diagnosis.measurements import SourceProbe
 from transduce.training.distributed import Ranks, gather_model
 from transduce.training.reporting import Line, MetricsLog, select_lines
-from transduce.training.updater import peak_rate
+from transduce.training.schedule import peak_rate
 
 
 @dataclass(frozen=True)
