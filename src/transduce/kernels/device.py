@@ -1,8 +1,9 @@
 """The devices of this machine: the available ones, the fastest types on them, and threads of one core each."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from threading import Barrier
@@ -149,6 +150,17 @@ def make_single_core_executor(count: int) -> ThreadPoolExecutor:
 
 
 _get_executor = cache(make_single_core_executor)
+
+
+@contextmanager
+def use_one_thread() -> Iterator[None]:
+    """Let PyTorch compute with one thread when called from this thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _use_one_core() -> None:

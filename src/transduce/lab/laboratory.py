@@ -24,8 +24,8 @@ from transduce.lab.measurements import Value
 from transduce.text import open_parallel_corpus
 from transduce.training import MetricsLog, Progress, SilentReporter, Updater, train
 from transduce.training.distributed import ALONE
-from transduce.training.distributed.batches import choose_parallel_micro_batches
 from transduce.training.memory import Shape
+from transduce.training.micro_batches import choose_parallel_micro_batches
 from transduce.translation import Translator
 
 Pair = tuple[str, str]

@@ -14,9 +14,9 @@ import torch
 from transduce.baselines import make_encoder_decoder
 from transduce.config import TrainingConfig, TransformerConfig
 from transduce.data import Batch
+from transduce.kernels.device import use_one_thread
 from transduce.lab.equal_parameters import match_rivals
 from transduce.training import Updater
-from transduce.training.distributed.batches import use_one_thread
 
 DISTANCES = (3, 6, 12, 24, 48, 96)
 """Distances over which a network has to recall a token."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
+from transduce.kernels.device import use_one_thread
 from transduce.model import (
     FeedForward,
     MultiHeadAttention,
@@ -24,7 +25,6 @@ from transduce.model import (
     sinusoids,
 )
 from transduce.model.transformer import initialize
-from transduce.training.distributed.batches import use_one_thread
 
 NUM_TOKENS = 16
 LENGTH = 12

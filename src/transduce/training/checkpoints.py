@@ -115,7 +115,7 @@ class RunState:
     """Number of ranks with which the run began; the size of its batches stays the same with any other number."""
     parallel_micro_batches: int = 1
     """Number of micro-batches that each batch is split into to use all cores, computed at the same time by processes;
-    see `choose_parallel_micro_batches` in distributed/batches.py."""
+    see `choose_parallel_micro_batches` in micro_batches.py."""
     settings: str = ""
     """Digest of the settings that the run may not change (`settings_digest`)."""
 

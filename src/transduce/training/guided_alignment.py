@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from transduce.data import Batch, TokenStore, plan_batches, read_batches, sample_pairs
+from transduce.kernels.device import use_one_thread
 from transduce.model import KeysAndValues, MultiHeadAttention, Transformer, attention_weights
-from transduce.training.distributed.batches import use_one_thread
 
 MAX_TOKENS = 4_096
 """Maximum number of (most frequent) token ids in an alignment model; its two tables take 134 MB, and

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.data import TokenStore, sample_pairs
+from transduce.kernels.device import use_one_thread
 from transduce.kernels.memory import give_back_freed_memory
 from transduce.model import EncoderDecoder, OutputProjection, TokenEmbedding
 from transduce.training.distributed import ALONE, Ranks
-from transduce.training.distributed.batches import use_one_thread
 
 MAX_PAIRS = 50_000
 """Maximum number of training pairs that are counted, evenly spread over the text."""

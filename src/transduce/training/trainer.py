@@ -22,7 +22,6 @@ from transduce.training.distributed import ALONE, Ranks, gather_model
 from transduce.training.distributed.batches import (
     BatchPosition,
     batch_stream,
-    choose_parallel_micro_batches,
     load_epoch_store,
     split_into_sequential_micro_batches,
 )
@@ -30,6 +29,7 @@ from transduce.training.final_measurements import compare_with_baseline, find_ba
 from transduce.training.guided_alignment import train_alignment_model
 from transduce.training.initial_embeddings import initialize_embeddings
 from transduce.training.memory import SAFE_SHARE, probe_memory
+from transduce.training.micro_batches import choose_parallel_micro_batches
 from transduce.training.reporting import Progress, Reporter, Throughput, describe_forecast
 from transduce.training.reporting.report import Trackers
 from transduce.training.run_folder import RunFolder
@@ -111,10 +111,10 @@ class Trainer:
             initialize_embeddings(self.model, prepared.train, config.training.seed, ranks)
         self.updater = Updater(self.model, config.training, self.device, ranks)
         origin = "" if start is None else start.digest
-        num_parts = choose_parallel_micro_batches(config, self.device, ranks)
+        num_micro_batches = choose_parallel_micro_batches(config, self.device, ranks)
         data = prepared.digests["all"]
-        self.state = RunState(data=data, start=origin, ranks=ranks.size, parallel_micro_batches=num_parts)
-        self.updater.parallel_micro_batches = num_parts
+        self.state = RunState(data=data, start=origin, ranks=ranks.size, parallel_micro_batches=num_micro_batches)
+        self.updater.parallel_micro_batches = num_micro_batches
         self.trackers = Trackers(folder, config, reporter.report)
         self.selection = ModelSelection(config, prepared, folder, reporter, self._log)
         self._elapsed_before = 0.0
@@ -144,8 +144,8 @@ class Trainer:
                 )
             if first_line:
                 earlier = first_line.get("micro_batches", 1)  # the name in a run that an earlier version began
-                num_parts = first_line.get("parallel_micro_batches", earlier)
-                self.state.parallel_micro_batches = self.updater.parallel_micro_batches = num_parts
+                num_micro_batches = first_line.get("parallel_micro_batches", earlier)
+                self.state.parallel_micro_batches = self.updater.parallel_micro_batches = num_micro_batches
             return
         self._check_same_data(checkpoint.state["data"])
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
@@ -356,8 +356,8 @@ class Trainer:
         # A rank's share may be larger by one pair, and is not split for that.
         is_split = self.state.sequential_micro_batches > 1
         max_tokens = self._tokens_per_rank // self.state.sequential_micro_batches
-        parts = split_into_sequential_micro_batches(batches, max_tokens, self.ranks) if is_split else batches
-        figures = self.updater.update(number, parts, self.state.decay, self.state.num_plateaus)
+        micro_batches = split_into_sequential_micro_batches(batches, max_tokens, self.ranks) if is_split else batches
+        figures = self.updater.update(number, micro_batches, self.state.decay, self.state.num_plateaus)
         self.state.update = number
         self.state.place = taken[-1][0]
         self.state.batches_digest = batches_digest(self.state.batches_digest, batches, self.ranks)

@@ -20,12 +20,12 @@ from transduce.baselines.convs2s import WeightNormalizedLinear
 from transduce.bundle import model_tensors
 from transduce.config import TrainingConfig
 from transduce.data import Batch
-from transduce.kernels.device import resolve_precision
+from transduce.kernels.device import resolve_precision, use_one_thread
 from transduce.model import Dropout, EncoderDecoder
 from transduce.training.distributed import ALONE, Ranks, full_tensor, no_sync, wrap_for_distributed
-from transduce.training.distributed.batches import NUM_SUMS, MicroBatchProcesses, can_fork, use_one_thread
 from transduce.training.guided_alignment import AlignmentModel
 from transduce.training.loss import TokenLosses, compute_losses
+from transduce.training.micro_batches import NUM_SUMS, MicroBatchProcesses, can_fork
 from transduce.training.schedule import Decay, learning_rate
 
 
@@ -124,9 +124,9 @@ MAX_LOSS_SCALE = 2**24
 LOSS_SCALE_INTERVAL = 2000
 """Updates without an overflow after which the factor is doubled."""
 
-MAX_PARTS = 2**20
+MAX_MICRO_BATCHES = 2**20
 """Upper bound of the number of parallel micro-batches in an update: no two micro-batches of a run have the same number
-`update * MAX_PARTS + index`."""
+`update * MAX_MICRO_BATCHES + index`."""
 
 
 @dataclass(frozen=True)
@@ -328,8 +328,8 @@ class Updater:
     def sum_gradients(self, number: int, batches: Sequence[Batch], num_tokens: int) -> Float[Tensor, "4"]:
         """Add the gradients of all batches to the model's; return the sums that `accumulate` returns."""
         if self.has_parallel_micro_batches:
-            parts = [part for batch in batches for part in batch.split_into(self.parallel_micro_batches)]
-            tasks = [(part, number * MAX_PARTS + place) for place, part in enumerate(parts)]
+            micro_batches = [part for batch in batches for part in batch.split_into(self.parallel_micro_batches)]
+            tasks = [(one, number * MAX_MICRO_BATCHES + index) for index, one in enumerate(micro_batches)]
             return self.processes.sum_gradients(tasks, num_tokens, self._check_stop)
         torch.manual_seed(self._seed(number))
         sums = torch.zeros(NUM_SUMS, dtype=torch.float64)
@@ -348,9 +348,9 @@ class Updater:
         if self.ranks.size == 1 and self.should_stop():
             raise UpdateStoppedError
 
-    def _compute_micro_batch(self, micro_batch: Batch, which: int, num_tokens: int) -> Float[Tensor, "4"]:
-        number, place = divmod(which, MAX_PARTS)
-        torch.manual_seed(self._seed(number, place))
+    def _compute_micro_batch(self, micro_batch: Batch, unique_number: int, num_tokens: int) -> Float[Tensor, "4"]:
+        number, index = divmod(unique_number, MAX_MICRO_BATCHES)
+        torch.manual_seed(self._seed(number, index))
         self._set_dropout(number)
         self.model.train()
         return self.accumulate(micro_batch, num_tokens)

@@ -22,8 +22,9 @@ from transduce.model.sublayers import ResidualConnection, Sublayer
 from transduce.pages import Series, Table, draw_line_chart
 from transduce.training import Updater
 from transduce.training.distributed import ALONE
-from transduce.training.distributed.batches import BatchPosition, batch_stream, choose_parallel_micro_batches
+from transduce.training.distributed.batches import BatchPosition, batch_stream
 from transduce.training.loss import compute_losses
+from transduce.training.micro_batches import choose_parallel_micro_batches
 from transduce.training.validation import compute_teacher_forced_metrics
 
 DEPTHS = (1, 2, 6)

@@ -10,6 +10,7 @@ from typing import Literal
 from transduce.bundle import Bundle
 from transduce.config import TransformerConfig
 from transduce.errors import RunError
+from transduce.kernels.device import use_one_thread
 from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
 from transduce.lab.equal_parameters import LAYERS, match_rivals
 from transduce.lab.experiment import Experiment, Trial
@@ -20,7 +21,6 @@ from transduce.lab.statistics import confidence_interval, judge_larger_than_all
 from transduce.lab.variants import choose_size, tabulate_variants
 from transduce.pages import Series, Table, draw_line_chart
 from transduce.training import MetricsLog
-from transduce.training.distributed.batches import use_one_thread
 from transduce.translation import Translator
 from transduce.translation.engines.networks import ModelNetwork
 from transduce.translation.engines.pytorch_engine import PyTorchEngine

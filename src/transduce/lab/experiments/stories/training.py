@@ -22,6 +22,7 @@ from transduce.bundle import load_tensors, model_tensors, replace_file
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.config import TrainingConfig, TransformerConfig
 from transduce.data import Batch
+from transduce.kernels.device import use_one_thread
 from transduce.lab.experiments.stories.network import MemoryNetwork
 from transduce.lab.experiments.stories.stories import (
     KINDS,
@@ -35,7 +36,6 @@ from transduce.lab.experiments.stories.stories import (
 )
 from transduce.model import Transformer
 from transduce.training import Updater
-from transduce.training.distributed.batches import use_one_thread
 
 END = 0
 """Id of `</s>` for the Transformer: that of the empty word, which its sequences do not have."""
