@@ -89,7 +89,9 @@ WRITERS = {
     "import": Writer(
         ("import", "ct2", "--probe", "valid.source"), ("transduce.interop.export_import", "find_import_format")
     ),
-    "average": Writer(("average", "run", "--last", "2"), ("transduce.training.validation", "average_checkpoints")),
+    "average": Writer(
+        ("average", "run", "--last", "2"), ("transduce.training.checkpoint_averaging", "average_checkpoints")
+    ),
     "train": Writer(("train", "tiny.toml"), ("transduce.training.run", "prepare_screened")),
     "demo": Writer(("demo", "--updates", "4"), ("transduce.demo", "training_pairs")),
 }

@@ -1,6 +1,7 @@
 """Training: optimiser steps, and periodically validation by real translations, checkpoints and reports."""
 
 from transduce.training.automatic_settings import choose_settings_for_run
+from transduce.training.checkpoint_averaging import average_run
 from transduce.training.distributed import Ranks, connect_ranks
 from transduce.training.distributed.agreement import agree_on_run
 from transduce.training.final_measurements import tabulate_differences, tabulate_models
@@ -14,7 +15,7 @@ from transduce.training.schedule import learning_rate
 from transduce.training.stopping import StopRequest, catch_stop_signals
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
-from transduce.training.validation import Validator, average_run
+from transduce.training.validation import Validator
 from transduce.training.verification import ResumeProof, verify_resume
 
 __all__ = [

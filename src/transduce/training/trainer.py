@@ -17,6 +17,7 @@ from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, count_max_repetitions, remove_epochs
 from transduce.errors import DivergedError, RunError, TrainingInterruptedError
 from transduce.kernels.device import find_device
+from transduce.training.checkpoint_averaging import NO_AVERAGE
 from transduce.training.checkpoints import RunState, batches_digest, weights_digest
 from transduce.training.distributed import ALONE, Ranks, gather_model
 from transduce.training.distributed.batches import (
@@ -47,7 +48,7 @@ from transduce.training.stopping import (
 )
 from transduce.training.transfer import transfer_weights
 from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
-from transduce.training.validation import NO_AVERAGE, ModelSelection
+from transduce.training.validation import ModelSelection
 
 
 @dataclass(frozen=True)

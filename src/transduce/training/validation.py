@@ -11,27 +11,23 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.baselines import make_encoder_decoder
 from transduce.bundle import (
     Bundle,
     BundleDescription,
     Languages,
     RecordedScore,
-    average_weights,
-    check_new_bundle,
     list_checkpoints,
     load_checkpoint,
-    load_tensors,
-    resolve_folder,
     save_bundle,
 )
-from transduce.config import RunConfig, SearchConfig, TransformerConfig
+from transduce.config import RunConfig, SearchConfig
 from transduce.data import Batch, PreparedData
-from transduce.errors import BundleError, CorpusError, DivergedError, RunError, UserError
+from transduce.errors import BundleError, CorpusError, DivergedError
 from transduce.evaluation import Score, corpus_scores
 from transduce.kernels.device import map_on_cores
 from transduce.model import EncoderDecoder
 from transduce.text import Tokenizer
+from transduce.training.checkpoint_averaging import NO_AVERAGE, average_checkpoints
 from transduce.training.checkpoints import RunState
 from transduce.training.diagnosis import Diagnosis
 from transduce.training.loss import compute_losses
@@ -201,10 +197,6 @@ def commonest_share(sources: Sequence[str], translations: Sequence[str]) -> floa
 def repetition_share(sources: Sequence[str], translations: Sequence[str]) -> float:
     """Share of translations that repeat the same words or characters consecutively, from 0 to 1."""
     return sum(map(PROBLEMS["repetition"], sources, translations)) / len(sources)
-
-
-NO_AVERAGE: Mapping[str, int | float] = {"averaged_checkpoints": 1, "ema_decay": 0.0}
-"""Default averaging record of a model: one checkpoint, no exponential moving average (decay 0)."""
 
 
 @dataclass
@@ -384,54 +376,3 @@ def read_recorded_rank(folder: Path, config: RunConfig) -> list[float] | None:
     figures = {"scores": description.model_dump()["scores"], "loss": loss if isinstance(loss, float) else math.nan}
     rank = rank_validation(figures, config.training.best_by)
     return None if any(map(math.isnan, rank)) else rank
-
-
-def average_checkpoints(folder: RunFolder, updates: Sequence[int], config: TransformerConfig) -> EncoderDecoder:
-    """The mean of the weights in the checkpoints of `updates` (paper 6.1), on the CPU."""
-    tensors = (load_checkpoint(folder.checkpoints, update, ["weights"])[0] for update in updates)
-    weights = average_weights(parts["weights"] for parts in tensors)
-    model = make_encoder_decoder(config)
-    load_tensors(model, weights, f"the average of {len(updates)} checkpoints")
-    return model.eval()
-
-
-def average_run(run: Path, last: int, output: Path, *, force: bool = False) -> list[int]:
-    """Average the weights of the `last` checkpoints of the run in `run` into the bundle `output`.
-
-    The bundle has no scores, as it has not been validated. Returns the updates of the checkpoints. An existing bundle
-    is replaced only with `force`.
-
-    Raises:
-        RunError: `run` is not a run, or has fewer checkpoints.
-        UserError: `last` is less than 1, or `output` is in `run`.
-        BundleError: a checkpoint is damaged.
-        OutputError: `output` contains files that are not replaced, or cannot be written.
-        WriteError: writing failed, as on a full disk.
-    """
-    folder = RunFolder(run)
-    if not folder.config_file.is_file():
-        raise RunError(f"{run}: is not a run: it has no {folder.config_file.name}; give the folder of a run")
-    if output.resolve().is_relative_to(run.resolve()):
-        raise UserError(f"--output {output}: is in the run's own folder: choose another")
-    if last < 1:
-        raise UserError(f"--last {last}: must be at least 1")
-    check_new_bundle(output, force=force)
-    updates = list_checkpoints(folder.checkpoints)
-    if len(updates) < last:
-        raise RunError(
-            f"{folder.checkpoints}: holds {len(updates)} checkpoint{'' if len(updates) == 1 else 's'}, but --last is "
-            f"{last}: lower it, or train with a higher training.keep_checkpoints"
-        )
-    if not resolve_folder(folder.last).exists():
-        raise RunError(f"{run}: has no {folder.last.name}/ yet: it is written by the first validation; train further")
-    bundle = Bundle.open(folder.last)
-    chosen = updates[-last:]
-    model = average_checkpoints(folder, chosen, bundle.model_config)
-    # The checkpoints have the weights themselves, and not their moving average, which `last` may hold.
-    averages = {**NO_AVERAGE, "averaged_checkpoints": last}
-    training = {**bundle.description.training, **averages, "update": chosen[-1]}
-    for name in ("epochs", "seconds", "validation_loss", "scored_pairs"):  # these describe another model
-        training.pop(name, None)
-    description = bundle.description.model_copy(update={"scores": [], "training": training})
-    save_bundle(output, model, bundle.load_tokenizer(), description, lambda _: check_new_bundle(output, force=force))
-    return chosen

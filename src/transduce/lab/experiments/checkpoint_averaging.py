@@ -14,7 +14,8 @@ from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import confidence_interval, judge_larger
 from transduce.pages import Series, Table, draw_line_chart
 from transduce.training import RunFolder, average_run
-from transduce.training.validation import average_checkpoints, compute_teacher_forced_metrics
+from transduce.training.checkpoint_averaging import average_checkpoints
+from transduce.training.validation import compute_teacher_forced_metrics
 
 SCHEDULES: Mapping[str, Mapping[str, Value]] = {
     "inverse square root": {"training.schedule": "inverse_square_root"},
