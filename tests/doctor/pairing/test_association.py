@@ -13,7 +13,7 @@ from transduce.doctor.pairing.association import (
     choose_offset,
     choose_stretches,
     find_offset,
-    measure_association,
+    measure_association_by_offset,
 )
 
 
@@ -33,7 +33,7 @@ def test_the_offset_of_the_targets_is_found(read: Callable[..., Text], invented:
     text = read(pairs)
     for first, end in ((100, 1100), (0, 500), (900, 1200)):
         assert find_offset(text.source, text.target, first, end, (0, 1200)) == offset
-        found = measure_association(text.source, text.target, first, end, (0, 1200), FAR_OFFSET)
+        found = measure_association_by_offset(text.source, text.target, first, end, (0, 1200), FAR_OFFSET)
         assert max(found, key=lambda one: found[one]) == offset
         assert min(found.values()) < 1.2
 
@@ -42,11 +42,11 @@ def test_unrelated_lines_have_no_offset(read: Callable[..., Text], invented: Cal
     sources, targets = zip(*invented(1200), strict=True)
     shuffled = random.Random(1).sample(targets, len(targets))  # noqa: S311 - nothing here is secret
     text = read(list(zip(sources, shuffled, strict=True)))
-    found = measure_association(text.source, text.target, 100, 1100, (0, 1200), 20)
+    found = measure_association_by_offset(text.source, text.target, 100, 1100, (0, 1200), 20)
     assert choose_offset(found) is None
     assert np.median(list(found.values())) == pytest.approx(1, abs=0.1)
 
 
 def test_text_without_frequent_words_says_nothing(read: Callable[..., Text]) -> None:
     text = read([(f"a{row}", "") for row in range(300)])
-    assert set(measure_association(text.source, text.target, 0, 300, (0, 300), 5).values()) == {1.0}
+    assert set(measure_association_by_offset(text.source, text.target, 0, 300, (0, 300), 5).values()) == {1.0}

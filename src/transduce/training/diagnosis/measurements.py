@@ -4,29 +4,31 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float32
 from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.data import Batch, PreparedData
+from transduce.doctor.pairing.association import (
+    MIN_PAIRS,
+    RELATED_FROM,
+    STRETCH,
+    make_presence_matrix,
+    measure_association,
+)
 from transduce.model import EncoderDecoder, Transformer, cross_attention_weights
 from transduce.text import Tokenizer
 from transduce.training.updater import autocast
 
-BLOCK = 1000
-"""Neighbouring training pairs that are measured together."""
-
 MAX_BLOCKS = 20
+"""Maximum number of blocks of `STRETCH` neighbouring training pairs that are measured."""
 
 COUNTED_TOKENS = 200
 """Number of the most frequent tokens of each side whose co-occurrence is counted."""
-
-MIN_SENTENCES = 5
-"""Minimum number of sentences of a block with a token, and without it, for the token to count."""
 
 MIN_IN_COMMON = 0.1
 """Overlap of the trigram distributions of sentences of one text with its others; lower in tiny texts."""
@@ -59,15 +61,12 @@ class TextFigures:
     sources."""
 
 
-UNRELATED = 1.3
-"""`pair_association` below which the pairs of a block are unrelated; of translations it is 2 or more."""
-
-MIN_PAIRS = 200
-"""Minimum number of pairs of a block whose `pair_association` is measured."""
-
-
 def measure_text(prepared: PreparedData) -> TextFigures:
-    """Measure a run's text, in at most `MAX_BLOCKS` blocks of it; takes about a second."""
+    """Measure a run's text, in at most `MAX_BLOCKS` blocks of it; takes about a second.
+
+    The pairs of a block are unrelated if their `pair_association` is below `RELATED_FROM`, where that of translations
+    is 2 or more, or below their `neighbours_association`.
+    """
     blocks = _choose_blocks(len(prepared.train))
     pairs = [[prepared.train.pair(index) for index in block] for block in blocks]
     sources, targets = ([[pair[side].tolist() for pair in block] for block in pairs] for side in (0, 1))
@@ -76,7 +75,7 @@ def measure_text(prepared: PreparedData) -> TextFigures:
     unrelated = [
         block.start
         for block, association, *sides in zip(blocks, found, sources, targets, strict=False)
-        if association < UNRELATED or association < neighbours_association(*sides)
+        if association < RELATED_FROM or association < neighbours_association(*sides)
     ]
     return TextFigures(
         unigram_loss=entropy(Counter(token for block in targets for sentence in block for token in sentence)),
@@ -105,11 +104,11 @@ def _similarities(
 
 
 def _choose_blocks(num_pairs: int) -> list[range]:
-    """Blocks of `BLOCK` neighbouring pairs, spread evenly; one block of all pairs where there are fewer."""
-    if num_pairs <= BLOCK:
+    """Blocks of `STRETCH` neighbouring pairs, spread evenly; one block of all pairs where there are fewer."""
+    if num_pairs <= STRETCH:
         return [range(num_pairs)]
-    starts = np.linspace(0, num_pairs - BLOCK, min(MAX_BLOCKS, num_pairs // BLOCK)).astype(int)
-    return [range(start, start + BLOCK) for start in starts]
+    starts = np.linspace(0, num_pairs - STRETCH, min(MAX_BLOCKS, num_pairs // STRETCH)).astype(int)
+    return [range(start, start + STRETCH) for start in starts]
 
 
 def entropy(counts: Mapping[int, int]) -> float:
@@ -121,15 +120,9 @@ def entropy(counts: Mapping[int, int]) -> float:
 def pair_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> float:
     """How much more often tokens of source and target co-occur in these pairs than by chance.
 
-    For every frequent source token and every frequent target token, it is n times the squared correlation of their
-    occurrence in the n pairs (n phi squared, the chi-squared statistic of a two by two table). The mean over all such
-    couples is about 1 for unrelated pairs, and grows with n for related ones. 1 if there is too little text.
+    It is the `measure_association` of their `COUNTED_TOKENS` most frequent tokens: about 1 for unrelated pairs.
     """
-    source_presence, target_presence = _make_presence_matrix(sources), _make_presence_matrix(targets)
-    if not source_presence.size or not target_presence.size:
-        return 1.0
-    correlation = source_presence.T @ target_presence / len(sources)
-    return float(np.square(correlation).mean() * len(sources))
+    return measure_association(_find_presence(sources), _find_presence(targets))
 
 
 def neighbours_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> float:
@@ -140,18 +133,9 @@ def neighbours_association(sources: Sequence[Sequence[int]], targets: Sequence[S
     return max(pair_association(sources[1:], targets[:-1]), pair_association(sources[:-1], targets[1:]))
 
 
-def _make_presence_matrix(sentences: Sequence[Sequence[int]]) -> Float[np.ndarray, "sentences tokens"]:
-    """Presence of the most frequent tokens in sentences, normalised to mean 0 and variance 1 in every column."""
-    counts = Counter(token for sentence in sentences for token in set(sentence))
-    max_count = len(sentences) - MIN_SENTENCES
-    chosen = [token for token, count in counts.most_common() if MIN_SENTENCES <= count <= max_count][:COUNTED_TOKENS]
-    columns = {token: column for column, token in enumerate(chosen)}
-    presence = np.zeros((len(sentences), len(chosen)), np.float32)
-    for row, sentence in enumerate(sentences):
-        presence[row, [columns[token] for token in set(sentence) if token in columns]] = 1
-    presence -= presence.mean(axis=0)
-    presence /= np.sqrt(np.square(presence).mean(axis=0))
-    return presence
+def _find_presence(sentences: Sequence[Sequence[int]]) -> Float32[np.ndarray, "sentences tokens"]:
+    tokens = np.fromiter(chain.from_iterable(sentences), np.int64)
+    return make_presence_matrix(tokens, np.cumsum([0, *map(len, sentences)]), COUNTED_TOKENS)
 
 
 def similarity(texts: Sequence[str], others: Sequence[str]) -> float:
