@@ -3,7 +3,7 @@
 Both become lines of metrics.jsonl, and sections of report.html.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from transduce.evaluation import (
     translate_test_set,
 )
 from transduce.pages import Table
+from transduce.training.reporting import MetricsLine
 from transduce.training.run_folder import RunFolder
 from transduce.training.synthetic.monolingual import SUFFIXES
 from transduce.translation import Translator
@@ -37,8 +38,6 @@ SELECTED = (
     "the model was chosen by its scores on these sentences, which favours it: a test set that neither model has seen "
     "decides (transduce compare)"
 )
-
-Line = Mapping[str, Any]
 
 
 def find_baseline(config: RunConfig) -> Path | None:
@@ -147,7 +146,7 @@ def _translate(config: RunConfig, name: str, bundle: Bundle, test_set: TestSet) 
     return translate_test_set(translator, name, test_set)
 
 
-def describe_comparison(figures: Line) -> list[str]:
+def describe_comparison(figures: MetricsLine) -> list[str]:
     """The result of `compare_with_baseline` in sentences: one for each metric, and the notes."""
     baseline, model = figures["systems"]
     lines = []
@@ -164,7 +163,7 @@ def describe_comparison(figures: Line) -> list[str]:
 _NAMES = {"bleu": "BLEU", "chrf": "chrF"}
 
 
-def tabulate_differences(figures: Line) -> Table:
+def tabulate_differences(figures: MetricsLine) -> Table:
     """The scores of `compare_with_baseline`: a row for each metric."""
     baseline, model = figures["systems"]
     rows = []
@@ -184,7 +183,7 @@ def tabulate_differences(figures: Line) -> Table:
     return Table("", ["metric", *names, "difference", "its 95 % interval", "p", "verdict"], rows)
 
 
-def tabulate_models(figures: Line) -> Table:
+def tabulate_models(figures: MetricsLine) -> Table:
     """Size and speed of both models of `compare_with_baseline`."""
     rows = [
         [one["model"], f"{one['parameters']:,}", f"{one['sentences_per_second']:,.0f}"] for one in figures["models"]
@@ -224,6 +223,6 @@ def measure_behaviour(
     }
 
 
-def read_behaviours(figures: Line) -> list[RecordedBehaviour]:
+def read_behaviours(figures: MetricsLine) -> list[RecordedBehaviour]:
     """The behaviours that a line of `measure_behaviour` records."""
     return [RecordedBehaviour(**one) for one in figures["behaviours"]]

@@ -18,7 +18,7 @@ from transduce.errors import DivergedError
 from transduce.text import Tokenizer
 from transduce.training.distributed import full_tensor
 from transduce.training.distributed.batches import BatchPosition
-from transduce.training.reporting import Line, rank_validation, select_lines
+from transduce.training.reporting import MetricsLine, rank_validation, select_lines
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "loss": "loss"}
 
@@ -44,7 +44,7 @@ def has_plateaued(training: TrainingConfig, num_without_gain: int) -> bool:
     return training.schedule == "plateau" and is_multiple
 
 
-def explain_early_stop(training: TrainingConfig, lines: Sequence[Line]) -> str | None:
+def explain_early_stop(training: TrainingConfig, lines: Sequence[MetricsLine]) -> str | None:
     """Why a run with these lines of metrics.jsonl ended early; None if it did not."""
     highest, best, since = [-math.inf], 0, list[int]()
     for line in select_lines(lines, "validation"):

@@ -41,7 +41,7 @@ from transduce.training.diagnosis import (
     find_unrelated_pairs,
     new_findings,
 )
-from transduce.training.diagnosis.measurements import TextFigures
+from transduce.training.diagnosis.measurements import RunTextFigures
 from transduce.training.schedule import peak_rate
 
 HEALTHY_TEXT = {
@@ -57,7 +57,7 @@ HEALTHY_TEXT = {
 
 
 def run_with(**figures: Any) -> RunHistory:
-    assert HEALTHY_TEXT.keys() == TextFigures.__dataclass_fields__.keys()
+    assert HEALTHY_TEXT.keys() == RunTextFigures.__dataclass_fields__.keys()
     return RunHistory(RunConfig(), [{"kind": "data", "update": 0, "text": {**HEALTHY_TEXT, **figures}}])
 
 

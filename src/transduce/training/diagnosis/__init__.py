@@ -16,12 +16,12 @@ from transduce.kernels.device import find_device, resolve_precision
 from transduce.model import EncoderDecoder
 from transduce.training.diagnosis.measurements import SourceProbe
 from transduce.training.distributed import Ranks, gather_model
-from transduce.training.reporting import Line, MetricsLog, select_lines
+from transduce.training.reporting import MetricsLine, MetricsLog, select_lines
 from transduce.training.schedule import peak_rate
 
 
 @dataclass(frozen=True)
-class Finding:
+class RunFinding:
     """A problem of a run, or the end of one."""
 
     name: str
@@ -37,34 +37,34 @@ class RunHistory:
     """Configuration of a run, and the lines of its metrics.jsonl so far."""
 
     config: RunConfig
-    lines: Sequence[Line]
+    lines: Sequence[MetricsLine]
 
     @cached_property
-    def text(self) -> Line:
-        """The `TextFigures` of the run; empty for a run that an earlier version began."""
+    def text(self) -> MetricsLine:
+        """The `RunTextFigures` of the run; empty for a run that an earlier version began."""
         return next((line.get("text", {}) for line in self.lines if line["kind"] == "data"), {})
 
     @cached_property
-    def source_uses(self) -> list[Line]:
+    def source_uses(self) -> list[MetricsLine]:
         """Lines with the figures of `SourceUse`."""
         return select_lines(self.lines, "source_use")
 
     @cached_property
-    def validations(self) -> list[Line]:
+    def validations(self) -> list[MetricsLine]:
         """Lines of validations, without the averages at the end."""
         return select_lines(self.lines, "validation")
 
     @property
-    def last_validation(self) -> Line:
+    def last_validation(self) -> MetricsLine:
         """The last validation in metrics.jsonl; empty if there is none, or if its line is damaged."""
         return self.validations[-1] if self.validations else {}
 
     @cached_property
-    def training(self) -> list[Line]:
+    def training(self) -> list[MetricsLine]:
         """Lines of training."""
         return select_lines(self.lines, "training")
 
-    def share_done(self, line: Line) -> float:
+    def share_done(self, line: MetricsLine) -> float:
         """Share of the run that was done when `line` was written, by its updates or by its time limit."""
         training = self.config.training
         by_time: float = line.get("seconds", 0.0) / training.time_limit_seconds
@@ -340,21 +340,21 @@ def _should_use_source(run: RunHistory) -> bool:
     return bool(lowest < unigram - LEARNED_THRESHOLD)
 
 
-def _lowest_loss(source_uses: Sequence[Line]) -> float:
+def _lowest_loss(source_uses: Sequence[MetricsLine]) -> float:
     return min((float(look["loss"]) for look in source_uses), default=float("inf"))
 
 
-def recent_loss(training: Sequence[Line]) -> float:
+def recent_loss(training: Sequence[MetricsLine]) -> float:
     """Mean cross-entropy of the latest lines of training: that of one batch depends on which pairs it has."""
     recent = [float(line["cross_entropy"]) for line in training[-NUM_MEASUREMENTS:]]
     return statistics.fmean(recent) if recent else float("inf")
 
 
-def _gain(look: Line) -> float:
+def _gain(look: MetricsLine) -> float:
     return float(look["shuffled_loss"] - look["loss"])
 
 
-def _uses_source(look: Line) -> bool:
+def _uses_source(look: MetricsLine) -> bool:
     return _gain(look) > SIGNIFICANCE_SIGMAS * float(look["gain_error"])
 
 
@@ -523,7 +523,7 @@ def _lasting_share(run: RunHistory, name: str, min_value: float) -> float | None
     return float(last[-1][name]) if is_mature else None
 
 
-def _is_ahead(line: Line) -> bool:
+def _is_ahead(line: MetricsLine) -> bool:
     accuracy, own = line.get("accuracy", 0.0), line.get("token_f1", 1.0)
     return bool(accuracy >= LEARNING and own < FAR_AHEAD * accuracy)
 
@@ -550,7 +550,7 @@ CHECKS: Mapping[str, tuple[Check, Check | None]] = {
 """For every problem, the check that finds it, and the check that finds its end, if it can end."""
 
 
-def new_findings(config: RunConfig, lines: Sequence[Line]) -> list[Finding]:
+def new_findings(config: RunConfig, lines: Sequence[MetricsLine]) -> list[RunFinding]:
     """Findings after the last of these lines of metrics.jsonl that are not yet in them.
 
     Every problem is found once, and its end once. A pure function: a resumed run has the same findings.
@@ -561,9 +561,9 @@ def new_findings(config: RunConfig, lines: Sequence[Line]) -> list[Finding]:
     for name, (find_problem, find_end) in CHECKS.items():
         if (name, False) not in known:
             if (text := find_problem(run)) is not None:
-                findings.append(Finding(name, text))
+                findings.append(RunFinding(name, text))
         elif find_end is not None and (name, True) not in known and (text := find_end(run)) is not None:
-            findings.append(Finding(name, text, is_over=True))
+            findings.append(RunFinding(name, text, is_over=True))
     return findings
 
 

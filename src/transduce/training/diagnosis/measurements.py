@@ -38,7 +38,7 @@ MAX_SENTENCES = 500
 
 
 @dataclass(frozen=True)
-class TextFigures:
+class RunTextFigures:
     """Figures of training and validation text, before the first update."""
 
     unigram_loss: float
@@ -61,7 +61,7 @@ class TextFigures:
     sources."""
 
 
-def measure_text(prepared: PreparedData) -> TextFigures:
+def measure_text(prepared: PreparedData) -> RunTextFigures:
     """Measure a run's text, in at most `MAX_BLOCKS` blocks of it; takes about a second.
 
     The pairs of a block are unrelated if their `pair_association` is below `RELATED_FROM`, where that of translations
@@ -77,7 +77,7 @@ def measure_text(prepared: PreparedData) -> TextFigures:
         for block, association, *sides in zip(blocks, found, sources, targets, strict=False)
         if association < RELATED_FROM or association < neighbours_association(*sides)
     ]
-    return TextFigures(
+    return RunTextFigures(
         unigram_loss=entropy(Counter(token for block in targets for sentence in block for token in sentence)),
         num_blocks=len(found),
         unrelated_blocks=len(unrelated),

@@ -18,14 +18,14 @@ from transduce.evaluation import Score
 from transduce.kernels.native.library import find_library
 from transduce.training.updater import UpdateFigures
 
-Line = Mapping[str, Any]
+MetricsLine = Mapping[str, Any]
 """A line of metrics.jsonl."""
 
 CLOCK = ("seconds", "elapsed", "tokens_per_second")
 """Figures that depend on the clock; all others are the same in two equal runs."""
 
 
-def select_lines(lines: Sequence[Line], *kinds: str) -> list[Line]:
+def select_lines(lines: Sequence[MetricsLine], *kinds: str) -> list[MetricsLine]:
     """The lines of these kinds."""
     return [line for line in lines if line.get("kind") in kinds]
 
@@ -212,7 +212,7 @@ class Validation:
         return rank_validation(asdict(self), best_by)
 
 
-def rank_validation(line: Line, best_by: str) -> list[float]:
+def rank_validation(line: MetricsLine, best_by: str) -> list[float]:
     """The metric `best_by` of a validation, then those that break ties, as at first, when BLEU is 0.
 
     That is chrF, then the negative loss. The highest of several lists is the best model's. A figure that `line`, of
@@ -319,7 +319,7 @@ def forecast_score(points: Sequence[tuple[int, float]], last_update: int) -> flo
     return min(100.0, score + gain * DAMPING * (1 - math.pow(DAMPING, doublings)) / (1 - DAMPING))
 
 
-def describe_forecast(lines: Sequence[Line], last_update: int) -> str | None:
+def describe_forecast(lines: Sequence[MetricsLine], last_update: int) -> str | None:
     """The expected BLEU and chrF at the end of a run with these lines of metrics.jsonl; None if unknown."""
     validations = select_lines(lines, "validation")
     if not validations or validations[-1]["update"] >= last_update:

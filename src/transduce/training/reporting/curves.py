@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from transduce.pages import Series, draw_line_chart, make_standalone
-from transduce.training.reporting import Line, select_lines
+from transduce.training.reporting import MetricsLine, select_lines
 
 Item = TypeVar("Item")
 
@@ -20,12 +20,12 @@ def sample_evenly(items: Sequence[Item], max_count: int) -> list[Item]:
     return [items[round(number * (len(items) - 1) / (max_count - 1))] for number in range(max_count)]
 
 
-def has_r_drop(training: Sequence[Line]) -> bool:
+def has_r_drop(training: Sequence[MetricsLine]) -> bool:
     """Whether lines of training have the divergence of R-Drop."""
     return any("divergence" in line for line in training)
 
 
-def draw_charts(lines: Sequence[Line]) -> list[str]:
+def draw_charts(lines: Sequence[MetricsLine]) -> list[str]:
     """All curves of a run over its updates."""
     training, validation = select_lines(lines, "training"), select_lines(lines, "validation")
 
@@ -58,41 +58,41 @@ def draw_charts(lines: Sequence[Line]) -> list[str]:
     ]
 
 
-def draw_learning_curve(lines: Sequence[Line]) -> str:
+def draw_learning_curve(lines: Sequence[MetricsLine]) -> str:
     """BLEU on the validation text over the updates, as an SVG file: an overview of a run."""
     series = _score_series("BLEU", select_lines(lines, "validation"))
     return make_standalone(draw_line_chart("BLEU on the validation text", [series], "updates", ""))
 
 
-def group_lines(lines: Sequence[Line], max_count: int) -> list[Sequence[Line]]:
+def group_lines(lines: Sequence[MetricsLine], max_count: int) -> list[Sequence[MetricsLine]]:
     """Groups of neighbouring lines, at most `max_count` groups."""
     size = max(1, math.ceil(len(lines) / max_count))
     return [lines[start : start + size] for start in range(0, len(lines), size)]
 
 
-def _values(key: str, group: Sequence[Line]) -> list[float]:
+def _values(key: str, group: Sequence[MetricsLine]) -> list[float]:
     return [value for line in group if (value := to_finite(line.get(key))) is not None]
 
 
-def compute_mean(key: str, group: Sequence[Line]) -> float | None:
+def compute_mean(key: str, group: Sequence[MetricsLine]) -> float | None:
     """The mean of a figure over the lines that have it; None if none has."""
     values = _values(key, group)
     return sum(values) / len(values) if values else None
 
 
-def _training_series(name: str, key: str, training: Sequence[Line]) -> Series:
+def _training_series(name: str, key: str, training: Sequence[MetricsLine]) -> Series:
     groups = [(group[-1]["update"], _values(key, group)) for group in group_lines(training, MAX_POINTS)]
     found = [(float(update), values) for update, values in groups if values]
     band = [(min(values), max(values)) for _, values in found] if len(training) > MAX_POINTS else []
     return Series(name, [(update, sum(values) / len(values)) for update, values in found], band)
 
 
-def _validation_series(name: str, key: str, validation: Sequence[Line]) -> Series:
+def _validation_series(name: str, key: str, validation: Sequence[MetricsLine]) -> Series:
     points = [(float(line["update"]), value) for line in validation if (value := to_finite(line.get(key))) is not None]
     return Series(name, sample_evenly(points, MAX_POINTS))
 
 
-def _score_series(metric: str, validation: Sequence[Line]) -> Series:
+def _score_series(metric: str, validation: Sequence[MetricsLine]) -> Series:
     """The values of one metric; their confidence intervals are the band, if all of them have one."""
     found = [
         (float(line["update"]), score)

@@ -18,7 +18,7 @@ from transduce.evaluation import mark_shared, tabulate_behaviours
 from transduce.pages import bin_name, draw_histogram, make_templates, read_style, shorten_text
 from transduce.training.diagnosis import CHECKS
 from transduce.training.final_measurements import read_behaviours, tabulate_differences, tabulate_models
-from transduce.training.reporting import Line, select_lines
+from transduce.training.reporting import MetricsLine, select_lines
 from transduce.training.reporting.curves import (
     MAX_POINTS,
     compute_mean,
@@ -48,7 +48,7 @@ TRAINING_COLUMNS = {
 MAX_SENTENCES, MAX_OUTPUTS = 6, 10
 
 
-def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
+def write_report(path: Path, config: RunConfig, lines: Sequence[MetricsLine]) -> None:
     """Write the page at `path` from the lines of metrics.jsonl; an earlier one is kept if that fails."""
     seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
     data = select_lines(lines, "data")
@@ -90,14 +90,14 @@ def format_figure(value: object, form: str) -> str:
     return "" if isinstance(value, bool) or not isinstance(value, int | float) else format(value, form)
 
 
-def format_score(score: Line) -> str:
+def format_score(score: MetricsLine) -> str:
     """A score as in "34.57 (33.12-36.01)", with an en dash; without the interval where there is none."""
     value = format_figure(score["value"], ".2f")
     low, high = score.get("low"), score.get("high")
     return value if low is None or high is None else f"{value} ({low:.2f}–{high:.2f})"
 
 
-def average_name(line: Line) -> str:
+def average_name(line: MetricsLine) -> str:
     """The kind of average that a line of metrics.jsonl describes; "" if none."""
     if line["kind"] != "average":
         return ""
@@ -106,7 +106,7 @@ def average_name(line: Line) -> str:
     return "average of checkpoints" if line.get("averaged_checkpoints", 0) != 1 else "last weights"
 
 
-def count_not_finite(lines: Sequence[Line]) -> int:
+def count_not_finite(lines: Sequence[MetricsLine]) -> int:
     """Number of figures that the curves leave out because they are not finite."""
     keys = [*TRAINING_COLUMNS, "perplexity"]
     figures = [line[key] for line in lines for key in keys if key in line]
@@ -114,7 +114,7 @@ def count_not_finite(lines: Sequence[Line]) -> int:
     return sum(to_finite(figure) is None for figure in figures)
 
 
-def training_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+def training_table(lines: Sequence[MetricsLine]) -> tuple[list[str], list[list[str]]]:
     """Column heads and rows of the table of training; a row has the means of neighbouring lines of metrics.jsonl."""
     training = select_lines(lines, "training")
     columns = {key: column for key, column in TRAINING_COLUMNS.items() if key != "divergence" or has_r_drop(training)}
@@ -126,7 +126,7 @@ def training_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     return ["update", *(name for name, _ in columns.values())], rows
 
 
-def validation_table(lines: Sequence[Line]) -> tuple[str, list[str], list[list[str]]]:
+def validation_table(lines: Sequence[MetricsLine]) -> tuple[str, list[str], list[list[str]]]:
     """Caption, column heads and rows of the table of validations, averages of weights included."""
     everything = select_lines(lines, "validation", "average")
     shown = sample_evenly(everything, VALIDATION_ROWS)
@@ -151,7 +151,7 @@ def _describe_duration(seconds: float) -> str:
     return f"{minutes} minutes" if minutes < 120 else f"{minutes // 60} hours {minutes % 60} minutes"
 
 
-def _facts(best: Line | None, data: Sequence[Line]) -> list[tuple[str, str, str]]:
+def _facts(best: MetricsLine | None, data: Sequence[MetricsLine]) -> list[tuple[str, str, str]]:
     """Name, value and explanation of the figures at the top of the page: of the best model so far, and of its size."""
     facts = []
     if best is not None:
@@ -166,7 +166,7 @@ def _facts(best: Line | None, data: Sequence[Line]) -> list[tuple[str, str, str]
     return [fact for fact in facts if fact[1]]
 
 
-def _find_best(lines: Sequence[Line]) -> Line | None:
+def _find_best(lines: Sequence[MetricsLine]) -> MetricsLine | None:
     """The validation of the best model so far, with the scores by its fitted length penalty if it has one."""
     validations = select_lines(lines, "validation", "average")
     best = next((line for line in reversed(validations) if line.get("is_best")), None)
@@ -176,7 +176,7 @@ def _find_best(lines: Sequence[Line]) -> Line | None:
     return {**best, "scores": fitted[0]["scores"]}
 
 
-def _describe_best(best: Line, config: RunConfig, data: Sequence[Line]) -> dict[str, Any]:
+def _describe_best(best: MetricsLine, config: RunConfig, data: Sequence[MetricsLine]) -> dict[str, Any]:
     signatures = [(score["metric"], score["signature"]) for score in best.get("scores", [])]
     counts = [line["num_validation_pairs"] for line in data if "num_validation_pairs" in line]
     num_scored = min([*counts[-1:], config.training.max_validation_pairs or math.inf])
@@ -188,7 +188,7 @@ def _describe_best(best: Line, config: RunConfig, data: Sequence[Line]) -> dict[
     }
 
 
-def _findings(lines: Sequence[Line]) -> list[dict[str, Any]]:
+def _findings(lines: Sequence[MetricsLine]) -> list[dict[str, Any]]:
     found = select_lines(lines, "finding")
     over = {line["name"] for line in found if line["is_over"]}
     moments = [f"after update {line['update']:,}" if line["update"] else "before the first update" for line in found]
@@ -198,7 +198,7 @@ def _findings(lines: Sequence[Line]) -> list[dict[str, Any]]:
     ]
 
 
-def _samples(lines: Sequence[Line]) -> list[dict[str, Any]]:
+def _samples(lines: Sequence[MetricsLine]) -> list[dict[str, Any]]:
     """Source, reference and, by update, every output that differs from the one before it, of a few sentences."""
     outputs: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
     for line in select_lines(lines, "validation"):
@@ -226,7 +226,7 @@ def _samples(lines: Sequence[Line]) -> list[dict[str, Any]]:
     ]
 
 
-def _data(line: Line) -> dict[str, Any]:
+def _data(line: MetricsLine) -> dict[str, Any]:
     lengths, cleaning = line.get("lengths"), line.get("cleaning")
     return {
         "lengths": lengths and _lengths(lengths),
@@ -297,7 +297,7 @@ class EventFile:
     axis shows seconds of training, without validations and pauses.
     """
 
-    def __init__(self, folder: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, folder: Path, lines: Sequence[MetricsLine]) -> None:
         """Begin a file in `folder` with the `lines` of metrics.jsonl so far."""
         with warnings.catch_warnings():  # warnings of other packages
             warnings.simplefilter("ignore")
@@ -318,11 +318,11 @@ class EventFile:
         ]
         self._write(heads + [self._event(line) for line in lines])
 
-    def append(self, line: Mapping[str, Any]) -> None:
+    def append(self, line: MetricsLine) -> None:
         """Write the figures of one line of metrics.jsonl, with the update as their step."""
         self._write([self._event(line)])
 
-    def _event(self, line: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a class of protobuf
+    def _event(self, line: MetricsLine) -> Any:  # noqa: ANN401 - a class of protobuf
         values = [self._summary.Summary.Value(tag=tag, simple_value=value) for tag, value in _scalars(line)]
         wall_time = self._began + line.get("seconds", 0.0)
         return self._protocol.Event(
@@ -339,7 +339,7 @@ class EventFile:
             file.write(records.getvalue())
 
 
-def _scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _scalars(line: MetricsLine) -> Iterator[tuple[str, float]]:
     """Every figure of a line by its tag, as in "training/loss" or "validation/bleu_low"."""
     kind = line["kind"]
     if kind in {"data", "comparison", "scorecard"}:  # constant values need no curve
@@ -372,7 +372,7 @@ class Trackers:
                 self._event_file = EventFile(self._folder.tensorboard, self._folder.metrics.read())
         self.update_report()
 
-    def append(self, line: Mapping[str, Any]) -> None:
+    def append(self, line: MetricsLine) -> None:
         """Write a new line of metrics.jsonl."""
         if self._event_file is not None:
             event_file, self._event_file = (
