@@ -85,7 +85,7 @@ def relative_step(config: RunConfig) -> float:
     return peak_rate(config.training, config.model.d_model) * math.sqrt(config.model.d_model)
 
 
-SAME_LANGUAGE = 0.5
+MIN_LANGUAGE_SIMILARITY = 0.5
 """`similarity` from which two texts count as one language."""
 
 MAX_RELATIVE_STEP = 0.1
@@ -94,8 +94,8 @@ MAX_RELATIVE_STEP = 0.1
 MAX_DROPOUT = 0.5
 """Dropout above which most of every sub-layer's output is dropped."""
 
-USUAL_STEP = 0.02
-"""The `relative_step` of the rate that is proposed."""
+PROPOSED_RELATIVE_STEP = 0.02
+"""The `relative_step` of the learning rate that `find_high_rate` proposes."""
 
 
 def find_unrelated_pairs(run: RunHistory) -> str | None:
@@ -126,7 +126,7 @@ def find_foreign_validation(run: RunHistory) -> str | None:
     """Find a side of the validation text that is in another language than that side of the training text."""
     if not run.text or _is_swapped(run):
         return None
-    foreign = [side for side in ("source", "target") if run.text[f"{side}_similarity"] < SAME_LANGUAGE]
+    foreign = [side for side in ("source", "target") if run.text[f"{side}_similarity"] < MIN_LANGUAGE_SIMILARITY]
     if not foreign:
         return None
     found = " and ".join(
@@ -134,8 +134,8 @@ def find_foreign_validation(run: RunHistory) -> str | None:
     )
     return (
         f"{found} hardly resemble those of the training text: text of the same kind has a similarity of about 1, and "
-        f"other text in the same language one above {SAME_LANGUAGE}. The most likely cause is another language; scores "
-        "would then not show which model is best: give other text as "
+        f"other text in the same language one above {MIN_LANGUAGE_SIMILARITY}. The most likely cause is another "
+        "language; scores would then not show which model is best: give other text as "
         f"{' and '.join(f'data.validation_{side}' for side in foreign)}, or leave it out, so that training text is "
         "held out"
     )
@@ -150,7 +150,7 @@ def _is_swapped(run: RunHistory) -> bool:
     if not run.text:
         return False
     straight = max(run.text["source_similarity"], run.text["target_similarity"])
-    return bool(straight < SAME_LANGUAGE <= run.text["swapped_similarity"])
+    return bool(straight < MIN_LANGUAGE_SIMILARITY <= run.text["swapped_similarity"])
 
 
 def find_high_rate(run: RunHistory) -> str | None:
@@ -164,7 +164,7 @@ def find_high_rate(run: RunHistory) -> str | None:
         setting, remedy = f"training.warmup = {training.warmup}", "set it to 4000, as in the paper"
     else:
         setting = f"training.learning_rate = {training.learning_rate:g}"
-        remedy = f"set it to about {USUAL_STEP * d_model**-0.5:.1g}"
+        remedy = f"set it to about {PROPOSED_RELATIVE_STEP * d_model**-0.5:.1g}"
     return (
         f"{setting} is several times too high: the rate rises to {rate:.2g}, and an update then "
         f"changes a weight of a network with d_model = {d_model} by up to {step:.0%} of its size, where 1 % to 4 % "
@@ -190,16 +190,16 @@ MIN_UPDATES = 400
 """Update before which no check reports that a model has failed to learn. Checks also wait for a longer warm-up, up to a
 tenth of the run."""
 
-AT_UNIGRAM = 0.25
-"""Nats below the unigram loss from which a model has learned more than token frequencies."""
+UNIGRAM_MARGIN = 0.25
+"""Nats that the loss has to be below the unigram loss if a model has learned more than token frequencies."""
 
-LEARNED_THRESHOLD = 0.5
-"""Nats below the unigram loss from which a model could also have learned from the source."""
+LEARNED_MARGIN = 0.5
+"""Nats below the unigram loss from which a model has learned enough that it should use the source."""
 
-NO_INFLUENCE = 0.002
+MAX_IGNORED_GAIN = 0.002
 """Maximum effect of the right source on the loss, in nats per token, if the model ignores it."""
 
-UNIFORM = 0.999
+MIN_UNIFORM_ENTROPY = 0.999
 """Entropy of attention, as a share of that of uniform attention, above which a head counts as uniform."""
 
 SHARP_ENTROPY_THRESHOLD = 0.95
@@ -217,7 +217,7 @@ LATE_UPDATES = 1500
 LOSS_RISE_THRESHOLD = 0.3
 """Nats from which a loss counts as rising."""
 
-FALLING = 0.1
+MIN_FALL = 0.1
 """Nats from which a loss counts as falling over `NUM_MEASUREMENTS` measurements."""
 
 STRONG_DROPOUT = 0.4
@@ -230,7 +230,7 @@ def find_unigram_loss(run: RunHistory) -> str | None:
     if unigram is None or is_foreign(run) or _is_early(run):
         return None
     lowest = min(_lowest_loss(run.source_uses[-NUM_MEASUREMENTS:]), recent_loss(run.training))
-    if lowest < unigram - AT_UNIGRAM:
+    if lowest < unigram - UNIGRAM_MARGIN:
         return None
     return (
         f"after {run.source_uses[-1]['update']:,} updates the loss ({lowest:.2f}) is no better than that of a unigram "
@@ -242,9 +242,7 @@ def find_end_of_unigram_loss(run: RunHistory) -> str | None:
     """Find the end of `find_unigram_loss`."""
     lowest, unigram = _lowest_loss(run.source_uses[-2:]), run.text.get("unigram_loss", 0.0)
     return (
-        f"the loss ({lowest:.2f}) is now below that of a unigram model"
-        if lowest < unigram - LEARNED_THRESHOLD
-        else None
+        f"the loss ({lowest:.2f}) is now below that of a unigram model" if lowest < unigram - LEARNED_MARGIN else None
     )
 
 
@@ -254,25 +252,27 @@ def find_ignored_source(run: RunHistory) -> str | None:
         return None
     recent = run.source_uses[-NUM_MEASUREMENTS:]
     longer = run.source_uses[-2 * NUM_MEASUREMENTS :]
-    has_no_influence = all(abs(_gain(look)) + 2 * look["gain_error"] < NO_INFLUENCE for look in recent)
-    is_no_help = run.source_uses[-1]["update"] >= LATE_UPDATES and not any(_uses_source(look) for look in longer)
+    has_no_influence = all(
+        abs(_gain(measurement)) + 2 * measurement["gain_error"] < MAX_IGNORED_GAIN for measurement in recent
+    )
+    is_no_help = run.source_uses[-1]["update"] >= LATE_UPDATES and not any(map(_uses_source, longer))
     if not has_no_influence and not is_no_help:
         return None
-    look = recent[-1]
+    last = recent[-1]
     attention = ""
-    if look["attention_entropy"] is not None:
-        share = f"{look['attention_entropy']:.0%}"
+    if last["attention_entropy"] is not None:
+        share = f"{last['attention_entropy']:.0%}"
         attention = f", and its attention to the source has {share} of the entropy of uniform attention"
     return (
-        f"the model ignores the source: after {look['update']:,} updates its loss is {look['loss']:.3f} with the right "
-        f"source and {look['shuffled_loss']:.3f} with that of another pair{attention}. It learns to write the target "
+        f"the model ignores the source: after {last['update']:,} updates its loss is {last['loss']:.3f} with the right "
+        f"source and {last['shuffled_loss']:.3f} with that of another pair{attention}. It learns to write the target "
         f"language, but not to translate. {_cause_of_ignorance(run)}"
     )
 
 
 def find_end_of_ignored_source(run: RunHistory) -> str | None:
     """Find the end of `find_ignored_source`."""
-    if len(run.source_uses) < 2 or not all(_uses_source(look) for look in run.source_uses[-2:]):
+    if len(run.source_uses) < 2 or not all(map(_uses_source, run.source_uses[-2:])):
         return None
     return (
         f"the model now uses the source: the right one lowers the loss by {_gain(run.source_uses[-1]):.3f} nats per "
@@ -284,8 +284,8 @@ def find_uniform_attention(run: RunHistory) -> str | None:
     """Find attention to the source that is uniform in all heads, though the model has begun to learn."""
     if not _should_use_source(run) or run.source_uses[-1]["sharpest_entropy"] is None:
         return None
-    sharpest = min(look["sharpest_entropy"] for look in run.source_uses[-NUM_MEASUREMENTS:])
-    if sharpest < UNIFORM or find_ignored_source(run) is not None:
+    sharpest = min(measurement["sharpest_entropy"] for measurement in run.source_uses[-NUM_MEASUREMENTS:])
+    if sharpest < MIN_UNIFORM_ENTROPY or find_ignored_source(run) is not None:
         return None
     return (
         f"attention to the source is uniform in all heads (even the sharpest has {sharpest:.1%} of the entropy of "
@@ -296,7 +296,7 @@ def find_uniform_attention(run: RunHistory) -> str | None:
 
 def find_end_of_uniform_attention(run: RunHistory) -> str | None:
     """Find the end of `find_uniform_attention`."""
-    sharpest = max((look["sharpest_entropy"] for look in run.source_uses[-2:]), default=1.0)
+    sharpest = max((measurement["sharpest_entropy"] for measurement in run.source_uses[-2:]), default=1.0)
     if sharpest >= SHARP_ENTROPY_THRESHOLD:
         return None
     return f"attention to the source is no longer uniform: the sharpest head has {sharpest:.0%} of its entropy"
@@ -321,8 +321,8 @@ def find_rising_loss(run: RunHistory) -> str | None:
 
 def find_end_of_rising_loss(run: RunHistory) -> str | None:
     """Find the end of `find_rising_loss`."""
-    now = _lowest_loss(run.source_uses[-1:])
-    return f"the loss has come down again, to {now:.2f}" if now < _lowest_loss(run.source_uses[:-1]) + FALLING else None
+    before, now = _lowest_loss(run.source_uses[:-1]), _lowest_loss(run.source_uses[-1:])
+    return f"the loss has come down again, to {now:.2f}" if now < before + MIN_FALL else None
 
 
 def _is_early(run: RunHistory) -> bool:
@@ -337,11 +337,11 @@ def _should_use_source(run: RunHistory) -> bool:
     if unigram is None or is_foreign(run) or find_unrelated_pairs(run) is not None or _is_early(run):
         return False
     lowest = min(_lowest_loss(run.source_uses[-2:]), recent_loss(run.training))
-    return bool(lowest < unigram - LEARNED_THRESHOLD)
+    return bool(lowest < unigram - LEARNED_MARGIN)
 
 
 def _lowest_loss(source_uses: Sequence[MetricsLine]) -> float:
-    return min((float(look["loss"]) for look in source_uses), default=float("inf"))
+    return min((float(measurement["loss"]) for measurement in source_uses), default=float("inf"))
 
 
 def recent_loss(training: Sequence[MetricsLine]) -> float:
@@ -350,19 +350,19 @@ def recent_loss(training: Sequence[MetricsLine]) -> float:
     return statistics.fmean(recent) if recent else float("inf")
 
 
-def _gain(look: MetricsLine) -> float:
-    return float(look["shuffled_loss"] - look["loss"])
+def _gain(measurement: MetricsLine) -> float:
+    return float(measurement["shuffled_loss"] - measurement["loss"])
 
 
-def _uses_source(look: MetricsLine) -> bool:
-    return _gain(look) > SIGNIFICANCE_SIGMAS * float(look["gain_error"])
+def _uses_source(measurement: MetricsLine) -> bool:
+    return _gain(measurement) > SIGNIFICANCE_SIGMAS * float(measurement["gain_error"])
 
 
 def _cause_of_no_learning(run: RunHistory) -> str:
     model = run.config.model
     if model.dropout >= STRONG_DROPOUT:
         return f"the most likely cause is model.dropout = {model.dropout:g}: set it to 0.1, or at most 0.3"
-    falls = run.source_uses[-NUM_MEASUREMENTS]["loss"] - run.source_uses[-1]["loss"] > FALLING
+    falls = run.source_uses[-NUM_MEASUREMENTS]["loss"] - run.source_uses[-1]["loss"] > MIN_FALL
     if falls and relative_step(run.config) < MAX_RELATIVE_STEP:
         return "it still falls, but slowly: raise training.learning_rate, or shorten training.warmup"
     post = ', or model.norm_order = "pre"' if model.norm_order == "post" else ""
@@ -395,34 +395,34 @@ def _lower_rate(run: RunHistory) -> str:
     return f"lower training.learning_rate = {rate:g} to a third, or to a tenth"
 
 
-LEARNING = 0.4
+MIN_LEARNED_ACCURACY = 0.4
 """Teacher-forced accuracy from which a model has learned enough for its own translations to be checked."""
 
-FAR_AHEAD = 0.5
+MIN_F1_SHARE = 0.5
 """Share of the teacher-forced accuracy that the `token_f1` of a model's own translations has to reach."""
 
-ALIKE = 0.5
+MAX_SAME_OUTPUT_SHARE = 0.5
 """Share of sources with the same translation, from which a model counts as writing the same output for all sources."""
 
-REPETITIVE = 0.5
+MAX_REPETITION_SHARE = 0.5
 """Share of translations that repeat themselves from which a model counts as repetitive: it was 0.32 for a healthy news
 model early in training, and 0.03 for a small model of captions."""
 
 NUM_WORSE = 3
 """Number of consecutive validations that must be worse than the best for a model to count as overfitted."""
 
-OVERFITTED = 0.1
-"""Nats by which the loss of these validations has to be above the lowest."""
+MIN_OVERFITTING_RISE = 0.1
+"""Nats by which the loss of `NUM_WORSE` validations has to be above the lowest for a model to count as overfitted."""
 
-STILL = 0.01
-"""Fraction by which the loss at least falls from one validation to the next as long as a model still learns."""
+MIN_RELATIVE_FALL = 0.01
+"""Fraction by which the loss falls at least, from one validation to the next, as long as a model still learns."""
 
 
 def find_one_output(run: RunHistory) -> str | None:
     """Find a model that writes the same for most sources, in two consecutive validations after the early phase of
     training.
     """
-    if (share := _lasting_share(run, "commonest_share", ALIKE)) is None:
+    if (share := _lasting_share(run, "commonest_share", MAX_SAME_OUTPUT_SHARE)) is None:
         return None
     return (
         f"{share:.0%} of the validation text's sources have the same translation: the model writes frequent text "
@@ -435,7 +435,9 @@ def find_end_of_one_output(run: RunHistory) -> str | None:
     """Find the end of `find_one_output`."""
     share = run.last_validation.get("commonest_share", 1.0)
     return (
-        f"translations now differ: the most frequent one has {share:.0%} of the sources" if share < ALIKE / 2 else None
+        f"translations now differ: the most frequent one has {share:.0%} of the sources"
+        if share < MAX_SAME_OUTPUT_SHARE / 2
+        else None
     )
 
 
@@ -443,7 +445,7 @@ def find_repetition(run: RunHistory) -> str | None:
     """Find a model whose translations repeat themselves, in two consecutive validations after the early phase of
     training.
     """
-    if (share := _lasting_share(run, "repetition_share", REPETITIVE)) is None:
+    if (share := _lasting_share(run, "repetition_share", MAX_REPETITION_SHARE)) is None:
         return None
     return (
         f"{share:.0%} of the translations repeat themselves. The usual causes: too little "
@@ -455,7 +457,7 @@ def find_repetition(run: RunHistory) -> str | None:
 def find_end_of_repetition(run: RunHistory) -> str | None:
     """Find the end of `find_repetition`."""
     share = run.last_validation.get("repetition_share", 1.0)
-    return f"few translations repeat themselves now: {share:.0%}" if share < REPETITIVE / 2 else None
+    return f"few translations repeat themselves now: {share:.0%}" if share < MAX_REPETITION_SHARE / 2 else None
 
 
 def find_exposure_bias(run: RunHistory) -> str | None:
@@ -464,7 +466,7 @@ def find_exposure_bias(run: RunHistory) -> str | None:
     Two consecutive validations must show it, as models repeat themselves for a while early in training.
     """
     last = run.validations[-2:]
-    if len(last) < 2 or not all(map(_is_ahead, last)):
+    if len(last) < 2 or not all(map(_has_low_f1, last)):
         return None
     return (
         f"{last[-1]['accuracy']:.0%} of the validation text's tokens are predicted correctly given those before them, "
@@ -477,7 +479,7 @@ def find_exposure_bias(run: RunHistory) -> str | None:
 def find_end_of_exposure_bias(run: RunHistory) -> str | None:
     """Find the end of `find_exposure_bias`."""
     last = run.last_validation
-    if last.get("accuracy", 0.0) < LEARNING or _is_ahead(last):
+    if last.get("accuracy", 0.0) < MIN_LEARNED_ACCURACY or _has_low_f1(last):
         return None
     return f"the model's own translations now contain {last['token_f1']:.0%} of the references' tokens"
 
@@ -488,7 +490,9 @@ def find_overfitting(run: RunHistory) -> str | None:
         return None
     best = min(run.validations, key=lambda line: float(line["loss"]))
     since = [line for line in run.validations if line["update"] > best["update"]]
-    is_worse = len(since) >= NUM_WORSE and all(line["loss"] > best["loss"] + OVERFITTED for line in since[-NUM_WORSE:])
+    is_worse = len(since) >= NUM_WORSE and all(
+        line["loss"] > best["loss"] + MIN_OVERFITTING_RISE for line in since[-NUM_WORSE:]
+    )
     has_improved = any(line.get("is_best") for line in since)
     if not is_worse or has_improved or recent_loss(run.training) > best["loss"]:
         return None
@@ -516,21 +520,23 @@ def _lasting_share(run: RunHistory, name: str, min_value: float) -> float | None
     last = run.validations[-2:]
     if len(last) < 2 or any(line.get(name, 0.0) < min_value for line in last):
         return None
-    has_learned = all(line.get("accuracy", 0.0) >= LEARNING for line in last)
+    has_learned = all(line.get("accuracy", 0.0) >= MIN_LEARNED_ACCURACY for line in last)
     is_late = run.share_done(last[-1]) >= 0.5
-    stands_still = all(later["loss"] > (1 - STILL) * line["loss"] for line, later in pairwise(run.validations[-3:]))
+    stands_still = all(
+        later["loss"] > (1 - MIN_RELATIVE_FALL) * line["loss"] for line, later in pairwise(run.validations[-3:])
+    )
     is_mature = has_learned or (is_late and len(run.validations) > 2 and stands_still)
     return float(last[-1][name]) if is_mature else None
 
 
-def _is_ahead(line: MetricsLine) -> bool:
+def _has_low_f1(line: MetricsLine) -> bool:
     accuracy, own = line.get("accuracy", 0.0), line.get("token_f1", 1.0)
-    return bool(accuracy >= LEARNING and own < FAR_AHEAD * accuracy)
+    return bool(accuracy >= MIN_LEARNED_ACCURACY and own < MIN_F1_SHARE * accuracy)
 
 
-MEASURE_EVERY, YOUNG, LATER_EVERY = 50, 1000, 200
-"""Updates between two measurements of the model: the first up to update `YOUNG`, the last from then on. A measurement
-takes about as long as an update."""
+MEASURE_EVERY, LAST_EARLY_UPDATE, MEASURE_LATER_EVERY = 50, 1000, 200
+"""Updates between two measurements of the model: `MEASURE_EVERY` up to update `LAST_EARLY_UPDATE`, and
+`MEASURE_LATER_EVERY` from then on. A measurement takes about as long as an update."""
 
 CHECKS: Mapping[str, tuple[Check, Check | None]] = {
     "unrelated pairs": (find_unrelated_pairs, None),
@@ -591,7 +597,7 @@ class Diagnosis:
 
         The model is unchanged. All ranks call this together; the first one measures.
         """
-        if update % (MEASURE_EVERY if update <= YOUNG else LATER_EVERY):
+        if update % (MEASURE_EVERY if update <= LAST_EARLY_UPDATE else MEASURE_LATER_EVERY):
             return
         whole = gather_model(model, ranks)
         if ranks.is_first:
