@@ -248,7 +248,7 @@ def test_a_guided_head_learns_to_look_where_tokens_come_from(
         guided_alignment=1.0, schedule="inverse_square_root", learning_rate=1e-2, warmup=5, precision=precision
     )
     updater = Updater(model, config, torch.device("cpu"))
-    updater.guide_by(alignment)
+    updater.set_alignment_model(alignment)
     before = compute_losses(model, batch, 0.0, alignment).alignment_loss.item()
     figures = [updater.update(number, [batch]) for number in range(1, 61)]
     after = compute_losses(model.eval(), batch, 0.0, alignment).alignment_loss.item()
@@ -262,7 +262,7 @@ def test_micro_batches_and_whole_batches_are_guided_alike(alignment: AlignmentMo
     for num_parts in (1, 2):
         model = make_model()
         updater = Updater(model, TrainingConfig(guided_alignment=1.0, precision="float32"), torch.device("cpu"))
-        updater.guide_by(alignment)
+        updater.set_alignment_model(alignment)
         updater.parallel_micro_batches = num_parts
         with closing(updater.processes):
             updater.sum_gradients(1, [batch], batch.num_target_tokens)

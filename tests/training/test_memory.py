@@ -24,7 +24,13 @@ from transduce.errors import ConfigError, TrainingInterruptedError
 from transduce.model import Transformer
 from transduce.training import Updater, memory, train
 from transduce.training.distributed import ALONE
-from transduce.training.memory import BYTES_A_PARAMETER, Shape, check_model_memory, find_largest_shapes, probe_memory
+from transduce.training.memory import (
+    BYTES_PER_PARAMETER,
+    BatchShape,
+    check_model_memory,
+    find_largest_shapes,
+    probe_memory,
+)
 
 CPU = torch.device("cpu")
 
@@ -65,7 +71,7 @@ def test_a_model_that_cannot_fit_is_refused_by_the_setting_that_is_the_cause(
 
 
 def test_the_limit_is_what_the_parameters_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = BYTES_A_PARAMETER * TransformerConfig().num_parameters
+    needed = BYTES_PER_PARAMETER * TransformerConfig().num_parameters
     for there, is_enough in ((needed, True), (needed - 1, False)):
         monkeypatch.setattr(memory, "get_available_memory", lambda _, there=there: there)
         if is_enough:
@@ -121,7 +127,7 @@ def test_a_pair_counts_as_often_as_an_epoch_has_it(
 def test_short_pairs_make_the_most_tokens_and_long_ones_the_most_attention() -> None:
     lengths = np.array([[10, 10]] * 50 + [[61, 61]])
     # 61 fits once into 100, 10 ten times.
-    assert find_largest_shapes(lengths, 100) == [Shape(10, 10, 10), Shape(1, 61, 61)]
+    assert find_largest_shapes(lengths, 100) == [BatchShape(10, 10, 10), BatchShape(1, 61, 61)]
 
 
 @pytest.fixture
@@ -153,7 +159,7 @@ def everything(updater: Updater) -> list[Any]:
 def test_it_leaves_no_trace(make_updater: Callable[..., Updater], num_updates: int, mode: bool) -> None:
     updater = make_updater()
     for number in range(num_updates):
-        updater.update(number + 1, [Shape(2, 3, 4).batch(updater.model.pad_id)])
+        updater.update(number + 1, [BatchShape(2, 3, 4).make_batch(updater.model.pad_id)])
     updater.model.train(mode)
     before = everything(updater)
     fit = probe_memory(updater, LENGTHS, 60)
@@ -220,7 +226,7 @@ def micro_batches(free: int, safe_share: float = memory.SAFE_SHARE) -> int:
     return found
 
 
-def refuse_the_first(updater: Updater, shapes: list[memory.Shape]) -> float:
+def refuse_the_first(updater: Updater, shapes: list[memory.BatchShape]) -> float:
     seconds = tried(updater, shapes)
     sizes.append(get_used_memory(CPU))
     if len(sizes) == 1:
@@ -320,9 +326,9 @@ def test_a_pair_that_does_not_fit_ends_the_run(found_alone: dict[str, Any]) -> N
 def test_memory_is_refused_in_many_words(
     make_updater: Callable[..., Updater], monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    attempts: list[list[Shape]] = []
+    attempts: list[list[BatchShape]] = []
 
-    def refuse_the_first(_: Updater, shapes: list[Shape]) -> float:
+    def refuse_the_first(_: Updater, shapes: list[BatchShape]) -> float:
         attempts.append(shapes)
         if len(attempts) == 1:
             raise RuntimeError(words)

@@ -24,7 +24,7 @@ from transduce.lab.measurements import Value
 from transduce.text import open_parallel_corpus
 from transduce.training import MetricsLog, Progress, SilentReporter, Updater, train
 from transduce.training.distributed import ALONE
-from transduce.training.memory import Shape
+from transduce.training.memory import BatchShape
 from transduce.training.micro_batches import choose_parallel_micro_batches
 from transduce.translation import Translator
 
@@ -309,7 +309,8 @@ class Laboratory:
         updater = Updater(make_encoder_decoder(config.model).to(device), config.training, device)
         updater.parallel_micro_batches = choose_parallel_micro_batches(config, device, ALONE)
         length = 16
-        batch = Shape(max(1, config.training.batch_tokens // length), length, length).batch(updater.model.pad_id)
+        shape = BatchShape(max(1, config.training.batch_tokens // length), length, length)
+        batch = shape.make_batch(updater.model.pad_id)
         seconds = []
         updater.model.train()
         try:

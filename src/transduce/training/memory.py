@@ -29,7 +29,7 @@ from transduce.kernels.memory import (
 from transduce.training.distributed import Ranks, is_sharded, no_sync
 from transduce.training.updater import Updater
 
-BYTES_A_PARAMETER = 16
+BYTES_PER_PARAMETER = 16
 """The weight, its gradient and Adam's two means, each a number of four bytes."""
 
 _SIZES = (
@@ -47,7 +47,7 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
     free = [there for there in (get_available_memory(device), get_available_addresses(device)) if there is not None]
     training = config.training
     num_parameters = _count_parameters(config.model)
-    needed = num_parameters * (BYTES_A_PARAMETER + (4 if training.ema_decay else 0))
+    needed = num_parameters * (BYTES_PER_PARAMETER + (4 if training.ema_decay else 0))
     if training.sharding == "fsdp":
         needed //= ranks.size
     if device.type == "cpu":
@@ -70,11 +70,14 @@ def _count_parameters(model: TransformerConfig) -> int:
 
 
 def _largest_setting(model: TransformerConfig) -> str | None:
-    """The setting whose change to that of the paper's base model would save most; None if none saves memory."""
+    """The setting that saves most parameters if it is lowered to its value in the paper's base model.
+
+    None if no setting is above that value.
+    """
     base = TransformerConfig()
     saved = {}
     for name in _SIZES:
-        widths = {"d_k", "d_v"} if name == "d_model" else set[str]()  # which follow from it unless they are given
+        widths = {"d_k", "d_v"} if name == "d_model" else set[str]()  # they follow from d_model unless they are given
         changes = {one: min(getattr(model, one), getattr(base, one)) for one in {name} | widths}
         saved[name] = _count_parameters(model) - _count_parameters(model.model_copy(update=changes))
     largest = max(saved, key=lambda name: saved[name])
@@ -84,10 +87,10 @@ def _largest_setting(model: TransformerConfig) -> str | None:
 SAFE_SHARE = 0.8
 """Share of the free memory that a batch may be estimated to take; the rest is a reserve."""
 
-Found = TypeVar("Found")
+_ResultT = TypeVar("_ResultT")
 
 
-class Shape(NamedTuple):
+class BatchShape(NamedTuple):
     """Rows of a batch, and tokens of each row on either side, padding included."""
 
     rows: int
@@ -99,7 +102,7 @@ class Shape(NamedTuple):
         """Number of tokens on both sides."""
         return self.rows * (self.source + self.target)
 
-    def batch(self, pad_id: int) -> Batch:
+    def make_batch(self, pad_id: int) -> Batch:
         """A batch of this shape without padding, of all token ids in turn."""
 
         def side(length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -140,7 +143,7 @@ def find_largest_shapes(
     batch_tokens: int,
     num_ranks: int = 1,
     times: Int[np.ndarray, "pairs"] | None = None,
-) -> list[Shape]:
+) -> list[BatchShape]:
     """The shape with the most tokens and the one with the most pairs of positions that attend to each other.
 
     No rank's share of a batch of any epoch's plan has more of either: see `plan_batches`. One shape, if it has the most
@@ -157,7 +160,7 @@ def find_largest_shapes(
     rows = -(-np.minimum(np.maximum(1, batch_tokens // width), num_pairs) // num_ranks)
     costs = rows * (source + target), rows * (source**2 + source * target + target**2)
     worst = dict.fromkeys(int(cost.argmax()) for cost in costs)
-    return [Shape(int(rows[index]), int(source[index]), int(target[index])) for index in worst]
+    return [BatchShape(int(rows[index]), int(source[index]), int(target[index])) for index in worst]
 
 
 def probe_memory(
@@ -232,7 +235,7 @@ def _restore_afterwards(updater: Updater) -> Iterator[None]:
             moments.clear()
 
 
-def _measure_seconds(updater: Updater, shapes: list[Shape], safe_share: float) -> float | None:
+def _measure_seconds(updater: Updater, shapes: list[BatchShape], safe_share: float) -> float | None:
     """Seconds that the first of `shapes` takes once memory is allocated as in training; None if they do not all fit."""
     ranks = updater.ranks
     if is_sharded(updater.model):
@@ -262,7 +265,7 @@ def _free_memory_per_rank(updater: Updater) -> int | None:
     return there if there is None or updater.device.type != "cpu" else there // updater.ranks.local_size
 
 
-def _call_unless_out_of_memory(updater: Updater, attempt: Callable[[], Found]) -> Found | None:
+def _call_unless_out_of_memory(updater: Updater, attempt: Callable[[], _ResultT]) -> _ResultT | None:
     try:
         return attempt()
     except (RuntimeError, MemoryError) as error:
@@ -279,7 +282,7 @@ def _release_memory(updater: Updater) -> None:
     give_back_freed_memory()
 
 
-def _run_shapes(updater: Updater, shapes: list[Shape]) -> float:
+def _run_shapes(updater: Updater, shapes: list[BatchShape]) -> float:
     """Run all shapes in one thread, which takes as much memory; return the seconds of the first, divided as in
     training.
     """
@@ -292,7 +295,7 @@ def _run_shapes(updater: Updater, shapes: list[Shape]) -> float:
     return time.perf_counter() - started
 
 
-def _estimate_bytes(updater: Updater, shape: Shape) -> int:
+def _estimate_bytes(updater: Updater, shape: BatchShape) -> int:
     """Estimate the bytes that a batch of this shape takes on a CPU beyond those in use; 0 if that is impossible.
 
     The difference between an eighth and a quarter of the rows gives the bytes of a row. This needs an allocator that
@@ -315,9 +318,9 @@ def _estimate_bytes(updater: Updater, shape: Shape) -> int:
     return max(grown) + max(0, grown[1] - grown[0]) * (shape.rows - 2 * few) // few
 
 
-def _run_shape(updater: Updater, shape: Shape, *, divided: bool = False) -> None:
+def _run_shape(updater: Updater, shape: BatchShape, *, divided: bool = False) -> None:
     updater.model.train()
-    batch = shape.batch(updater.model.pad_id)
+    batch = shape.make_batch(updater.model.pad_id)
     if divided:
         updater.sum_gradients(0, [batch], batch.num_target_tokens)
     else:

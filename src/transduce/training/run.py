@@ -201,7 +201,7 @@ def _train_in_folder(
         trainer.folder = folder  # a copy is gone
         trainer.state.settings = settings_digest(config)
         _check_same_on_all_ranks(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
-        trainer.forget_lost_best()
+        trainer.discard_lost_best()
         trainer.prepare_updates()  # before an earlier run is deleted for one that cannot start
         # From here to the last update there is a state to save: before and after, a signal ends the process at once.
         with catch_stop_signals(reporter.report) as stop:

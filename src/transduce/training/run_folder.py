@@ -91,8 +91,10 @@ def _flatten_without_paths(config: RunConfig) -> dict[str, Any]:
 
 
 def _may_differ(config: RunConfig) -> set[str]:
-    """`MAY_DIFFER`, without the setting that learning rates depend on: the number of updates, or of the epochs that
-    updates are computed from, or of updates between two validations.
+    """`MAY_DIFFER` without the setting that the learning rates of this schedule depend on.
+
+    That is `training.updates`, or `training.epochs` if given, for "linear" and "cosine", and `training.validate_every`
+    for "plateau".
     """
     if config.training.schedule in SCHEDULES_BY_LENGTH:
         # Where epochs are given, updates are computed from them, and unknown until the text is prepared.
@@ -233,12 +235,11 @@ class RunFolder:
             )
 
     def remove_outdated(self, update: int, superseded: int, keep: int) -> None:
-        """Keep the latest checkpoints up to that of `update`, `keep` of them, without the one of update `superseded`.
+        """Remove all checkpoints but the latest `keep`, and the unscheduled one of update `superseded` (0: none).
 
-        `superseded` was not due; it is 0 if there is none.
+        That of `update` stays, even if it is the unscheduled one. A checkpoint that was made only because the run was
+        stopped must not be averaged, so that the run ends like an uninterrupted one.
         """
-        # An unscheduled checkpoint, made when the run was stopped, must not be averaged, so that the run ends like an
-        # uninterrupted one.
         if superseded in list_checkpoints(self.checkpoints) and superseded != update:
             remove_folder(self.checkpoints / f"{superseded:09d}")
         remove_checkpoints(self.checkpoints, keep)

@@ -1,4 +1,4 @@
-"""The prepared data of a run, whose text is first looked at as `transduce doctor` does."""
+"""Preparation of a run's text, after the checks of `transduce doctor` that need no tokenizer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -62,5 +62,5 @@ def _describe(findings: Sequence[Finding], filters: Sequence[str]) -> list[str]:
     ]
     if not serious:
         return []
-    told = [f"serious, in the {one.text.name} text: {one.summary}. What to do: {one.advice}." for one in serious]
-    return [*told, "`transduce doctor` with the same text shows samples, and lesser findings."]
+    sentences = [f"serious, in the {one.text.name} text: {one.summary}. What to do: {one.advice}." for one in serious]
+    return [*sentences, "`transduce doctor` with the same text shows samples, and lesser findings."]

@@ -167,10 +167,11 @@ class Trainer:
                 f"another output, or start over with --restart"
             )
 
-    def forget_lost_best(self) -> None:
-        """If the best model so far is lost, let another become the best, now or at the end of the run.
+    def discard_lost_best(self) -> None:
+        """If `best/` is missing or damaged, discard its figures, so that the next validated model becomes the best.
 
-        The first rank looks for it; all call this together, once it is known that they have the same checkpoint.
+        A finished run then chooses its final model again. All ranks call this together, after they have loaded the same
+        checkpoint; the first one looks at the folder.
         """
         if self.ranks.any(self.ranks.is_first and self.selection.is_best_lost(self.state)):
             self.state.best, self.state.finished = None, False
@@ -202,10 +203,10 @@ class Trainer:
         stream = batch_stream(self.prepared, text, training, self.state.place, self.ranks, self.state.ranks)
         self._throughput = Throughput(self._elapsed)  # the first validation by the clock counts from here
         while not self._at_end():
-            begins_to_end = False
+            has_new_end = False
             with suppress(UpdateStoppedError):  # the state is that of the last whole update, and is saved as such
                 self._update(stream)
-                begins_to_end = self._plan_end()
+                has_new_end = self._plan_end()
                 self.selection.diagnosis.measure(self.model, self.state.update, self.ranks)
                 if self._validation_is_due() or self._at_end():
                     self._validate()
@@ -213,7 +214,7 @@ class Trainer:
             # Checked once: a later request is granted after the next update.
             should_stop = self.ranks.any(stop.is_requested or self.ranks.is_orphan)
             # Decisions based on the clock are saved at once, so that a killed run resumes with the same decision.
-            is_due = self._is_due_every(training.checkpoint_every) or self._at_end() or should_stop or begins_to_end
+            is_due = self._is_due_every(training.checkpoint_every) or self._at_end() or should_stop or has_new_end
             if self.state.update and is_due:
                 self._checkpoint()
             # Requested while the last checkpoint was saved, it would be forgotten.
@@ -223,18 +224,19 @@ class Trainer:
                 )
 
     def finish(self) -> TrainingResult:
-        """Choose the final model, among averages of the weights too, and measure it.
+        """Choose the final model, compare it with the baseline, and measure its scorecard.
 
-        What was done before is not done again: if this is stopped, the same command goes on here.
+        The choice validates averages of the weights and fits the length penalty. After an interruption, a further call
+        does not repeat those of the three steps that were completed.
         """
         if not self.state.finished:
-            self.forget_lost_best()
+            self.discard_lost_best()
             if self.state.best is None:  # interrupted before the first validation, and resumed without further updates
                 num_without_gain = self.state.without_gain
                 self._validate()
                 self.state.without_gain = num_without_gain  # a run that ended by early stopping does not continue
             self._try_averages_and_fit_penalty()
-            if self.ranks.makes_files:
+            if self.ranks.is_file_writer:
                 seed, epoch = self.config.training.seed, self.state.place.epoch
                 remove_epochs(self.prepared, self.config.text, seed, before=epoch + 1)
             self.state.finished = True
@@ -262,7 +264,7 @@ class Trainer:
         training, state = self.config.training, self.state
         if training.guided_alignment:
             self.reporter.report("learning a word alignment")
-            self.updater.guide_by(train_alignment_model(self.prepared.train, self.config.model.vocabulary))
+            self.updater.set_alignment_model(train_alignment_model(self.prepared.train, self.config.model.vocabulary))
             self.ranks.barrier()  # a slower machine takes longer
         self.reporter.report("trying the largest batch")
         lengths = load_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks).lengths

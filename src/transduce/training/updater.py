@@ -209,7 +209,7 @@ class Updater:
         self.ranks = ranks
         self.parallel_micro_batches = 1
         self._own_loss = BatchLoss(model, config, device)
-        self.loss_scale = LossScale(INITIAL_LOSS_SCALE if self.is_scaled else 1)
+        self.loss_scale = LossScale(INITIAL_LOSS_SCALE if self.has_loss_scaling else 1)
         self.moving_average = ExponentialMovingAverage(model, config.ema_decay) if config.ema_decay else None
         self.batch_loss = wrap_for_distributed(self._own_loss, model, config.sharding, ranks, device)
         decaying, others = split_by_weight_decay(model)
@@ -278,7 +278,7 @@ class Updater:
                 padding,
                 float(full_tensor(norm)),
                 rate,
-                scale if self.is_scaled else None,
+                scale if self.has_loss_scaling else None,
                 divergence if self.config.r_drop else None,
             )
             if figures.is_skipped:
@@ -288,19 +288,20 @@ class Updater:
                 if self.moving_average is not None:
                     self.moving_average.update(self.model, number)
             self.optimizer.zero_grad()
-            if self.is_scaled and self.loss_scale.adjust(is_skipped=figures.is_skipped):
+            if self.has_loss_scaling and self.loss_scale.adjust(is_skipped=figures.is_skipped):
                 self.processes.close()  # those that are forked next know the new factor
             return figures
 
-    def guide_by(self, alignment: AlignmentModel) -> None:
-        """Add the loss of guided alignment to that of translation, by the weight `training.guided_alignment`.
+    def set_alignment_model(self, alignment: AlignmentModel) -> None:
+        """Train with guided alignment from now on: its loss, times `training.guided_alignment`, is added to that of every
+        batch.
 
-        To be called before the first update, when the worker processes begin.
+        To be called before the first update, as worker processes copy the alignment model when they are forked.
         """
         self._own_loss.alignment = alignment.to(self.device)
 
     @property
-    def is_scaled(self) -> bool:
+    def has_loss_scaling(self) -> bool:
         """Whether the loss is multiplied by a `LossScale`: with activations in float16."""
         return self._own_loss.dtype == torch.float16
 

@@ -35,7 +35,7 @@ MAX_WAIT = timedelta(days=1)
 ANSWER_SECONDS = 5.0
 """Seconds that ranks have to say that they are alive, once one of them has waited in vain for another."""
 
-Result = TypeVar("Result")
+_ResultT = TypeVar("_ResultT")
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,19 @@ class Ranks:
     launcher: int = 0
     """Process id of torchrun; 0 if unknown."""
     is_remote: bool = False
-    """Whether the machine of this rank does not share the folder of the run: it gets what it needs from the first."""
+    """Whether the machine of this rank does not share the folder of the run: the first rank sends it what it needs."""
     remote_hosts: tuple[str, ...] = ()
     """The names of the machines that do not share the folder of the run."""
     store: Store | None = field(default=None, compare=False, repr=False)
-    """Where the ranks find each other; None if they have not been connected by `connect_ranks`."""
+    """The store in which the ranks find each other's addresses; None unless `connect_ranks` has connected them."""
     patient_group: ProcessGroup | None = field(default=None, compare=False, repr=False)
-    """Connections for waiting, up to `MAX_WAIT`; default: those for all else, before `agree_on_run` has limited them to
-    `training.rank_timeout`."""
+    """Process group with the timeout `MAX_WAIT`, for waiting. None: the default group, which has this timeout until
+    `agree_on_run` replaces it by one with `training.rank_timeout`."""
     file_group: ProcessGroup | None = field(default=None, compare=False, repr=False)
-    """Connections between the ranks that `makes_files`, where some are remote."""
+    """Process group of the ranks for which `is_file_writer` holds, for copies of files; None if no rank is remote."""
 
     @property
-    def makes_files(self) -> bool:
+    def is_file_writer(self) -> bool:
         """Whether this rank writes the prepared data of its machine: the first, and one of every remote machine."""
         return self.is_first or (self.is_remote and os.environ["LOCAL_RANK"] == "0")
 
@@ -147,12 +147,12 @@ class Ranks:
         padded = torch.frombuffer(bytearray(content.ljust(longest + 1, b"\0")), dtype=torch.uint8)
         return [values.numpy().tobytes().rstrip(b"\0").decode() for values in self.gather(padded)]
 
-    def call_first_rank_first(self, make: Callable[[], Result]) -> Result:
+    def call_first_rank_first(self, make: Callable[[], _ResultT]) -> _ResultT:
         """Call `make` on the first rank and on one of each remote machine; then on all others, which find the files."""
-        if not self.makes_files:
+        if not self.is_file_writer:
             self.barrier()
         result = make()
-        if self.makes_files:
+        if self.is_file_writer:
             self.barrier()
         return result
 
@@ -298,12 +298,12 @@ def _find_silent_ranks(store: Store, rank: int, size: int) -> str:
     return _call_within(2 * ANSWER_SECONDS, find, default="") or unknown
 
 
-def _call_within(seconds: float, function: Callable[[], Result], *, default: Result) -> Result:
+def _call_within(seconds: float, function: Callable[[], _ResultT], *, default: _ResultT) -> _ResultT:
     """What `function` returns; `default` if that takes longer, or the store cannot be reached any more.
 
     A store does not answer if the process that holds it is stopped, whatever its timeout is.
     """
-    results: list[Result] = []
+    results: list[_ResultT] = []
 
     def call() -> None:
         with suppress(dist.DistError):

@@ -145,10 +145,11 @@ def _renumber(ranks: Ranks, store: Store, first: int, timeout: float) -> Ranks:
 def _find_remote_machines(
     ranks: Ranks, output: Path, machines: Sequence[int], *, is_blind: bool
 ) -> tuple[list[int], bool]:
-    """The machines of which a rank does not see a file that the first rank writes, or `is_blind`, in their order.
+    """The machines that do not share the run's folder, in their order; and whether this rank sees it.
 
-    Also whether this rank sees it, as it may though it is blind: it has the folder of the run, but no recipe or text.
-    The file is beside the run, in the nearest folder that exists, so that nothing is made before all is checked.
+    A machine is remote if one of its ranks does not see a file that the first rank writes, or is blind: it could not
+    resolve the settings, for lack of the recipe or the text, even if it sees the folder. The file is beside the run, in
+    the nearest folder that exists, so that nothing is made before all is checked.
     """
     if len(set(machines)) == 1:
         return [], True

@@ -45,13 +45,13 @@ def share_prepared_data(ranks: Ranks, config: RunConfig, prepare: Callable[[], P
         ranks.barrier()  # that of `call_first_rank_first`
     digests = json.loads(ranks.broadcast_text("" if prepared is None else json.dumps(prepared.digests)))
     cache = config.cache_folder
-    if ranks.is_remote and ranks.makes_files:
+    if ranks.is_remote and ranks.is_file_writer:
         prepared = open_prepared_copy(cache, config.data, digests)
     ranks.barrier()  # to compare digests takes time
-    if ranks.any(ranks.makes_files and prepared is None):
+    if ranks.any(ranks.is_file_writer and prepared is None):
         if ranks.is_first:
             _send_files(ranks, list_prepared_files(_present(prepared)))
-        elif ranks.makes_files:
+        elif ranks.is_file_writer:
             with writable_cache(cache):
                 if prepared is None:
                     with complete_folder(find_prepared_folder(cache, digests)) as folder:
@@ -93,11 +93,11 @@ def share_run(
     files = _list_run_files(folder, start, restart=restart) if ranks.is_first else {}
     has_start = bool(int(ranks.broadcast_text(str(int(start is not None)))))
     copy = scratch_path(cache, name, unique)
-    makes_copy = ranks.is_remote and ranks.makes_files
+    receives_copy = ranks.is_remote and ranks.is_file_writer
     with ExitStack() as at_end:
         if ranks.is_first:
             _send_files(ranks, files)
-        elif makes_copy:
+        elif receives_copy:
             with writable_cache(cache):  # not around the block, whose errors may have other causes
                 at_end.enter_context(scratch_folder(cache, name, unique))
                 _receive_files(ranks, copy)

@@ -251,7 +251,7 @@ class SilentReporter:
 
 
 class Throughput:
-    """Speed of training since the last line of metrics, and between the two lines before.
+    """Measures the speed of training since the last line of metrics, and between that line and the one before it.
 
     `elapsed` is the seconds of the run so far, earlier sessions included.
     """

@@ -7,13 +7,13 @@ from typing import TypeVar
 from transduce.pages import Series, draw_line_chart, make_standalone
 from transduce.training.reporting import MetricsLine, select_lines
 
-Item = TypeVar("Item")
+_ItemT = TypeVar("_ItemT")
 
 MAX_POINTS = 120
 """Maximum number of points of a curve; of a longer one, means and ranges are shown."""
 
 
-def sample_evenly(items: Sequence[Item], max_count: int) -> list[Item]:
+def sample_evenly(items: Sequence[_ItemT], max_count: int) -> list[_ItemT]:
     """At most `max_count` of the items, evenly spread; the first and the last are among them."""
     if len(items) <= max_count:
         return list(items)
