@@ -409,7 +409,7 @@ def _make_metrics(folder: Path) -> list[Files]:
 def _read_metrics(folder: Path, _random: Random) -> None:
     log = MetricsLog(folder / "metrics.jsonl")
     log.read(), log.first(), log.damaged_lines()
-    log.truncate_after(4, average=False)
+    log.truncate_after(4, is_finished=False)
 
 
 # Documents

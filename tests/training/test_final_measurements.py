@@ -13,7 +13,7 @@ from transduce.errors import BundleError, ConfigError
 from transduce.evaluation import TestSet, compare_systems, translate_test_set
 from transduce.training import MetricsLog, TrainingResult, train
 from transduce.training.final_measurements import (
-    SELECTED,
+    SELECTION_NOTE,
     check_baseline,
     describe_comparison,
     find_baseline,
@@ -85,7 +85,7 @@ def test_the_best_model_is_compared_with_the_one_that_it_started_from(
     ]
     expected = compare_systems(test_set, outputs, ("bleu", "chrf")).as_json()
     assert expected["systems"] == line["systems"]
-    assert [*expected["notes"], SELECTED] == line["notes"]
+    assert [*expected["notes"], SELECTION_NOTE] == line["notes"]
 
     said = "\n".join(told.said)
     assert all(sentence in said for sentence in describe_comparison(line))

@@ -28,7 +28,7 @@ def test_equal_runs_differ_in_nothing_but_time(pair: tuple[RunFolder, RunFolder]
 
 
 def shorten(run: RunFolder) -> None:
-    run.metrics.truncate_after(1, average=True)
+    run.metrics.truncate_after(1, is_finished=True)
 
 
 def change_a_digest(run: RunFolder) -> None:

@@ -27,7 +27,7 @@ def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = ALONE) 
     for batch in batches:
         digest = hashlib.sha256(before.encode())
         for ids in (batch.source_ids, batch.target_ids):
-            _add(digest, ids)
+            _add_to_digest(digest, ids)
         before = digest.hexdigest()
     if ranks.size == 1:
         return before
@@ -43,11 +43,11 @@ def weights_digest(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in model_tensors(model).items():
         digest.update(name.encode())
-        _add(digest, full_tensor(tensor.detach()))
+        _add_to_digest(digest, full_tensor(tensor.detach()))
     return digest.hexdigest()
 
 
-def _add(digest: "hashlib._Hash", tensor: Tensor) -> None:
+def _add_to_digest(digest: "hashlib._Hash", tensor: Tensor) -> None:
     digest.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
     digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 

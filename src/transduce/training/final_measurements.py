@@ -34,7 +34,7 @@ NUM_WARM_UP = 4
 """Sentences translated before the speed of a model is measured: what is done once, such as packing weights, is not
 counted."""
 
-SELECTED = (
+SELECTION_NOTE = (
     "the model was chosen by its scores on these sentences, which favours it: a test set that neither model has seen "
     "decides (transduce compare)"
 )
@@ -126,7 +126,7 @@ def compare_with_baseline(
         report(f"not compared with {baseline}: {error}")
         return None
     figures = comparison.as_json()
-    figures["notes"].append(SELECTED)
+    figures["notes"].append(SELECTION_NOTE)
     figures["models"] = [
         {
             "model": output.system,

@@ -122,21 +122,21 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         smoothing: float,
         r_drop: float,
     ) -> tuple[Tensor, ...]:
-        predicted = _predicted(bias)
-        real = weight[predicted].float()
+        predictable = _find_predictable(bias)
+        real = weight[predictable].float()
         matrix, addend = weight.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
         # The mean logit of a row is its product with the mean row of the matrix: no pass over the logits.
         mean_row = real.mean(dim=0)
-        mean_bias = 0.0 if bias is None else bias[predicted].mean()
+        mean_bias = 0.0 if bias is None else bias[predictable].mean()
         needs_gradient = any(ctx.needs_input_grad[:3]) and not torch.is_inference_mode_enabled()
         hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight, dtype=torch.float32)
         bias_gradient = None if bias is None else torch.zeros_like(bias)
         sums = torch.zeros(3, device=hidden.device)
         num_correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
         # A buffer that every chunk reuses, as it is still in the cache.
-        size = _chunk_rows(hidden, weight, has_two_passes=r_drop > 0)
+        size = _choose_chunk_size(hidden, weight, has_two_passes=r_drop > 0)
         buffer = hidden.new_empty(size, weight.size(0))
-        for part, num_twice in _chunks(hidden, size):
+        for part, num_twice in _iterate_chunks(hidden, size):
             states, right = hidden[part], targets[part]
             logits = buffer[: len(right)]
             if addend is None:
@@ -165,10 +165,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                     bias_gradient += probabilities.sum(dim=0, dtype=torch.float32)
         if needs_gradient:
             wide_hidden = hidden.float()
-            weight_gradient[predicted] -= wide_hidden.sum(dim=0).mul_(smoothing / len(real))
+            weight_gradient[predictable] -= wide_hidden.sum(dim=0).mul_(smoothing / len(real))
             weight_gradient.index_add_(0, targets, wide_hidden, alpha=smoothing - 1)
             if bias_gradient is not None:
-                bias_gradient[predicted] -= len(targets) * smoothing / len(real)
+                bias_gradient[predictable] -= len(targets) * smoothing / len(real)
                 bias_gradient.index_add_(0, targets, torch.ones_like(bias_gradient[targets]), alpha=smoothing - 1)
         ctx.save_for_backward(hidden_gradient, weight_gradient.to(weight.dtype), bias_gradient)
         sums[0] += r_drop * sums[2]
@@ -208,7 +208,7 @@ def _differentiate_divergence(
     return divergences.mean(dim=(1, 2)), gradient.flatten(0, 1)
 
 
-def _chunk_rows(
+def _choose_chunk_size(
     hidden: Float[Tensor, "tokens d_model"], weight: Float[Tensor, "vocabulary d_model"], *, has_two_passes: bool
 ) -> int:
     """Rows of a chunk, an even number with two passes; only the last may have fewer."""
@@ -228,7 +228,7 @@ def _chunk_rows(
     return min(-(-even // CHUNK_ROW_MULTIPLE) * CHUNK_ROW_MULTIPLE, num_tokens)
 
 
-def _chunks(hidden: Float[Tensor, "tokens d_model"], size: int) -> Iterator[tuple[slice, int]]:
+def _iterate_chunks(hidden: Float[Tensor, "tokens d_model"], size: int) -> Iterator[tuple[slice, int]]:
     """The rows of each chunk of `size` rows, and how many of its first rows the chunk before it had, too.
 
     Chunks overlap only where oneDNN compiles a kernel for every new number of rows, which takes up to 20 ms: there all
@@ -241,7 +241,7 @@ def _chunks(hidden: Float[Tensor, "tokens d_model"], size: int) -> Iterator[tupl
         yield slice(begin, end), start - begin
 
 
-def _predicted(bias: Float[Tensor, " vocabulary"] | None) -> slice | Bool[Tensor, " vocabulary"]:
+def _find_predictable(bias: Float[Tensor, " vocabulary"] | None) -> slice | Bool[Tensor, " vocabulary"]:
     """The tokens that can be predicted: all but `<pad>` and those that a bias excludes."""
     if bias is None:
         return slice(None, -1)

@@ -266,6 +266,7 @@ def _free_memory_per_rank(updater: Updater) -> int | None:
 
 
 def _call_unless_out_of_memory(updater: Updater, attempt: Callable[[], _ResultT]) -> _ResultT | None:
+    """What `attempt` returns; None if it runs out of memory, which is then released."""
     try:
         return attempt()
     except (RuntimeError, MemoryError) as error:
@@ -289,9 +290,9 @@ def _run_shapes(updater: Updater, shapes: list[BatchShape]) -> float:
     reset_peak_memory(updater.device)  # peak of earlier attempts
     attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.has_parallel_micro_batches)]
     attempts += attempts[-1:] * updater.has_parallel_micro_batches  # again, as the first time starts the processes
-    for shape, divided in attempts:
+    for shape, is_divided in attempts:
         started = time.perf_counter()
-        _run_shape(updater, shape, divided=divided)
+        _run_shape(updater, shape, is_divided=is_divided)
     return time.perf_counter() - started
 
 
@@ -318,10 +319,10 @@ def _estimate_bytes(updater: Updater, shape: BatchShape) -> int:
     return max(grown) + max(0, grown[1] - grown[0]) * (shape.rows - 2 * few) // few
 
 
-def _run_shape(updater: Updater, shape: BatchShape, *, divided: bool = False) -> None:
+def _run_shape(updater: Updater, shape: BatchShape, *, is_divided: bool = False) -> None:
     updater.model.train()
     batch = shape.make_batch(updater.model.pad_id)
-    if divided:
+    if is_divided:
         updater.sum_gradients(0, [batch], batch.num_target_tokens)
     else:
         updater.accumulate(batch.to(updater.device), batch.num_target_tokens)

@@ -198,7 +198,7 @@ def _train_in_folder(
             at_end.callback(trainer.updater.processes.close)
             if not restart:
                 trainer.resume()
-        trainer.folder = folder  # a copy is gone
+        trainer.folder = folder  # a copy by `share_run` is gone
         trainer.state.settings = settings_digest(config)
         _check_same_on_all_ranks(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
         trainer.discard_lost_best()
@@ -208,7 +208,7 @@ def _train_in_folder(
             trainer.updater.should_stop = lambda: stop.is_requested
             if ranks.is_first:
                 folder.begin(config, restart=restart)
-                folder.truncate_after(trainer.state.update, finished=trainer.state.finished, report=reporter.report)
+                folder.truncate_after(trainer.state.update, is_finished=trainer.state.finished, report=reporter.report)
                 _report_start(trainer)
                 trainer.trackers.begin()
             ranks.wait_for_first()
@@ -226,9 +226,9 @@ def _train_in_folder(
 def _add_synthetic_text(
     config: RunConfig, reporter: Reporter, recorded_digests: Mapping[str, str] | None
 ) -> DataConfig:
-    """The text of the run with what models make of it, by runs that are trained for that if needed.
+    """The settings of the run's text with the synthetic text that models make; those models are trained if needed.
 
-    A run that has begun goes on with the files among its `recorded_digests`.
+    A run that has begun goes on with the files of synthetic text among its `recorded_digests`.
     """
     if not has_synthetic_text(config.data):
         return config.data
@@ -242,7 +242,7 @@ def _add_synthetic_text(
 
 @contextmanager
 def _report_at_error(trainer: Trainer) -> Iterator[None]:
-    """Let the report show a run that is stopped or diverges up to there."""
+    """Write report.html once more if the run is stopped or diverges during the block."""
     try:
         yield
     except TransduceError:
@@ -323,6 +323,7 @@ def _set_precision(config: RunConfig, device: torch.device) -> RunConfig:
 
 
 def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
+    """Raise `ConfigError` if a setting does not allow for several ranks, and there are several."""
     if ranks.size == 1:
         return
     if config.data.pairs == "-":
@@ -386,6 +387,7 @@ def _share_updates(config: RunConfig, ranks: Ranks) -> RunConfig:
 
 
 def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
+    """Raise `ConfigError` if the text, or `search.min_length`, needs more positions than the model has."""
     if not config.model.has_position_limit:
         return
     tokenizer, (sources, targets) = prepared.tokenizer, zip(*prepared.validation, strict=True)

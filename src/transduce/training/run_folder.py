@@ -139,13 +139,13 @@ class RunFolder:
         if not self.holds_run():
             found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
             # A crash at the very beginning leaves an unfinished config.toml and a stale lock.
-            found -= {self._lock.name, *self._text_within(config), *self._list_unfinished_files(found)}
+            found -= {self._lock.name, *self._find_text_names(config), *self._list_unfinished_files(found)}
             if foreign := sorted(found):
                 raise RunError(
                     f"{self.path}: is not empty (it contains {foreign[0]}) and is not a run: choose another output"
                 )
         elif not restart:
-            self._check_same(config, report)
+            self._check_same_settings(config, report)
 
     def holds_run(self) -> bool:
         """Whether a run has begun here: other programs have a config.toml, too."""
@@ -210,8 +210,8 @@ class RunFolder:
             beside.write_text(to_toml(config), encoding="utf-8", newline="\n")
         flush_to_disk(self.path)
 
-    def truncate_after(self, update: int, *, finished: bool, report: Callable[[str], None]) -> None:
-        """Remove the metrics after `update`, and those of averages if the run is not `finished`, as they come again.
+    def truncate_after(self, update: int, *, is_finished: bool, report: Callable[[str], None]) -> None:
+        """Remove the metrics that a run resumed from `update` will write again: see `MetricsLog.truncate_after`.
 
         Checkpoints after `update`, which were passed over as damaged, are renamed, so that they do not count among
         those that are kept, but can still be repaired by the user.
@@ -222,7 +222,7 @@ class RunFolder:
                 report(f"the damaged checkpoint was moved to {aside}; the run does not need it")
         if damaged := self.metrics.damaged_lines():
             report(f"{self.metrics.path}: left out unreadable lines: {', '.join(map(str, damaged))}")
-        self.metrics.truncate_after(update, average=finished)
+        self.metrics.truncate_after(update, is_finished=is_finished)
 
     def set_aside_foreign(self, bundle: Path, report: Callable[[str], None]) -> None:
         """Rename the folder in the place of `bundle` if it is damaged or holds files that are not of a bundle."""
@@ -263,18 +263,18 @@ class RunFolder:
                 place.rmdir()
 
     def _list_unfinished_files(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that are of an unfinished write (`replace_file`), or by which machines found each other."""
+        """The files among `names` that are of an unfinished write (`replace_file`), or of `_SHARED_FILE_PATTERN`."""
         files = "|".join(re.escape(path.name) for path in (self.config_file, self.metrics.path, self.report))
         pattern = f"({files}){UNFINISHED_PATTERN}|{_SHARED_FILE_PATTERN}"
         return [name for name in names if re.fullmatch(pattern, name, re.ASCII)]
 
-    def _text_within(self, config: RunConfig) -> set[str]:
+    def _find_text_names(self, config: RunConfig) -> set[str]:
         """Names in this folder that hold text, given or prepared, which may exist before the run."""
         here = self.path.resolve()
         places = [Path(place).resolve() for place in (config.data.folder, config.data.cache) if place]
         return {place.relative_to(here).parts[0] for place in places if here in place.parents}
 
-    def _check_same(self, config: RunConfig, report: Callable[[str], None]) -> None:
+    def _check_same_settings(self, config: RunConfig, report: Callable[[str], None]) -> None:
         before = self.load_config()
         changes = [] if before is None else _list_changed_settings(before, config)
         if before is not None and not changes:

@@ -187,7 +187,7 @@ class Trainer:
             TrainingInterruptedError: `stop` was requested; the state is saved.
             TrainingError: loss, gradients or weights are not finite.
         """
-        if self.state.finished and self._at_end():
+        if self.state.finished and self._is_at_end():
             self.reporter.report(f"nothing to do: training ended after update {self.state.update:,}")
             if self.state.decay is not None and self.config.training.updates > self.state.update:
                 self.reporter.report(
@@ -202,23 +202,23 @@ class Trainer:
         text, training = self.config.text, self.config.training
         stream = batch_stream(self.prepared, text, training, self.state.place, self.ranks, self.state.ranks)
         self._throughput = Throughput(self._elapsed)  # the first validation by the clock counts from here
-        while not self._at_end():
+        while not self._is_at_end():
             has_new_end = False
             with suppress(UpdateStoppedError):  # the state is that of the last whole update, and is saved as such
                 self._update(stream)
                 has_new_end = self._plan_end()
                 self.selection.diagnosis.measure(self.model, self.state.update, self.ranks)
-                if self._validation_is_due() or self._at_end():
+                if self._is_validation_due() or self._is_at_end():
                     self._validate()
                     self._lower_rate_at_plateau()
             # Checked once: a later request is granted after the next update.
             should_stop = self.ranks.any(stop.is_requested or self.ranks.is_orphan)
             # Decisions based on the clock are saved at once, so that a killed run resumes with the same decision.
-            is_due = self._is_due_every(training.checkpoint_every) or self._at_end() or should_stop or has_new_end
+            is_due = self._is_due_every(training.checkpoint_every) or self._is_at_end() or should_stop or has_new_end
             if self.state.update and is_due:
                 self._checkpoint()
             # Requested while the last checkpoint was saved, it would be forgotten.
-            if should_stop or (self._at_end() and self.ranks.any(stop.is_requested)):
+            if should_stop or (self._is_at_end() and self.ranks.any(stop.is_requested)):
                 raise TrainingInterruptedError(
                     f"stopped after update {self.state.update:,}; {resume_hint} resumes from there"
                 )
@@ -259,7 +259,7 @@ class Trainer:
             ConfigError: the tokenizer does not support `text.bpe_dropout`.
             TrainingError: memory cannot hold a single pair.
         """
-        if self._at_end():
+        if self._is_at_end():
             return
         training, state = self.config.training, self.state
         if training.guided_alignment:
@@ -289,6 +289,7 @@ class Trainer:
 
     @property
     def _elapsed(self) -> float:
+        """Seconds of the run so far, over all sessions, including validations and all other work."""
         return self._elapsed_before + time.perf_counter() - self._start_time
 
     @property
@@ -296,12 +297,15 @@ class Trainer:
         """The last update of the run, as far as it is determined."""
         return self.config.training.updates if self.state.decay is None else self.state.decay.end
 
-    def _at_end(self) -> bool:
+    def _is_at_end(self) -> bool:
         at_end = self.state.update >= self._last_update
         return at_end or should_stop_early(self.config.training, self.state.without_gain)
 
     def _plan_end(self) -> bool:
-        """Begin or adjust the decay of the learning rate; whether the clock has changed it."""
+        """Plan the decay of schedule = "warmup_stable_decay" after an update; returns whether the clock has changed it.
+
+        The end of the decay is the end of the run.
+        """
         training, state = self.config.training, self.state
         if training.schedule != "warmup_stable_decay":
             return False
@@ -321,7 +325,7 @@ class Trainer:
         state.decay = found
         return training.time_limit is not None and found != before
 
-    def _validation_is_due(self) -> bool:
+    def _is_validation_due(self) -> bool:
         every = self.config.training.validate_every
         if every != "auto":
             return self._is_due_every(every)
@@ -392,7 +396,7 @@ class Trainer:
 
     def _report_progress(self, figures: UpdateFigures, max_tokens: int, digest: str) -> None:
         state = self.state
-        to_go, seconds_remaining = self._remaining()
+        to_go, seconds_remaining = self._estimate_remaining()
         speed, epochs = self._throughput.tokens_per_second, state.place.epochs
         progress = Progress(state.update, state.update + to_go, epochs, figures, speed, seconds_remaining)
         self.reporter.report_progress(progress)
@@ -403,7 +407,8 @@ class Trainer:
             self._log("training", line)
             self._throughput.begin_line()
 
-    def _remaining(self) -> tuple[int, float]:
+    def _estimate_remaining(self) -> tuple[int, float]:
+        """Updates that are left, and their seconds with validations, both within the time limit."""
         training = self.config.training
         updates = self._last_update - self.state.update
         seconds = self._throughput.seconds_remaining(updates, training.validate_every)
@@ -419,7 +424,7 @@ class Trainer:
             self.selection.validate(model, self.state, average)
         self._broadcast_best()
         self._throughput.add_validation(time.perf_counter() - started, self._elapsed)
-        last_update = self.state.update + self._remaining()[0]
+        last_update = self.state.update + self._estimate_remaining()[0]
         if self.ranks.is_first and (expected := describe_forecast(self.folder.metrics.read(), last_update)) is not None:
             self.reporter.report(expected)
 

@@ -293,10 +293,10 @@ class Updater:
             return figures
 
     def set_alignment_model(self, alignment: AlignmentModel) -> None:
-        """Train with guided alignment from now on: its loss, times `training.guided_alignment`, is added to that of every
-        batch.
+        """Train with guided alignment from now on.
 
-        To be called before the first update, as worker processes copy the alignment model when they are forked.
+        Its loss, times `training.guided_alignment`, is added to that of every batch. To be called before the first
+        update, as worker processes copy the alignment model when they are forked.
         """
         self._own_loss.alignment = alignment.to(self.device)
 

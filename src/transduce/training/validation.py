@@ -40,10 +40,10 @@ from transduce.translation import PROBLEMS, PyTorchEngine, Translator, batch_by_
 METRICS = ("bleu", "chrf")
 
 PENALTY_STEP = 0.5
+"""Difference between two length penalties that `Validator.fit_length_penalty` tries."""
 
 MAX_PENALTY = 3.0
 """A length penalty above which no tested corpus showed any change (docs/experiments.md)."""
-
 
 MAX_PIECES = 2048
 """Pieces of a side of a validation pair up to which it counts for the loss, unless `text.max_pieces` is more. A longer
@@ -86,7 +86,7 @@ class Validator:
             raise DivergedError(
                 f"training has diverged: the loss on the validation text is {loss}; {DIVERGENCE_ADVICE}"
             )
-        sources, references = self._scored_texts()
+        sources, references = self._get_scored_texts()
         translations = self._translate(model, self.config.search)
         samples = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
         chosen = samples[:: max(1, len(samples) // self.num_samples)][: self.num_samples]
@@ -106,7 +106,7 @@ class Validator:
             scores: with the length penalty of the settings.
         """
         metric = "chrf" if self.config.training.best_by == "chrf" else "bleu"
-        _, references = self._scored_texts()
+        _, references = self._get_scored_texts()
 
         def quality(found: Sequence[Score]) -> float:
             return next(score.value for score in found if score.metric.lower() == metric)
@@ -124,14 +124,14 @@ class Validator:
                 break
         return best, best_scores
 
-    def _scored_texts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _get_scored_texts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         sources, references = zip(*self.pairs[: self.config.training.max_validation_pairs or None], strict=True)
         return sources, references
 
     def _translate(self, model: EncoderDecoder, search: SearchConfig) -> list[str]:
         engine = PyTorchEngine(model, self.tokenizer.end_id)
         translator = Translator(engine, self.tokenizer, search, self.config.data.source_language)
-        return translator.translate(self._scored_texts()[0])
+        return translator.translate(self._get_scored_texts()[0])
 
 
 class TeacherForcedMetrics(NamedTuple):

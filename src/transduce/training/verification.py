@@ -99,8 +99,8 @@ def kill_training(
 ) -> Iterator[str]:
     """Train in a subprocess and kill it, at most `longest_pause` seconds after `update`; yields when it was killed.
 
-    With `while_writing`, that is while a later checkpoint is being written, and it is done again where writing has
-    ended before the signal. Nothing is yielded if the run ends before.
+    With `while_writing`, it is killed while a later checkpoint is being written; if the writing has ended before the
+    signal, this is tried again. Nothing is yielded if the run ends before it is killed.
     """
     for _ in range(5 if while_writing else 1):
         pause = random.uniform(0, 0.002 if while_writing else longest_pause)

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from transduce.training.reporting.curves import MAX_POINTS, draw_charts, draw_learning_curve, sample_evenly
-from transduce.training.reporting.report import count_not_finite, format_score, training_table, validation_table
+from transduce.training.reporting.report import count_not_finite, format_score, tabulate_training, tabulate_validations
 
 
 def elements(picture: ET.Element, name: str) -> list[ET.Element]:
@@ -63,20 +63,20 @@ def test_what_has_no_place_in_a_chart_is_left_out_and_counted(value: object) -> 
     lines = [*training(3), *training(1, loss=value)]
     assert [len(points) for points in shapes(loss_curve(lines), "polyline")] == [3]
     assert count_not_finite(lines) == 1
-    assert "not finite" in training_table(training(1, loss=value))[1][0]
+    assert "not finite" in tabulate_training(training(1, loss=value))[1][0]
 
 
 def test_the_table_of_training_has_few_rows_with_means() -> None:
-    found = training_table(training(1000))
+    found = tabulate_training(training(1000))
     assert len(found[1]) == 20
     assert all(row.count("5.500") == 1 for row in found[1])
 
 
 def test_the_table_of_validations_tells_intervals_and_what_was_validated() -> None:
-    _, _, rows = validation_table([validation(1000, 20.0, is_best=True), validation(2000, 30.0, kind="average")])
+    _, _, rows = tabulate_validations([validation(1000, 20.0, is_best=True), validation(2000, 30.0, kind="average")])
     assert [rows[0][index] for index in (0, 1, -1)] == ["1,000", "best so far", "20.00 (19.00–22.00)"]
     assert [rows[1][index] for index in (0, -1)] == ["2,000 (average of checkpoints)", "30.00 (29.00–32.00)"]
-    caption, _, rows = validation_table([validation(update, 20.0) for update in range(1, 101)])
+    caption, _, rows = tabulate_validations([validation(update, 20.0) for update in range(1, 101)])
     assert "40 of 100" in caption
     assert len(rows) == 40
 
@@ -102,7 +102,7 @@ def test_a_score_without_interval_stands_alone() -> None:
 
 def test_a_skipped_update_is_no_validation() -> None:
     lines = [{"kind": "skipped", "update": 3, "loss": "nan"}, {"kind": "validation", "update": 4, "loss": 1.0}]
-    _, _, rows = validation_table(lines)
+    _, _, rows = tabulate_validations(lines)
     assert [row[0] for row in rows] == ["4"]
 
 
@@ -111,8 +111,8 @@ def test_the_divergence_of_r_drop_is_shown_where_there_is_one() -> None:
     assert len(draw_charts(with_it)) == len(draw_charts(without)) + 1
     (picture,) = [chart for chart in draw_charts(with_it) if "R-Drop" in chart]
     assert [len(points) for points in shapes(ET.fromstring(picture), "polyline")] == [3]
-    assert "divergence" not in training_table(without)[0]
-    heads, rows = training_table(with_it)
+    assert "divergence" not in tabulate_training(without)[0]
+    heads, rows = tabulate_training(with_it)
     assert rows[0][heads.index("divergence")] == "0.250"
     # Lines that an earlier session wrote without it are no gap in the table.
-    assert training_table([*without, *with_it])[1][-1][heads.index("divergence")] == "0.250"
+    assert tabulate_training([*without, *with_it])[1][-1][heads.index("divergence")] == "0.250"

@@ -40,7 +40,7 @@ def test_reads_what_was_appended(log: MetricsLog) -> None:
 def test_there_may_be_none(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "metrics.jsonl")
     assert log.read() == []
-    log.truncate_after(0, average=False)
+    log.truncate_after(0, is_finished=False)
     assert log.read() == []
 
 
@@ -49,7 +49,7 @@ def test_there_may_be_none(tmp_path: Path) -> None:
 )
 def test_forgets_what_comes_after(log: MetricsLog, update: int, average: bool, num_kept: int) -> None:
     kept = log.path.read_bytes().split(b"\n")[:num_kept]
-    log.truncate_after(update, average=average)
+    log.truncate_after(update, is_finished=average)
     assert kinds(log) == WHOLE[:num_kept]
     assert log.path.read_bytes() == b"\n".join([*kept, b""])
     assert [path.name for path in log.path.parent.iterdir()] == ["metrics.jsonl"]
@@ -57,7 +57,7 @@ def test_forgets_what_comes_after(log: MetricsLog, update: int, average: bool, n
 
 def test_an_average_before_the_update_stays(log: MetricsLog) -> None:
     log.append("training", 30, {})
-    log.truncate_after(30, average=False)
+    log.truncate_after(30, is_finished=False)
     assert kinds(log) == [*WHOLE, ("training", 30)]
 
 
@@ -69,7 +69,7 @@ def test_an_unfinished_last_line_is_passed_over(log: MetricsLog) -> None:
         # A line is whole without its line end, too.
         assert kinds(log) in (WHOLE[:num_lines], WHOLE[: num_lines + 1])
     log.path.write_bytes(whole[:-3])
-    log.truncate_after(20, average=True)
+    log.truncate_after(20, is_finished=True)
     log.append("training", 30, {})
     assert kinds(log) == [*WHOLE[:-1], ("training", 30)]
 
@@ -80,7 +80,7 @@ def test_damaged_lines_are_left_out_and_counted(log: MetricsLog, damage: bytes) 
     log.path.write_bytes(b"\n".join([*lines[:2], damage, *lines[2:]]))
     assert kinds(log) == WHOLE
     assert log.damaged_lines() == [3]
-    log.truncate_after(20, average=True)
+    log.truncate_after(20, is_finished=True)
     assert (kinds(log), log.damaged_lines()) == (WHOLE, [])
 
 
@@ -129,5 +129,5 @@ def test_a_line_that_cannot_be_written_again_is_damaged(tmp_path: Path, line: by
     log.path.write_bytes(line + b"\n")
     log.append("training", 2, {})
     assert log.damaged_lines() == [1]
-    log.truncate_after(2, average=False)
+    log.truncate_after(2, is_finished=False)
     assert [one["update"] for one in log.read()] == [2]

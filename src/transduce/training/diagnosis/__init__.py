@@ -202,8 +202,8 @@ MAX_IGNORED_GAIN = 0.002
 MIN_UNIFORM_ENTROPY = 0.999
 """Entropy of attention, as a share of that of uniform attention, above which a head counts as uniform."""
 
-SHARP_ENTROPY_THRESHOLD = 0.95
-"""Entropy below which a head no longer counts as uniform."""
+MAX_SHARP_ENTROPY = 0.95
+"""Entropy, as such a share, below which a head no longer counts as uniform."""
 
 MIN_PAIRS = 8
 """Minimum number of pairs of a sample for finding that a model ignores the source."""
@@ -214,7 +214,7 @@ SIGNIFICANCE_SIGMAS = 3.0
 LATE_UPDATES = 1500
 """Updates after which any model should have learned from the source, however slowly it began."""
 
-LOSS_RISE_THRESHOLD = 0.3
+MIN_LOSS_RISE = 0.3
 """Nats from which a loss counts as rising."""
 
 MIN_FALL = 0.1
@@ -239,7 +239,7 @@ def find_unigram_loss(run: RunHistory) -> str | None:
 
 
 def find_end_of_unigram_loss(run: RunHistory) -> str | None:
-    """Find the end of `find_unigram_loss`."""
+    """Find that the problem of `find_unigram_loss` has ended."""
     lowest, unigram = _lowest_loss(run.source_uses[-2:]), run.text.get("unigram_loss", 0.0)
     return (
         f"the loss ({lowest:.2f}) is now below that of a unigram model" if lowest < unigram - LEARNED_MARGIN else None
@@ -271,7 +271,7 @@ def find_ignored_source(run: RunHistory) -> str | None:
 
 
 def find_end_of_ignored_source(run: RunHistory) -> str | None:
-    """Find the end of `find_ignored_source`."""
+    """Find that the problem of `find_ignored_source` has ended."""
     if len(run.source_uses) < 2 or not all(map(_uses_source, run.source_uses[-2:])):
         return None
     return (
@@ -295,9 +295,9 @@ def find_uniform_attention(run: RunHistory) -> str | None:
 
 
 def find_end_of_uniform_attention(run: RunHistory) -> str | None:
-    """Find the end of `find_uniform_attention`."""
+    """Find that the problem of `find_uniform_attention` has ended."""
     sharpest = max((measurement["sharpest_entropy"] for measurement in run.source_uses[-2:]), default=1.0)
-    if sharpest >= SHARP_ENTROPY_THRESHOLD:
+    if sharpest >= MAX_SHARP_ENTROPY:
         return None
     return f"attention to the source is no longer uniform: the sharpest head has {sharpest:.0%} of its entropy"
 
@@ -307,11 +307,11 @@ def find_rising_loss(run: RunHistory) -> str | None:
     if len(run.source_uses) <= NUM_MEASUREMENTS or len(run.training) <= NUM_MEASUREMENTS:
         return None
     before, now = _lowest_loss(run.source_uses[:-2]), _lowest_loss(run.source_uses[-2:])
-    if now < before + LOSS_RISE_THRESHOLD:
+    if now < before + MIN_LOSS_RISE:
         return None
     ends = range(NUM_MEASUREMENTS, len(run.training) - 1)
     earlier = [recent_loss(run.training[end - NUM_MEASUREMENTS : end]) for end in ends]
-    if recent_loss(run.training) < min(earlier, default=float("inf")) + LOSS_RISE_THRESHOLD:
+    if recent_loss(run.training) < min(earlier, default=float("inf")) + MIN_LOSS_RISE:
         return None
     return (
         f"the loss rises: from {before:.2f} at its lowest to {now:.2f} after {run.source_uses[-1]['update']:,} "
@@ -320,7 +320,7 @@ def find_rising_loss(run: RunHistory) -> str | None:
 
 
 def find_end_of_rising_loss(run: RunHistory) -> str | None:
-    """Find the end of `find_rising_loss`."""
+    """Find that the problem of `find_rising_loss` has ended."""
     before, now = _lowest_loss(run.source_uses[:-1]), _lowest_loss(run.source_uses[-1:])
     return f"the loss has come down again, to {now:.2f}" if now < before + MIN_FALL else None
 
@@ -422,7 +422,7 @@ def find_one_output(run: RunHistory) -> str | None:
     """Find a model that writes the same for most sources, in two consecutive validations after the early phase of
     training.
     """
-    if (share := _lasting_share(run, "commonest_share", MAX_SAME_OUTPUT_SHARE)) is None:
+    if (share := _find_lasting_share(run, "commonest_share", MAX_SAME_OUTPUT_SHARE)) is None:
         return None
     return (
         f"{share:.0%} of the validation text's sources have the same translation: the model writes frequent text "
@@ -432,7 +432,7 @@ def find_one_output(run: RunHistory) -> str | None:
 
 
 def find_end_of_one_output(run: RunHistory) -> str | None:
-    """Find the end of `find_one_output`."""
+    """Find that the problem of `find_one_output` has ended."""
     share = run.last_validation.get("commonest_share", 1.0)
     return (
         f"translations now differ: the most frequent one has {share:.0%} of the sources"
@@ -445,7 +445,7 @@ def find_repetition(run: RunHistory) -> str | None:
     """Find a model whose translations repeat themselves, in two consecutive validations after the early phase of
     training.
     """
-    if (share := _lasting_share(run, "repetition_share", MAX_REPETITION_SHARE)) is None:
+    if (share := _find_lasting_share(run, "repetition_share", MAX_REPETITION_SHARE)) is None:
         return None
     return (
         f"{share:.0%} of the translations repeat themselves. The usual causes: too little "
@@ -455,7 +455,7 @@ def find_repetition(run: RunHistory) -> str | None:
 
 
 def find_end_of_repetition(run: RunHistory) -> str | None:
-    """Find the end of `find_repetition`."""
+    """Find that the problem of `find_repetition` has ended."""
     share = run.last_validation.get("repetition_share", 1.0)
     return f"few translations repeat themselves now: {share:.0%}" if share < MAX_REPETITION_SHARE / 2 else None
 
@@ -477,7 +477,7 @@ def find_exposure_bias(run: RunHistory) -> str | None:
 
 
 def find_end_of_exposure_bias(run: RunHistory) -> str | None:
-    """Find the end of `find_exposure_bias`."""
+    """Find that the problem of `find_exposure_bias` has ended."""
     last = run.last_validation
     if last.get("accuracy", 0.0) < MIN_LEARNED_ACCURACY or _has_low_f1(last):
         return None
@@ -506,16 +506,17 @@ def find_overfitting(run: RunHistory) -> str | None:
 
 
 def find_end_of_overfitting(run: RunHistory) -> str | None:
-    """Find the end of `find_overfitting`."""
+    """Find that the problem of `find_overfitting` has ended."""
     if not run.last_validation.get("is_best"):
         return None
     return f"the validation after update {run.last_validation['update']:,} is the best so far"
 
 
-def _lasting_share(run: RunHistory, name: str, min_value: float) -> float | None:
-    """A figure of the last validation, if it is at least `min_value` in the last two, after the early phase.
+def _find_lasting_share(run: RunHistory, name: str, min_value: float) -> float | None:
+    """A figure of the last validation, if it is at least `min_value` in the last two, after the early phase; else None.
 
-    That phase is over by the accuracy, or in the second half of the run when the loss hardly falls.
+    That phase is over when the accuracy is at least `MIN_LEARNED_ACCURACY`, or in the second half of the run when the
+    loss hardly falls.
     """
     last = run.validations[-2:]
     if len(last) < 2 or any(line.get(name, 0.0) < min_value for line in last):

@@ -58,7 +58,7 @@ def agree_on_run(ranks: Ranks, resolve: Callable[[], RunConfig]) -> tuple[Ranks,
         own = resolve()
     except (UserError, OSError) as error:
         failure = error
-    found = [json.loads(text) for text in ranks.gather_texts(json.dumps(_describe_own(own)))]
+    found = [json.loads(text) for text in ranks.gather_texts(json.dumps(_describe_rank(own)))]
     first = _choose_first(found)
     if first is None or (failure is not None and found[ranks.rank]["machine"] == found[first]["machine"]):
         raise failure or RunError("no rank has settings to train with")
@@ -89,7 +89,7 @@ def agree_on_run(ranks: Ranks, resolve: Callable[[], RunConfig]) -> tuple[Ranks,
     ranks = replace(ranks, is_remote=is_remote, remote_hosts=names, file_group=file_group)
     if is_remote:
         places = {"output": config.output, "data": {"cache": config.data.cache}} if own is not None else {}
-        config = _keep_places(given, places)
+        config = _replace_folders(given, places)
     return ranks, config
 
 
@@ -99,21 +99,22 @@ def share_settings(ranks: Ranks, config: RunConfig) -> RunConfig:
         return config
     given = ranks.broadcast_text(to_toml(config) if ranks.is_first else "")
     places = {"output": config.output, "data": {"cache": config.data.cache}}
-    return _keep_places(parse_resolved_config(given), places) if ranks.is_remote else config
+    return _replace_folders(parse_resolved_config(given), places) if ranks.is_remote else config
 
 
 def describe_shared_settings(config: RunConfig) -> str:
     """All settings that must be the same on all ranks: those of folders may differ."""
-    return to_toml(_keep_places(config, {"output": "", "data": {"folder": "", "cache": ""}}))
+    return to_toml(_replace_folders(config, {"output": "", "data": {"folder": "", "cache": ""}}))
 
 
-def _keep_places(config: RunConfig, places: dict[str, Any]) -> RunConfig:
+def _replace_folders(config: RunConfig, places: dict[str, Any]) -> RunConfig:
+    """The configuration with the folders that `places` names ("output", and any under "data")."""
     data = config.data.model_copy(update=places.get("data", {}))
     return config.model_copy(update={"output": places.get("output", config.output), "data": data})
 
 
-def _describe_own(own: RunConfig | None) -> dict[str, Any]:
-    """What the other ranks have to know of this one."""
+def _describe_rank(own: RunConfig | None) -> dict[str, Any]:
+    """This rank's machine and, if it could resolve the settings, their digest, its timeout and its last update."""
     description = {"machine": int(os.environ["GROUP_RANK"]), "host": socket.gethostname()}
     if own is None:
         return description

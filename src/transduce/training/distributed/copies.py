@@ -1,7 +1,8 @@
 """Copies of the first rank's files for machines that do not share its folder, sent over the process group.
 
 One rank of each machine receives them, into the folder of prepared data (`data.cache`), and every file is compared with
-its SHA-256. Prepared data stays there for later runs. What a run goes on from is removed once it has been read.
+its SHA-256. Prepared data stays there for later runs. Copies of metrics, checkpoint and the bundle that the run starts
+from are removed once they have been read.
 """
 
 import hashlib
@@ -40,7 +41,7 @@ def share_prepared_data(ranks: Ranks, config: RunConfig, prepare: Callable[[], P
     """Prepare the text on the first rank, and open the result on all; `prepare` finds what the first has made."""
     prepared = None if ranks.is_remote else ranks.call_first_rank_first(prepare)
     if not ranks.remote_hosts:
-        return _present(prepared)
+        return _require_prepared_data(prepared)
     if ranks.is_remote:
         ranks.barrier()  # that of `call_first_rank_first`
     digests = json.loads(ranks.broadcast_text("" if prepared is None else json.dumps(prepared.digests)))
@@ -50,7 +51,7 @@ def share_prepared_data(ranks: Ranks, config: RunConfig, prepare: Callable[[], P
     ranks.barrier()  # to compare digests takes time
     if ranks.any(ranks.is_file_writer and prepared is None):
         if ranks.is_first:
-            _send_files(ranks, list_prepared_files(_present(prepared)))
+            _send_files(ranks, list_prepared_files(_require_prepared_data(prepared)))
         elif ranks.is_file_writer:
             with writable_cache(cache):
                 if prepared is None:
@@ -62,10 +63,10 @@ def share_prepared_data(ranks: Ranks, config: RunConfig, prepare: Callable[[], P
     ranks.barrier()
     if ranks.is_remote:
         prepared = open_prepared_copy(cache, config.data, digests)
-    return _present(prepared)
+    return _require_prepared_data(prepared)
 
 
-def _present(prepared: PreparedData | None) -> PreparedData:
+def _require_prepared_data(prepared: PreparedData | None) -> PreparedData:
     if prepared is None:
         raise RunError("the copy of the prepared data is damaged: look for a disk or a program that changes its files")
     return prepared

@@ -59,13 +59,13 @@ class MetricsLog:
         """Numbers, from 1, of lines that cannot be read, except an unfinished last one of a killed process."""
         return [number for number, line in enumerate(self._lines()[:-1], start=1) if line is None]
 
-    def truncate_after(self, update: int, *, average: bool) -> None:
+    def truncate_after(self, update: int, *, is_finished: bool) -> None:
         """Remove the lines after `update`, which a run resumed from there will write again.
 
-        Without `average`, what was measured at the end of a run, at `update`, is removed too.
+        Unless the run `is_finished`, lines of its end, which have `update` itself, are removed too.
         """
         kept = [line for line in self.read() if line["update"] <= update]
-        if not average:
+        if not is_finished:
             ends = ("average", "length_penalty", "comparison", "scorecard")
             kept = [line for line in kept if line["kind"] not in ends or line["update"] != update]
         with replace_file(self.path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
@@ -74,10 +74,10 @@ class MetricsLog:
     def _lines(self) -> list[dict[str, Any] | None]:
         """Every line, None where it cannot be read; the last is what comes after the last line end."""
         # Bytes, as the last line may end in the middle of a character.
-        return [_figures(line) for line in self.path.read_bytes().split(b"\n")] if self.path.exists() else []
+        return [_parse_line(line) for line in self.path.read_bytes().split(b"\n")] if self.path.exists() else []
 
 
-def _figures(line: bytes) -> dict[str, Any] | None:
+def _parse_line(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line.decode())
         if b"\\u" in line:
@@ -92,7 +92,7 @@ def describe_environment(device: torch.device, precision: str) -> dict[str, str]
     """Device, hardware, precision and versions that affect the figures and speed of a run, by name."""
     return {
         "device": str(device),
-        "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+        "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else _find_processor_name(),
         "threads": str(torch.get_num_threads()),
         "precision": precision,
         "kernels": _describe_kernels(),
@@ -107,7 +107,7 @@ def _describe_kernels() -> str:
     return "PyTorch" if library is None else library.level
 
 
-def _processor() -> str:
+def _find_processor_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -213,10 +213,10 @@ class Validation:
 
 
 def rank_validation(line: MetricsLine, best_by: str) -> list[float]:
-    """The metric `best_by` of a validation, then those that break ties, as at first, when BLEU is 0.
+    """The figures of a validation by which models are compared: the best model has the highest list.
 
-    That is chrF, then the negative loss. The highest of several lists is the best model's. A figure that `line`, of
-    which "scores" and "loss" are read, does not have is NaN, which is never better.
+    These are `best_by`, then chrF and the negative loss, which break ties, as those early in training, when BLEU is 0.
+    They are read from "scores" and "loss" of `line`; one that is missing is NaN, which is never better.
     """
     figures = {score["metric"].lower(): float(score["value"]) for score in line.get("scores", ())}
     figures["loss"] = -float(line.get("loss", math.nan))

@@ -62,22 +62,22 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[MetricsLine]) ->
         duration=_describe_duration(seconds),
         written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
         stopped_early=explain_early_stop(config.training, lines),
-        facts=_facts(best, data),
+        facts=_list_facts(best, data),
         best=best and _describe_best(best, config, data),
         comparison=comparison,
         comparison_tables=comparison and [tabulate_differences(comparison), tabulate_models(comparison)],
         scorecard=scorecard,
         scorecard_table=scorecard and tabulate_behaviours(read_behaviours(scorecard)),
-        findings=_findings(lines),
+        findings=_list_findings(lines),
         checks=", ".join(CHECKS),
         has_means=len(select_lines(lines, "training")) > MAX_POINTS,
         num_not_finite=count_not_finite(lines),
         charts=draw_charts(lines),
-        validation_table=validation_table(lines),
-        training_table=training_table(lines),
-        sample_outputs=_samples(lines),
-        data_lines=[_data(line) for line in data if {"lengths", "cleaning", "digests"} & line.keys()],
-        changed_settings=_changed_settings(config),
+        validation_table=tabulate_validations(lines),
+        training_table=tabulate_training(lines),
+        sample_outputs=_collect_samples(lines),
+        data_lines=[_describe_data(line) for line in data if {"lengths", "cleaning", "digests"} & line.keys()],
+        changed_settings=_list_changed_settings(config),
         toml=to_toml(config),
         environment_rows=[row for line in data for row in line.get("environment", {}).items()],
     )
@@ -97,7 +97,7 @@ def format_score(score: MetricsLine) -> str:
     return value if low is None or high is None else f"{value} ({low:.2f}–{high:.2f})"
 
 
-def average_name(line: MetricsLine) -> str:
+def name_average(line: MetricsLine) -> str:
     """The kind of average that a line of metrics.jsonl describes; "" if none."""
     if line["kind"] != "average":
         return ""
@@ -114,7 +114,7 @@ def count_not_finite(lines: Sequence[MetricsLine]) -> int:
     return sum(to_finite(figure) is None for figure in figures)
 
 
-def training_table(lines: Sequence[MetricsLine]) -> tuple[list[str], list[list[str]]]:
+def tabulate_training(lines: Sequence[MetricsLine]) -> tuple[list[str], list[list[str]]]:
     """Column heads and rows of the table of training; a row has the means of neighbouring lines of metrics.jsonl."""
     training = select_lines(lines, "training")
     columns = {key: column for key, column in TRAINING_COLUMNS.items() if key != "divergence" or has_r_drop(training)}
@@ -126,7 +126,7 @@ def training_table(lines: Sequence[MetricsLine]) -> tuple[list[str], list[list[s
     return ["update", *(name for name, _ in columns.values())], rows
 
 
-def validation_table(lines: Sequence[MetricsLine]) -> tuple[str, list[str], list[list[str]]]:
+def tabulate_validations(lines: Sequence[MetricsLine]) -> tuple[str, list[str], list[list[str]]]:
     """Caption, column heads and rows of the table of validations, averages of weights included."""
     everything = select_lines(lines, "validation", "average")
     shown = sample_evenly(everything, VALIDATION_ROWS)
@@ -134,7 +134,7 @@ def validation_table(lines: Sequence[MetricsLine]) -> tuple[str, list[str], list
     forms = {"loss": ".3f", "perplexity": ",.2f", "accuracy": ".1%"}
     rows = []
     for line in shown:
-        update = f"{line['update']:,}" + (f" ({name})" if (name := average_name(line)) else "")
+        update = f"{line['update']:,}" + (f" ({name})" if (name := name_average(line)) else "")
         figures = [format_figure(line.get(key), form) for key, form in forms.items()]
         scores = {score["metric"]: format_score(score) for score in line.get("scores", [])}
         best = "best so far" if line.get("is_best") else ""
@@ -151,7 +151,7 @@ def _describe_duration(seconds: float) -> str:
     return f"{minutes} minutes" if minutes < 120 else f"{minutes // 60} hours {minutes % 60} minutes"
 
 
-def _facts(best: MetricsLine | None, data: Sequence[MetricsLine]) -> list[tuple[str, str, str]]:
+def _list_facts(best: MetricsLine | None, data: Sequence[MetricsLine]) -> list[tuple[str, str, str]]:
     """Name, value and explanation of the figures at the top of the page: of the best model so far, and of its size."""
     facts = []
     if best is not None:
@@ -181,14 +181,15 @@ def _describe_best(best: MetricsLine, config: RunConfig, data: Sequence[MetricsL
     counts = [line["num_validation_pairs"] for line in data if "num_validation_pairs" in line]
     num_scored = min([*counts[-1:], config.training.max_validation_pairs or math.inf])
     return {
-        "name": average_name(best) or "one",
+        "name": name_average(best) or "one",
         "after_update": f"{best['update']:,}",
         "signatures": signatures,
         "num_scored": f"{num_scored:,} " if counts else "",
     }
 
 
-def _findings(lines: Sequence[MetricsLine]) -> list[dict[str, Any]]:
+def _list_findings(lines: Sequence[MetricsLine]) -> list[dict[str, Any]]:
+    """The lines of findings, the latest first, each with its moment, and whether its problem has ended."""
     found = select_lines(lines, "finding")
     over = {line["name"] for line in found if line["is_over"]}
     moments = [f"after update {line['update']:,}" if line["update"] else "before the first update" for line in found]
@@ -198,7 +199,7 @@ def _findings(lines: Sequence[MetricsLine]) -> list[dict[str, Any]]:
     ]
 
 
-def _samples(lines: Sequence[MetricsLine]) -> list[dict[str, Any]]:
+def _collect_samples(lines: Sequence[MetricsLine]) -> list[dict[str, Any]]:
     """Source, reference and, by update, every output that differs from the one before it, of a few sentences."""
     outputs: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
     for line in select_lines(lines, "validation"):
@@ -226,16 +227,17 @@ def _samples(lines: Sequence[MetricsLine]) -> list[dict[str, Any]]:
     ]
 
 
-def _data(line: MetricsLine) -> dict[str, Any]:
+def _describe_data(line: MetricsLine) -> dict[str, Any]:
+    """Lengths, cleaning and digests of the run's text, from the line of kind "data"."""
     lengths, cleaning = line.get("lengths"), line.get("cleaning")
     return {
-        "lengths": lengths and _lengths(lengths),
-        "cleaning": cleaning and _cleaning(cleaning, line.get("corpora", [])),
+        "lengths": lengths and _describe_lengths(lengths),
+        "cleaning": cleaning and _tabulate_cleaning(cleaning, line.get("corpora", [])),
         "digests": line.get("digests"),
     }
 
 
-def _lengths(lengths: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_lengths(lengths: Mapping[str, Any]) -> dict[str, Any]:
     width, sides = lengths["width"], ("source", "target")
     counts = {side: lengths[side] for side in sides}
     num_bins = len(counts["source"])
@@ -255,7 +257,9 @@ def describe_rule(rule: str) -> str:
     return "sharing a sentence with a held-out pair" if rule == "like_held_out" else rule.replace("_", " ")
 
 
-def _cleaning(cleaning: Mapping[str, int], corpora: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Any]]]:
+def _tabulate_cleaning(
+    cleaning: Mapping[str, int], corpora: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, list[Any]]]:
     """Name and rows (rule, pairs, percentage) of the counts of all corpora, and if there are several, of each."""
     tables = {"": cleaning}
     if len(corpora) > 1:
@@ -269,7 +273,7 @@ def _cleaning(cleaning: Mapping[str, int], corpora: Sequence[Mapping[str, Any]])
     return [(name, rows(counts)) for name, counts in tables.items()]
 
 
-def _changed_settings(config: RunConfig) -> list[list[str]]:
+def _list_changed_settings(config: RunConfig) -> list[list[str]]:
     """Setting, value and default where a value differs from the default, which is the paper's base model."""
     defaults = flatten(RunConfig().model_dump())
     own = {f"model.{name}" for name in config.model.own_settings()}
@@ -323,7 +327,7 @@ class EventFile:
         self._write([self._event(line)])
 
     def _event(self, line: MetricsLine) -> Any:  # noqa: ANN401 - a class of protobuf
-        values = [self._summary.Summary.Value(tag=tag, simple_value=value) for tag, value in _scalars(line)]
+        values = [self._summary.Summary.Value(tag=tag, simple_value=value) for tag, value in _iterate_scalars(line)]
         wall_time = self._began + line.get("seconds", 0.0)
         return self._protocol.Event(
             wall_time=wall_time, step=line["update"], summary=self._summary.Summary(value=values)
@@ -339,7 +343,7 @@ class EventFile:
             file.write(records.getvalue())
 
 
-def _scalars(line: MetricsLine) -> Iterator[tuple[str, float]]:
+def _iterate_scalars(line: MetricsLine) -> Iterator[tuple[str, float]]:
     """Every figure of a line by its tag, as in "training/loss" or "validation/bleu_low"."""
     kind = line["kind"]
     if kind in {"data", "comparison", "scorecard"}:  # constant values need no curve
