@@ -24,7 +24,7 @@ MAX_PAIRS = 50_000
 """Maximum number of training pairs that are counted, evenly spread over the text."""
 
 MAX_COUNTS = 2 * 10**8
-"""Maximum number of counts that are raised by one; fewer pairs are counted if they are long."""
+"""Maximum number of co-occurrences that are counted; fewer pairs are counted if they are long."""
 
 MAX_TOKENS = 4_096
 """Maximum number of token ids whose co-occurrence is counted, the most frequent ones; 200 MB of memory are needed."""

@@ -44,7 +44,8 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
 
     The error names the setting that takes most of it.
     """
-    free = [there for there in (get_available_memory(device), get_available_addresses(device)) if there is not None]
+    limits = get_available_memory(device), get_available_addresses(device)
+    free = [limit for limit in limits if limit is not None]
     training = config.training
     num_parameters = _count_parameters(config.model)
     needed = num_parameters * (BYTES_PER_PARAMETER + (4 if training.ema_decay else 0))
@@ -202,7 +203,7 @@ def probe_memory(
                     "text.max_pieces, or choose a smaller model"
                 )
             sequential_micro_batches *= 2
-        used, still_free = get_used_memory(updater.device), _free_memory_per_rank(updater)
+        used, still_free = get_used_memory(updater.device), _get_free_memory_per_rank(updater)
         addresses = get_available_addresses(updater.device)
     available = None
     if used is not None and still_free is not None:
@@ -245,13 +246,13 @@ def _measure_seconds(updater: Updater, shapes: list[BatchShape], safe_share: flo
     # while another measures.
     if ranks.any(expected is None):
         return None
-    there = _free_memory_per_rank(updater)
-    if ranks.any(there is not None and expected is not None and expected > safe_share * there):
+    free = _get_free_memory_per_rank(updater)
+    if ranks.any(free is not None and expected is not None and expected > safe_share * free):
         return None
     held = get_used_memory(updater.device) or 0
     seconds = _call_unless_out_of_memory(updater, lambda: _run_shapes(updater, shapes))
     most = get_peak_memory(updater.device) if updater.device.type == "cuda" else None
-    if most is not None and there is not None and most > safe_share * (held + there):  # nothing could be forecast
+    if most is not None and free is not None and most > safe_share * (held + free):  # nothing could be forecast
         seconds = None
     if not ranks.any(seconds is None):
         return seconds
@@ -259,10 +260,10 @@ def _measure_seconds(updater: Updater, shapes: list[BatchShape], safe_share: flo
     return None
 
 
-def _free_memory_per_rank(updater: Updater) -> int | None:
+def _get_free_memory_per_rank(updater: Updater) -> int | None:
     """Bytes that this rank can still allocate: ranks have one GPU each, but share the memory of a machine's CPU."""
-    there = get_available_memory(updater.device)
-    return there if there is None or updater.device.type != "cpu" else there // updater.ranks.local_size
+    free = get_available_memory(updater.device)
+    return free if free is None or updater.device.type != "cpu" else free // updater.ranks.local_size
 
 
 def _call_unless_out_of_memory(updater: Updater, attempt: Callable[[], _ResultT]) -> _ResultT | None:

@@ -48,12 +48,12 @@ def _screen(
 ) -> Mapping[str, Int64[np.ndarray, " rows"]]:
     screening = screen_text(training, validation, text, data.filters, data.languages, report=report)
     if data.examine:
-        for sentence in _describe(screening.findings, data.filters):
+        for sentence in _describe_findings(screening.findings, data.filters):
             report(sentence)
     return screening.filtered
 
 
-def _describe(findings: Sequence[Finding], filters: Sequence[str]) -> list[str]:
+def _describe_findings(findings: Sequence[Finding], filters: Sequence[str]) -> list[str]:
     """Sentences on serious findings about text that training uses, and how to see all of them."""
     serious = [
         finding

@@ -157,18 +157,18 @@ def compute_teacher_forced_metrics(
     model.eval()
 
     @torch.inference_mode()
-    def sums_over_tokens(indices: list[int]) -> Tensor:
+    def sum_over_tokens(indices: list[int]) -> Tensor:
         sources, targets = ([side[index] for index in indices] for side in sides)
         batch = Batch.from_ids(sources, targets, tokenizer.pad_id).to(device)
         losses = compute_losses(model, batch, smoothing=0.0)
         sums = torch.stack([losses.cross_entropy, losses.num_correct]).cpu().double()
         return torch.cat([sums, torch.tensor([batch.num_target_tokens])])
 
-    parts = list(batch_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096))
+    batches = list(batch_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096))
     # One batch per thread: threads that share one batch wait for each other, especially next to other programs.
     num_threads = torch.get_num_threads() if device.type == "cpu" else 1
     one_by_one = num_threads == 1
-    sums = map(sums_over_tokens, parts) if one_by_one else map_on_cores(sums_over_tokens, parts, num_threads)
+    sums = map(sum_over_tokens, batches) if one_by_one else map_on_cores(sum_over_tokens, batches, num_threads)
     cross_entropy, num_correct, num_tokens = torch.stack(list(sums)).sum(dim=0).tolist()
     model.train(was_training)
     return TeacherForcedMetrics(cross_entropy / num_tokens, num_correct / num_tokens)
@@ -281,8 +281,10 @@ class ModelSelection:
         return False
 
     def _iterate_averages(self, updater: Updater) -> Iterator[tuple[str, Mapping[str, int | float], EncoderDecoder]]:
-        """The mean of the kept checkpoints, if there are several; and if validations measure a moving average, the
-        weights themselves. Damaged checkpoints are reported and left out.
+        """Name, record of averaging, and model of each candidate for `best/` that no validation has measured.
+
+        These are the mean of the kept checkpoints, if there are several; and if validations measure a moving average,
+        the weights themselves. Damaged checkpoints are reported and left out.
         """
         updates = []
         for update in list_checkpoints(self.folder.checkpoints):

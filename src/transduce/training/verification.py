@@ -179,6 +179,7 @@ def find_differences(one: RunFolder, other: RunFolder) -> list[str]:
 
 
 def _shorten(config: RunConfig) -> RunConfig:
+    """The run with few updates, validations and checkpoints, and without synthetic text and its last measurements."""
     training = config.training
     updates = min(training.updates, MAX_UPDATES)
     changes = {

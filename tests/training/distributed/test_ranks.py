@@ -376,7 +376,7 @@ import os, sys
 from transduce.cli import main
 from transduce.training import memory
 if os.environ["RANK"] == "1":
-    memory._free_memory_per_rank = lambda _: 0
+    memory._get_free_memory_per_rank = lambda _: 0
 main(["train", *sys.argv[1:]])
 """
 

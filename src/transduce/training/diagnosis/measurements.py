@@ -30,8 +30,9 @@ MAX_BLOCKS = 20
 COUNTED_TOKENS = 200
 """Number of the most frequent tokens of each side whose co-occurrence is counted."""
 
-MIN_IN_COMMON = 0.1
-"""Overlap of the trigram distributions of sentences of one text with its others; lower in tiny texts."""
+MIN_OVERLAP = 0.1
+"""Overlap of the trigrams of some sentences of a text with those of its others, above which the text is large enough to
+be compared with another."""
 
 MAX_SENTENCES = 500
 """Sentences of the validation text that are compared with the training text."""
@@ -83,11 +84,11 @@ def measure_text(prepared: PreparedData) -> RunTextFigures:
         unrelated_blocks=len(unrelated),
         first_unrelated=min(unrelated, default=0),
         pair_association=float(np.median(found)) if found else None,
-        **_similarities(prepared, sources, targets),
+        **_measure_similarities(prepared, sources, targets),
     )
 
 
-def _similarities(
+def _measure_similarities(
     prepared: PreparedData, sources: Sequence[Sequence[Sequence[int]]], targets: Sequence[Sequence[Sequence[int]]]
 ) -> dict[str, float]:
     some = slice(None, None, max(1, len(sources) // 2))
@@ -148,7 +149,7 @@ def similarity(texts: Sequence[str], others: Sequence[str]) -> float:
     held_out, rest = others[::step], [text for index, text in enumerate(others) if index % step]
     known = trigrams(rest)
     expected = _compute_overlap(trigrams(held_out), known)
-    return _compute_overlap(trigrams(texts), known) / expected if expected > MIN_IN_COMMON else 1.0
+    return _compute_overlap(trigrams(texts), known) / expected if expected > MIN_OVERLAP else 1.0
 
 
 def trigrams(texts: Sequence[str]) -> Counter[str]:
@@ -169,6 +170,7 @@ def _compute_overlap(counts: Counter[str], others: Counter[str]) -> float:
 
 
 MAX_PAIRS = 64
+"""Maximum number of pairs of the sample on which the use of the source is measured."""
 
 MAX_TOKENS = 1000
 """Maximum number of tokens on either side of the sample, so that a measurement takes less than an update."""

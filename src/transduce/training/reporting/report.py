@@ -34,6 +34,8 @@ from transduce.training.stopping import explain_early_stop
 _TEMPLATES = make_templates(Path(__file__).parent)
 
 TRAINING_ROWS, VALIDATION_ROWS = 20, 40
+"""Maximum number of rows of the tables of training and of validations."""
+
 TRAINING_COLUMNS = {
     "loss": ("loss", ".3f"),
     "cross_entropy": ("cross-entropy", ".3f"),
@@ -46,6 +48,7 @@ TRAINING_COLUMNS = {
 """Key in a line of training, heading of its column, and its format. Only lines of R-Drop have a divergence."""
 
 MAX_SENTENCES, MAX_OUTPUTS = 6, 10
+"""Maximum number of sentences that are shown with the model's outputs, and of outputs for each."""
 
 
 def write_report(path: Path, config: RunConfig, lines: Sequence[MetricsLine]) -> None:
@@ -359,7 +362,7 @@ def _iterate_scalars(line: MetricsLine) -> Iterator[tuple[str, float]]:
 
 
 class Trackers:
-    """Update report.html and TensorBoard's event file; a failure is reported once and never stops the run."""
+    """Keeps report.html and TensorBoard's event file up to date; a failure is reported once and never stops the run."""
 
     def __init__(self, folder: RunFolder, config: RunConfig, report: Callable[[str], None]) -> None:
         self._folder = folder

@@ -39,7 +39,7 @@ def add_synthetic_corpora(
 ) -> DataConfig:
     """Translate the monolingual text of a run, and add the pairs to its corpora.
 
-    What was translated before is found in `cache`; what was stopped goes on.
+    Texts that were translated before are found in `cache`; a translation that was stopped goes on.
 
     Args:
         config: the run.

@@ -35,7 +35,7 @@ class SyntheticText:
         name: what messages call the text.
         read: reads the text, one sentence after the other; called several times.
         open_model: opens the bundle that translates it; called only if it is needed.
-        options: how.
+        options: how it is translated.
         is_target: whether the text is the target of the pairs, and its translations are the sources (back-translation,
             Sennrich et al. 2016); otherwise it is their source (forward translation, Zhang & Zong 2016).
         tag: what a model that knows it reads in front of each line; the pairs do not have it.
