@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from transduce.config import RunConfig
 from transduce.data import Batch
 from transduce.errors import TrainingError
-from transduce.kernels.hardware import give_back_freed_memory
+from transduce.kernels.memory import give_back_freed_memory
 from transduce.training.distributed import Ranks
 
 MIN_TOKENS = 300
