@@ -52,6 +52,13 @@ def test_loading_is_all_or_nothing(make_model: Callable[..., Transformer]) -> No
     assert all(torch.equal(tensor, before[name]) for name, tensor in model_tensors(model).items())
 
 
+def test_a_matrix_and_its_scales_have_to_match(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "file", {"a": torch.zeros(4, 3, dtype=torch.int8), "a_scale": torch.zeros(3)})
+    found = r"'a' is int8 \[4, 3\], and its scales are float32 \[3\]: they must be "
+    with pytest.raises(BundleError, match=found):
+        read_tensors(tmp_path / "file")
+
+
 def test_views_are_written_as_they_look(tmp_path: Path) -> None:
     tensor = torch.arange(12.0).reshape(3, 4).T
     write_tensors(tmp_path / "file", {"a": tensor})

@@ -143,8 +143,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         kinds = (tensors[name].dtype, tensors[name].dim(), scales.dtype)
         if kinds != (torch.int8, 2, torch.float32) or scales.shape != tensors[name].shape[:1]:
             raise BundleError(
-                f"{path}: {name!r} is {_describe_tensor(tensors[name])}and its scales are {_describe_tensor(scales)}: "
-                "they must be int8 [outputs, inputs] and float32 [outputs]"
+                f"{path}: {name!r} is {_describe_tensor(tensors[name])}, and its scales are "
+                f"{_describe_tensor(scales)}: they must be int8 [outputs, inputs] and float32 [outputs]"
             )
         tensors[name] = tensors[name].float() * scales[:, None]
     return {name.replace(_FORMER_CROSS_ATTENTION, ".cross_attention"): tensor for name, tensor in tensors.items()}
