@@ -11,6 +11,7 @@ from num2words import num2words
 from transduce import demo
 from transduce.demo import UNSEEN_DIGEST, check_unseen_pairs, sentence_pairs, training_pairs, unseen_pairs
 from transduce.errors import MissingExtraError, TransduceError
+from transduce.text import Pair
 
 KNOWN = {
     "zero": "null",
@@ -99,7 +100,7 @@ def draws(*values: int) -> Callable[[int], int]:
         ),
     ],
 )
-def test_a_date_that_everybody_knows(on: int, weekday: int, year: int, order: int, pair: demo.Pair) -> None:
+def test_a_date_that_everybody_knows(on: int, weekday: int, year: int, order: int, pair: Pair) -> None:
     days_from_year_1000_to_the_moon = 354_120
     assert demo._draw_date_pair(draws(days_from_year_1000_to_the_moon, on, weekday, year, order)) == pair
 

@@ -19,10 +19,10 @@ from transduce.bundle import check_writable, make_write_error, replace_file
 from transduce.config import RunConfig, flatten, load_run_config
 from transduce.data import remove_if_left_empty
 from transduce.errors import MissingExtraError, OutputError, RunError, TransduceError
+from transduce.text import Pair
 from transduce.training import Reporter, RunFolder, Sample, train
 from transduce.translation import Translator
 
-Pair = tuple[str, str]
 Draw = Callable[[int], int]
 Language = Literal["en", "de"]
 Form = Literal["cardinal", "ordinal", "year"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import BinaryIO, TypeAlias, TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
@@ -23,13 +23,13 @@ from transduce.text import (
     SOURCE_MODEL,
     WITHOUT_SPACES,
     Cleaner,
+    Pair,
     ParallelCorpus,
     find_tokenizer_files,
     open_parallel_corpus,
     write_standard_input,
 )
 
-Pair: TypeAlias = tuple[str, str]
 Item = TypeVar("Item")
 
 _PAIRS_AT_A_TIME = 10_000
@@ -231,6 +231,27 @@ class Inputs:
 
 
 @contextmanager
+def spool_standard_input(stream: BinaryIO | None, folder: Path) -> Iterator[Path]:
+    """A file in `folder` with what `stream` has, which can be read only once; for a block that reads it several times.
+
+    The caller removes the folder.
+
+    Raises:
+        CorpusError: there is no stream.
+        ConfigError, CorpusError: those of the block, in which "standard input" stands for the path of the file.
+    """
+    if stream is None:
+        raise CorpusError('pairs = "-" reads standard input, which is not connected: pipe the text in')
+    path = folder.absolute() / "standard-input.tsv"
+    write_standard_input(stream, path)
+    try:
+        yield path
+    except (ConfigError, CorpusError) as error:
+        # The user does not know the temporary file.
+        raise type(error)(str(error).replace(str(path), "standard input")) from None
+
+
+@contextmanager
 def open_inputs(
     data: DataConfig, text: TextConfig, cache: Path, standard_input: BinaryIO | None, digest: Callable[[Path], str]
 ) -> Iterator[Inputs]:
@@ -244,17 +265,9 @@ def open_inputs(
     """
     if data.pairs != "-":
         yield _open_files(data, text, None, digest)
-    elif standard_input is None:
-        raise CorpusError('pairs = "-" reads standard input, which is not connected: pipe the text in')
-    else:
-        with scratch_folder(cache, "standard-input") as folder:
-            spooled = folder.absolute() / "standard-input.tsv"
-            write_standard_input(standard_input, spooled)
-            try:
-                yield _open_files(data, text, spooled, digest)
-            except (ConfigError, CorpusError) as error:
-                # The user does not know the temporary file.
-                raise type(error)(str(error).replace(str(spooled), "standard input")) from None
+        return
+    with scratch_folder(cache, "standard-input") as folder, spool_standard_input(standard_input, folder) as spooled:
+        yield _open_files(data, text, spooled, digest)
 
 
 def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Callable[[Path], str]) -> Inputs:

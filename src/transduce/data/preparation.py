@@ -18,7 +18,6 @@ from transduce.config import DataConfig, Settings, TextConfig
 from transduce.data.inputs import (
     Filters,
     Inputs,
-    Pair,
     RepetitionFinder,
     TrainingText,
     choose_held_out,
@@ -39,7 +38,15 @@ from transduce.data.store import (
     writable_cache,
 )
 from transduce.errors import CorpusError, RunError
-from transduce.text import SOURCE_MODEL, Cleaner, ParallelCorpus, Tokenizer, find_tokenizer_files, fit_vocabulary_size
+from transduce.text import (
+    SOURCE_MODEL,
+    Cleaner,
+    Pair,
+    ParallelCorpus,
+    Tokenizer,
+    find_tokenizer_files,
+    fit_vocabulary_size,
+)
 
 Screen: TypeAlias = Callable[
     [Sequence[tuple[str, ParallelCorpus]], tuple[str, ParallelCorpus] | None], Mapping[str, Int[np.ndarray, "..."]]

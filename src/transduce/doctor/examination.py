@@ -11,6 +11,7 @@ import numpy as np
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
 from transduce.data import open_corpus
+from transduce.data.inputs import spool_standard_input
 from transduce.doctor.checking import SEARCHES, CheckResults, check_lines_and_pairs, choose_reported
 from transduce.doctor.checks.coverage import Coverage, find_unknown_words, measure_coverage
 from transduce.doctor.checks.duplicates import NearDuplicates
@@ -38,8 +39,8 @@ from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.doctor.filtering import Prospect, estimate_prospect, measure_wrong_lengths
 from transduce.doctor.findings import Finding, spread_evenly
 from transduce.doctor.pairing.examination import Pairing
-from transduce.errors import ConfigError, CorpusError
-from transduce.text import ParallelCorpus, Tokenizer, write_standard_input
+from transduce.errors import ConfigError
+from transduce.text import ParallelCorpus, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def examine_corpus(
     """
     if not data.training_corpora:
         raise ConfigError("no parallel text: give source and target, pairs, or corpora")
-    with _spool_standard_input(data, standard_input) as spooled:
+    with _spool(data, standard_input) as spooled:
         given = {"training": data.training_corpora}
         given |= {
             name: (corpus,) for name, corpus in (("validation", data.validation_corpus), ("test", test)) if corpus
@@ -140,21 +141,16 @@ def _open(data: DataConfig, config: CorpusConfig, spooled: Path | None, text_nam
 
 
 @contextmanager
-def _spool_standard_input(data: DataConfig, standard_input: BinaryIO | None) -> Iterator[Path | None]:
-    """A file with what comes from standard input, which is read several times; None if nothing does."""
+def _spool(data: DataConfig, standard_input: BinaryIO | None) -> Iterator[Path | None]:
+    """A temporary file with what `data` reads from standard input; None if it reads nothing from there."""
     if data.pairs != "-":
         yield None
         return
-    if standard_input is None:
-        raise CorpusError('pairs = "-" reads standard input, which is not connected: pipe the text in')
-    with TemporaryDirectory(prefix="transduce-doctor-") as folder:
-        path = Path(folder) / "standard-input.tsv"
-        write_standard_input(standard_input, path)
-        try:
-            yield path
-        except (ConfigError, CorpusError) as error:
-            # The user does not know the temporary file.
-            raise type(error)(str(error).replace(str(path), "standard input")) from None
+    with (
+        TemporaryDirectory(prefix="transduce-doctor-") as folder,
+        spool_standard_input(standard_input, Path(folder)) as path,
+    ):
+        yield path
 
 
 class _Examiner:

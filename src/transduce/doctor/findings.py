@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from transduce.doctor.corpus.texts import Place, Text
+from transduce.text import Pair
 
 NUM_SAMPLES = 5
 """Samples of a finding."""
@@ -30,8 +31,6 @@ def grade(share: float, minor_from: float, serious_from: float = NEVER) -> Sever
 
 Span = tuple[int, int]
 """The first character of a marked piece of a line, and the one behind it."""
-
-Pair = tuple[str, str]
 
 PairMarks = tuple[list[Span], list[Span]]
 """The marked pieces of source and target."""

@@ -21,14 +21,12 @@ from transduce.errors import CorpusError, DivergedError, RunError, UserError
 from transduce.evaluation import corpus_scores
 from transduce.kernels.device import find_device
 from transduce.lab.measurements import Value
-from transduce.text import open_parallel_corpus
+from transduce.text import Pair, open_parallel_corpus
 from transduce.training import MetricsLog, Progress, SilentReporter, Updater, train
 from transduce.training.distributed import ALONE
 from transduce.training.memory import BatchShape
 from transduce.training.micro_batches import choose_parallel_micro_batches
 from transduce.translation import Translator
-
-Pair = tuple[str, str]
 
 NUM_PAIRS = 30_000
 """Pairs of generated text to train on, where no text is given."""

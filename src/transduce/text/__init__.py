@@ -6,7 +6,14 @@ from transduce.lazy_imports import import_on_first_use
 
 if TYPE_CHECKING:
     from transduce.text.augmentation import augment_pairs
-    from transduce.text.corpus import CONTROL_CHARACTER, Cleaner, CorpusSize, ParallelCorpus, write_standard_input
+    from transduce.text.corpus import (
+        CONTROL_CHARACTER,
+        Cleaner,
+        CorpusSize,
+        Pair,
+        ParallelCorpus,
+        write_standard_input,
+    )
     from transduce.text.formats import open_parallel_corpus
     from transduce.text.glossary import WITHOUT_SPACES, Glossary, Term, count_whole, find_whole
     from transduce.text.languages import LANGUAGE_NAMES
@@ -56,7 +63,7 @@ else:
         __name__,
         {
             "transduce.text.augmentation": "augment_pairs",
-            "transduce.text.corpus": "CONTROL_CHARACTER Cleaner CorpusSize ParallelCorpus write_standard_input",
+            "transduce.text.corpus": "CONTROL_CHARACTER Cleaner CorpusSize Pair ParallelCorpus write_standard_input",
             "transduce.text.formats": "open_parallel_corpus",
             "transduce.text.glossary": "Glossary Term WITHOUT_SPACES count_whole find_whole",
             "transduce.text.languages": "LANGUAGE_NAMES",
@@ -94,6 +101,7 @@ __all__ = [
     "Document",
     "Glossary",
     "Kind",
+    "Pair",
     "ParallelCorpus",
     "ProtectedSpan",
     "SpanCheck",

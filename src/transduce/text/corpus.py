@@ -12,6 +12,7 @@ from transduce.config import TextConfig
 from transduce.errors import CorpusError
 
 Pair = tuple[str, str]
+"""A source text and its target text."""
 
 
 class CorpusSize(NamedTuple):

@@ -25,10 +25,11 @@ from transduce.lab.experiments.positions import (
     measure_shift,
     plan,
 )
-from transduce.lab.laboratory import Laboratory, Pair, read_plan
+from transduce.lab.laboratory import Laboratory, read_plan
 from transduce.lab.measurements import Measurement, Results, Settings
 from transduce.lab.run import run_experiment
 from transduce.model import sinusoids
+from transduce.text import Pair
 from transduce.translation import PyTorchEngine, Translator
 from transduce.translation.confidence.scoring import ForcedDecoder, score_pairs
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transduce.data.inputs import Pair, iterate_chunks
+from transduce.data.inputs import iterate_chunks
 from transduce.doctor.corpus.texts import Part, Side, Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.errors import CorpusError
-from transduce.text import ParallelCorpus, read_lines
+from transduce.text import Pair, ParallelCorpus, read_lines
 
 
 class LineSearch(NamedTuple):

@@ -13,7 +13,7 @@ from transduce.inspection.attention import list_attentions
 from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.cost import measure_seconds
 from transduce.lab.experiment import Experiment, Trial
-from transduce.lab.laboratory import SETTINGS, Laboratory, Pair
+from transduce.lab.laboratory import SETTINGS, Laboratory
 from transduce.lab.measurements import Results, Settings
 from transduce.lab.statistics import confidence_interval, judge_larger, judge_ratio_equal
 from transduce.lab.two_places import LENGTH, compute_entropy, train_and_test
@@ -21,6 +21,7 @@ from transduce.lab.variants import tabulate_variants
 from transduce.model import KeysAndValues, MultiHeadAttention, as_transformer, attention_weights
 from transduce.model.attention import Mask
 from transduce.pages import Series, Table, draw_line_chart
+from transduce.text import Pair
 from transduce.translation.confidence.scoring import ForcedDecoder, encode_pairs
 
 D_MODEL = int(SETTINGS["model.d_model"])

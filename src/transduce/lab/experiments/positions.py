@@ -13,12 +13,13 @@ from transduce.config import TransformerConfig
 from transduce.evaluation import corpus_scores
 from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
 from transduce.lab.experiment import Experiment, Trial
-from transduce.lab.laboratory import Laboratory, Pair
+from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Settings
 from transduce.lab.statistics import confidence_interval, judge_equal, judge_exactly, judge_larger
 from transduce.lab.variants import tabulate_variants
 from transduce.model import sinusoids
 from transduce.pages import Series, Table, draw_line_chart
+from transduce.text import Pair
 from transduce.translation import Translator
 from transduce.translation.confidence.scoring import ForcedDecoder, score_pairs
 

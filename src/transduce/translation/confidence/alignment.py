@@ -21,10 +21,10 @@ from transduce.bundle import Bundle, read_calibration
 from transduce.data import Batch
 from transduce.errors import ConfigError, CorpusError
 from transduce.model import Transformer, as_transformer, cross_attention_weights
-from transduce.text import WITHOUT_SPACES, Tokenizer, read_lines
+from transduce.text import WITHOUT_SPACES, Pair, Tokenizer, read_lines
 from transduce.text.glossary import is_border
 from transduce.translation.confidence.lexical_model import LexicalModel
-from transduce.translation.confidence.scoring import ForcedDecoder, Pair, number_blocks
+from transduce.translation.confidence.scoring import ForcedDecoder, number_blocks
 
 _PURPOSE = "aligning words, as alignments, glossaries, protected text and markup need it,"
 

@@ -20,12 +20,10 @@ from transduce.kernels.batch_invariance import pad_to_whole_rows
 from transduce.kernels.device import find_device
 from transduce.model import EncoderDecoder
 from transduce.search import Hypothesis
-from transduce.text import Tokenizer
+from transduce.text import Pair, Tokenizer
 from transduce.translation.engines.engine import batch_by_length
 from transduce.translation.engines.networks import evaluation_mode
 from transduce.translation.options import DescribedFields, Token
-
-Pair = tuple[str, str]
 
 MAX_LOGITS = 2**26
 """Maximum number of logits of a batch, padding included: 0.25 GB, and as much again for their softmax."""
