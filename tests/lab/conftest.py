@@ -20,10 +20,10 @@ def measure(width: int, seed: int) -> Mapping[str, float]:
 
 
 def conclude(results: Results) -> Conclusion:
-    finding = judge_larger(
+    claim_result = judge_larger(
         CLAIM, results.by_seed("size", width=2), results.by_seed("size", width=1), "wide minus narrow"
     )
-    return Conclusion([finding], remarks=["Nothing was trained."])
+    return Conclusion([claim_result], remarks=["Nothing was trained."])
 
 
 @pytest.fixture

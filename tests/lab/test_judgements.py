@@ -17,13 +17,13 @@ CLAIM = Claim("3.2", "It is large.")
     ],
 )
 def test_above_a_threshold_is_the_whole_interval(values: dict[int, float], verdict: Verdict) -> None:
-    finding = judge_above(CLAIM, values, 2.0, "size")
-    assert finding.verdict == verdict
-    assert finding.measured.endswith("where more than 2 counts")
-    assert ("not measured" in finding.measured) == (not values)
+    claim_result = judge_above(CLAIM, values, 2.0, "size")
+    assert claim_result.verdict == verdict
+    assert claim_result.measured.endswith("where more than 2 counts")
+    assert ("not measured" in claim_result.measured) == (not values)
 
 
 def test_what_was_not_measured_is_not_decided() -> None:
     verdicts = [judge_exactly(CLAIM, "all of them", holds=holds) for holds in (True, False, None)]
-    assert [finding.verdict for finding in verdicts] == ["supported", "not supported", "not decided"]
-    assert [finding.measured for finding in verdicts] == ["all of them", "all of them", "not measured"]
+    assert [claim_result.verdict for claim_result in verdicts] == ["supported", "not supported", "not decided"]
+    assert [claim_result.measured for claim_result in verdicts] == ["all of them", "all of them", "not measured"]

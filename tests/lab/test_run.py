@@ -22,7 +22,7 @@ def test_every_trial_is_measured_with_every_seed(experiment: str, tmp_path: Path
     messages: list[str] = []
     report = run_experiment(experiment, Laboratory(tmp_path / "new", (1, 2), report=messages.append))
     assert read_measured(tmp_path / "new") == [(1, 1), (2, 1), (1, 2), (2, 2)]
-    assert [finding.verdict for finding in report.conclusion.findings] == ["supported"]
+    assert [claim_result.verdict for claim_result in report.conclusion.claim_results] == ["supported"]
     assert messages[0].startswith("1 of 4: width = 1, seed 1; about 0:10:00 left")
     assert {path.name for path in (tmp_path / "new").iterdir()} >= {"report.html", "report.md", "measurements.jsonl"}
 

@@ -80,9 +80,11 @@ def test_a_margin_is_stated_and_tested_against(margin: float) -> None:
     gains = [first[seed] - second[seed] for seed in first]
     p_value = stats.ttest_1samp(gains, margin).pvalue
     assert compute_p_value(first, second, margin) == pytest.approx(p_value)
-    finding = judge_larger(CLAIM, first, second, "difference", margin=margin)
-    assert f", where more than {margin:.3g} counts; paired t-test against that: p = {p_value:.2g}" in finding.measured
-    assert (finding.verdict == "not decided") == (p_value > 0.05)
+    claim_result = judge_larger(CLAIM, first, second, "difference", margin=margin)
+    assert (
+        f", where more than {margin:.3g} counts; paired t-test against that: p = {p_value:.2g}" in claim_result.measured
+    )
+    assert (claim_result.verdict == "not decided") == (p_value > 0.05)
     assert "counts" not in judge_larger(CLAIM, first, second, "difference").measured
 
 
@@ -113,9 +115,9 @@ def test_exactly() -> None:
 )
 def test_larger_than_all(others: dict[str, list[float]], verdict: str) -> None:
     by_seed = {name: dict(enumerate(values)) for name, values in others.items()}
-    finding = judge_larger_than_all(CLAIM, {0: 3.0, 1: 3.0, 2: 3.2}, by_seed, "size of one")
-    assert finding.verdict == verdict
-    assert finding.measured.startswith("size of one minus that of each other: a: ")
+    claim_result = judge_larger_than_all(CLAIM, {0: 3.0, 1: 3.0, 2: 3.2}, by_seed, "size of one")
+    assert claim_result.verdict == verdict
+    assert claim_result.measured.startswith("size of one minus that of each other: a: ")
 
 
 def test_ratios_are_compared_by_their_logarithms() -> None:

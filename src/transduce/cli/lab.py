@@ -88,7 +88,7 @@ def run(  # noqa: PLR0913 - the options of the command
             plan_of=plan_of,
         )
         result = run_experiment(name, laboratory, restart=restart)
-    for finding in result.conclusion.findings:
+    for finding in result.conclusion.claim_results:
         print(f"{finding.verdict:<13}  {finding.claim.section}: {finding.claim.text}\n{'':15}{finding.measured}")
     print_message(f"the report is in {folder / 'report.html'} and {folder / 'report.md'}")
 

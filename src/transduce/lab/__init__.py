@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from transduce.lazy_imports import import_on_first_use
 
 if TYPE_CHECKING:
-    from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
+    from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
     from transduce.lab.experiment import Experiment, Trial
     from transduce.lab.experiments import EXPERIMENTS, find_experiment
     from transduce.lab.laboratory import Laboratory, TextFiles
@@ -16,7 +16,7 @@ else:
     __getattr__ = import_on_first_use(
         __name__,
         {
-            "transduce.lab.conclusion": "Chart Claim Conclusion Finding",
+            "transduce.lab.conclusion": "Chart Claim ClaimResult Conclusion",
             "transduce.lab.experiment": "Experiment Trial",
             "transduce.lab.experiments": "EXPERIMENTS find_experiment",
             "transduce.lab.laboratory": "Laboratory TextFiles",
@@ -30,9 +30,9 @@ __all__ = [
     "EXPERIMENTS",
     "Chart",
     "Claim",
+    "ClaimResult",
     "Conclusion",
     "Experiment",
-    "Finding",
     "Laboratory",
     "Measurement",
     "MeasurementLog",

@@ -1,4 +1,4 @@
-"""What follows from the measurements of an experiment: findings with verdicts, charts and tables."""
+"""What follows from the measurements of an experiment: claims with verdicts, charts and tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What was measured about a claim, and what follows from it."""
+class ClaimResult:
+    """What was measured for a claim, and the verdict."""
 
     claim: Claim
     measured: str
@@ -41,7 +41,7 @@ class Chart:
 class Conclusion:
     """All that a report shows of an experiment's measurements."""
 
-    findings: Sequence[Finding]
+    claim_results: Sequence[ClaimResult]
     charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
     remarks: Sequence[str] = ()

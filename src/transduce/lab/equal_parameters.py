@@ -9,10 +9,6 @@ LAYERS = {"recurrent": 1 / 6, "convs2s": 15 / 6, "bytenet": 30 / 6}
 Bahdanau et al. 2015 have one layer on either side, Gehring et al. 2017 fifteen, Kalchbrenner et al. 2016 thirty.
 """
 
-MAX_DIFFERENCE = 0.05
-"""Part of the parameters by which networks with equally many may differ, as widths are whole numbers."""
-
-
 _NUM_LAYERS = ("num_encoder_layers", "num_decoder_layers")
 _SHARED = ("vocabulary", "kernel_width", "max_positions", "dropout", "tied_embeddings", "output_bias")
 

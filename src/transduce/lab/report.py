@@ -44,7 +44,7 @@ class Report:
         if "name" not in header:
             raise UserError(f"{folder}: has no {MEASUREMENTS}: give the --output of `transduce lab run`")
         experiment, results = find_experiment(str(header["name"])), log.read()
-        conclusion = experiment.conclude(results) if results.measurements else Conclusion(findings=())
+        conclusion = experiment.conclude(results) if results.measurements else Conclusion(claim_results=())
         seconds = sum(one.seconds for one in results.measurements)
         measured = f"{len(results.measurements)} in {seconds:.0f} seconds, with seeds " + ", ".join(
             map(str, results.seeds())
@@ -103,9 +103,9 @@ def render_markdown(report: Report) -> str:
     conclusion = report.conclusion
     parts = [f"# {report.title}", report.method, "## Claims and verdicts"]
     parts += [
-        f"**{finding.claim.section}**: {finding.claim.text}\n\nMeasured: {finding.measured}.\n\n"
-        f"Verdict: **{finding.verdict}**"
-        for finding in conclusion.findings
+        f"**{claim_result.claim.section}**: {claim_result.claim.text}\n\nMeasured: {claim_result.measured}.\n\n"
+        f"Verdict: **{claim_result.verdict}**"
+        for claim_result in conclusion.claim_results
     ]
     if conclusion.charts:
         parts.append("## Charts")
@@ -123,9 +123,9 @@ def compare_verdicts(reports: Sequence[Report]) -> Table:
     """A table of all claims of the reports; of an experiment that was run more than once, its verdicts side by side."""
     verdicts: dict[tuple[str, str, str], list[str]] = {}
     for report in reports:
-        for finding in report.conclusion.findings:
-            key = (report.name, finding.claim.section, finding.claim.text)
-            verdicts.setdefault(key, []).append(finding.verdict)
+        for claim_result in report.conclusion.claim_results:
+            key = (report.name, claim_result.claim.section, claim_result.claim.text)
+            verdicts.setdefault(key, []).append(claim_result.verdict)
     rows = [[*key, "; ".join(found)] for key, found in verdicts.items()]
     return Table("", ["experiment", "section", "claim", "verdict"], rows, num_texts=4)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from transduce.errors import MissingExtraError
-from transduce.lab.conclusion import Claim, Finding, Verdict
+from transduce.lab.conclusion import Claim, ClaimResult, Verdict
 from transduce.lab.measurements import BySeed
 
 CONFIDENCE = 0.95
@@ -83,8 +83,8 @@ def compute_p_value(first: BySeed, second: BySeed, margin: float = 0.0) -> float
 
 def judge_larger(
     claim: Claim, larger: BySeed, smaller: BySeed, what: str, *, margin: float = 0.0, form: str = ".3g"
-) -> Finding:
-    """The finding about a claim that one quantity is larger than another, by more than `margin`.
+) -> ClaimResult:
+    """The result for the claim that one quantity is larger than another, by more than `margin`.
 
     Supported if the whole confidence interval of the paired difference lies above `margin`, not supported if all of it
     lies below, and else not decided.
@@ -101,13 +101,13 @@ def judge_larger(
     p_value = compute_p_value(larger, smaller, margin)
     counted, against = (f", where more than {margin:{form}} counts", " against that:") if margin else ("", "")
     tested = "" if math.isnan(p_value) else f"; paired t-test{against} p = {p_value:.2g}"
-    return Finding(claim, f"{what}: {difference.format(form)}{counted}{tested}", _place(difference, margin))
+    return ClaimResult(claim, f"{what}: {difference.format(form)}{counted}{tested}", _place(difference, margin))
 
 
 def judge_larger_than_all(
     claim: Claim, larger: BySeed, others: Mapping[str, BySeed], what: str, *, form: str = ".3g"
-) -> Finding:
-    """The finding about a claim that one quantity is larger than each of several others.
+) -> ClaimResult:
+    """The result for the claim that one quantity is larger than each of several others.
 
     Supported if `judge_larger` supports it against each of them, not supported if it does not against one, and else
     not decided. The best of the others is not chosen seed by seed: the maximum of noisy figures is too high.
@@ -119,88 +119,88 @@ def judge_larger_than_all(
         what: names the quantity, as in "BLEU of the Transformer".
         form: how numbers are printed.
     """
-    findings = {name: judge_larger(claim, larger, values, "", form=form) for name, values in others.items()}
-    verdicts = {finding.verdict for finding in findings.values()}
+    claim_results = {name: judge_larger(claim, larger, values, "", form=form) for name, values in others.items()}
+    verdicts = {claim_result.verdict for claim_result in claim_results.values()}
     verdict: Verdict = "not decided"
     if "not supported" in verdicts:
         verdict = "not supported"
     elif verdicts == {"supported"}:
         verdict = "supported"
-    differences = ", ".join(f"{name}{finding.measured}" for name, finding in findings.items())
-    return Finding(claim, f"{what} minus that of each other: {differences}", verdict)
+    differences = ", ".join(f"{name}{claim_result.measured}" for name, claim_result in claim_results.items())
+    return ClaimResult(claim, f"{what} minus that of each other: {differences}", verdict)
 
 
 def judge_equal(
     claim: Claim, first: BySeed, second: BySeed, what: str, *, tolerance: float, form: str = ".3g"
-) -> Finding:
-    """The finding about a claim that two quantities are nearly the same: that they differ by less than `tolerance`.
+) -> ClaimResult:
+    """The result for the claim that two quantities are nearly the same: that they differ by less than `tolerance`.
 
     Supported if the whole confidence interval of the paired difference lies within ± `tolerance`, not supported if all
     of it lies outside on one side, and else not decided.
     """
     difference = compare(first, second)
     measured = f"{what}: {difference.format(form)}, where up to ±{tolerance:{form}} counts as the same"
-    return Finding(claim, measured, _place_within(difference, -tolerance, tolerance))
+    return ClaimResult(claim, measured, _place_within(difference, -tolerance, tolerance))
 
 
-def judge_above(claim: Claim, values: BySeed, threshold: float, what: str, *, form: str = ".3g") -> Finding:
-    """The finding about a claim that a quantity is above `threshold`.
+def judge_above(claim: Claim, values: BySeed, threshold: float, what: str, *, form: str = ".3g") -> ClaimResult:
+    """The result for the claim that a quantity is above `threshold`.
 
     Supported if its whole confidence interval lies above, not supported if all of it lies below, and else not decided.
     """
     interval = confidence_interval(values)
     measured = f"{what}: {interval.format(form)}, where more than {threshold:{form}} counts"
-    return Finding(claim, measured, _place(interval, threshold))
+    return ClaimResult(claim, measured, _place(interval, threshold))
 
 
 def judge_ratio_above(
     claim: Claim, first: BySeed, second: BySeed, threshold: float, what: str, *, form: str = ".3g"
-) -> Finding:
-    """The finding about a claim that `first` is more than `threshold` times `second`; both are above zero.
+) -> ClaimResult:
+    """The result for the claim that `first` is more than `threshold` times `second`; both are above zero.
 
     Supported if the whole confidence interval of `compare_ratio` lies above, not supported if all of it lies below, and
     else not decided.
     """
     ratio = compare_ratio(first, second)
     measured = f"{what}: {ratio.format(form)}, where more than {threshold:{form}} counts"
-    return Finding(claim, measured, _place(ratio, threshold))
+    return ClaimResult(claim, measured, _place(ratio, threshold))
 
 
 def judge_ratio_equal(
     claim: Claim, first: BySeed, second: BySeed, what: str, *, tolerance: float, form: str = ".3g"
-) -> Finding:
-    """The finding about a claim that `first` is nearly `second`, as a ratio; both are above zero.
+) -> ClaimResult:
+    """The result for the claim that `first` is nearly `second`, as a ratio; both are above zero.
 
     Supported if the whole confidence interval of `compare_ratio` lies within 1 ± `tolerance`, not supported if all of
     it lies outside on one side, and else not decided.
     """
     ratio, lowest, highest = compare_ratio(first, second), 1 - tolerance, 1 + tolerance
     measured = f"{what}: {ratio.format(form)}, where {lowest:{form}} to {highest:{form}} counts as the same"
-    return Finding(claim, measured, _place_within(ratio, lowest, highest))
+    return ClaimResult(claim, measured, _place_within(ratio, lowest, highest))
 
 
-def judge_share_above(claim: Claim, num_right: int, num_all: int, threshold: float, what: str) -> Finding:
-    """The finding about a claim that more than `threshold` of all cases are right, from a number of independent ones.
+def judge_share_above(claim: Claim, num_right: int, num_all: int, threshold: float, what: str) -> ClaimResult:
+    """The result for the claim that more than `threshold` of all cases are right, from a number of independent ones.
 
     The interval is the exact one of a binomial share (Clopper & Pearson 1934). Supported if all of it lies above the
     threshold, not supported if all of it lies below, and else not decided.
     """
     if not num_all:
-        return Finding(claim, f"{what}: not measured", "not decided")
+        return ClaimResult(claim, f"{what}: not measured", "not decided")
     low, high = _import_stats().binomtest(num_right, num_all).proportion_ci(CONFIDENCE)
     interval = Interval(num_right / num_all, float(low), float(high), num_all)
     text = f"{interval.mean:.1%} ({interval.low:.1%} to {interval.high:.1%}) of {num_all:,}"
-    return Finding(claim, f"{what}: {text}, where more than {threshold:.0%} counts", _place(interval, threshold))
+    return ClaimResult(claim, f"{what}: {text}, where more than {threshold:.0%} counts", _place(interval, threshold))
 
 
-def judge_exactly(claim: Claim, measured: str, *, holds: bool | None) -> Finding:
-    """The finding about a claim that was checked without uncertainty: by counting, or against a formula.
+def judge_exactly(claim: Claim, measured: str, *, holds: bool | None) -> ClaimResult:
+    """The result for the claim that was checked without uncertainty: by counting, or against a formula.
 
     `holds` is None if what decides was not measured.
     """
     if holds is None:
-        return Finding(claim, "not measured", "not decided")
-    return Finding(claim, measured, "supported" if holds else "not supported")
+        return ClaimResult(claim, "not measured", "not decided")
+    return ClaimResult(claim, measured, "supported" if holds else "not supported")
 
 
 def _place(difference: Interval, margin: float) -> Verdict:

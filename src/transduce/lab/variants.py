@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from transduce.lab.conclusion import Claim, Finding
+from transduce.lab.conclusion import Claim, ClaimResult
 from transduce.lab.experiment import Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
 from transduce.lab.learning_curves import train_with_curve
@@ -48,7 +48,7 @@ def choose_size(laboratory: Laboratory) -> dict[str, Value]:
 
 
 def plan_training(
-    laboratory: Laboratory, variants: Mapping[str, Mapping[str, Value]], *, reserve: float = 0.0, beam: int = 1
+    laboratory: Laboratory, variants: Mapping[str, Mapping[str, Value]], *, reserve: float = 0.0
 ) -> list[Trial]:
     """Trials that train each variant, with as many updates as the budget allows: see `make_training_trials`.
 
@@ -56,25 +56,24 @@ def plan_training(
         laboratory: where they are trained.
         variants: settings that differ from `laboratory.SETTINGS`, by the name of the variant.
         reserve: seconds of the budget that other trials of the experiment need.
-        beam: hypotheses kept when the test pairs are translated.
     """
     updates = laboratory.plan_updates(list(variants.values()), reserve=reserve)
-    return make_training_trials(laboratory, variants, updates, beam=beam)
+    return make_training_trials(laboratory, variants, updates)
 
 
 def make_training_trials(
-    laboratory: Laboratory, variants: Mapping[str, Mapping[str, Value]], updates: int, *, beam: int = 1
+    laboratory: Laboratory, variants: Mapping[str, Mapping[str, Value]], updates: int
 ) -> list[Trial]:
     """A trial for each variant, with the setting "variant", that trains it with this number of updates."""
 
     def make_trial(name: str, settings: Mapping[str, Value]) -> Trial:
-        return Trial({"variant": name}, lambda seed: train_with_curve(laboratory, settings, updates, seed, beam=beam))
+        return Trial({"variant": name}, lambda seed: train_with_curve(laboratory, settings, updates, seed))
 
     return [make_trial(name, settings) for name, settings in variants.items()]
 
 
-def judge_saved_parameters(claim: Claim, results: Results, larger: str, smaller: str) -> Finding:
-    """The finding about a claim that one variant has vocabulary · d_model parameters fewer than another."""
+def judge_saved_parameters(claim: Claim, results: Results, larger: str, smaller: str) -> ClaimResult:
+    """The result for the claim that one variant has vocabulary · d_model parameters fewer than another."""
     saved = compare(*(results.by_seed("parameters", variant=variant) for variant in (larger, smaller)))
     expected = int(SETTINGS["text.vocabulary"]) * int(SETTINGS["model.d_model"])
     return judge_exactly(

@@ -63,9 +63,9 @@ def judge() -> Callable[[Experiment, Sequence[Measurement]], list[str]]:
     """The verdicts about the claims of an experiment, in their order."""
 
     def find_verdicts(experiment: Experiment, measurements: Sequence[Measurement]) -> list[str]:
-        findings = experiment.conclude(Results(measurements)).findings
-        assert [finding.claim for finding in findings] == list(experiment.claims)
-        return [finding.verdict for finding in findings]
+        claim_results = experiment.conclude(Results(measurements)).claim_results
+        assert [claim_result.claim for claim_result in claim_results] == list(experiment.claims)
+        return [claim_result.verdict for claim_result in claim_results]
 
     return find_verdicts
 
@@ -79,7 +79,7 @@ def check_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
     def check(name: str) -> None:
         place = Laboratory(tmp_path / "whole", (1,), budget=5.0)
         report = run_experiment(name, place)
-        assert report.conclusion.findings
+        assert report.conclusion.claim_results
         assert (place.folder / "report.html").is_file()
         measurements = (place.folder / "measurements.jsonl").read_bytes()
         run_experiment(name, place)  # nothing is missing, so that nothing is measured

@@ -88,15 +88,15 @@ LARGE = {"forward": 10.0, "both": 30.0, "saved": 1000.0}
 )
 def test_verdicts_follow_from_the_figures(results: Results, verdicts: list[Verdict]) -> None:
     conclusion = conclude(results)
-    assert [finding.verdict for finding in conclusion.findings] == verdicts
-    assert [finding.claim for finding in conclusion.findings] == list(additive_cost.EXPERIMENT.claims)
+    assert [claim_result.verdict for claim_result in conclusion.claim_results] == verdicts
+    assert [claim_result.claim for claim_result in conclusion.claim_results] == list(additive_cost.EXPERIMENT.claims)
 
 
 def test_more_operations_in_the_same_time_are_no_slower_code() -> None:
     ratio = count_operations(ADDITIVE, LONGEST, USUAL_WIDTH) / count_operations(DOT, LONGEST, USUAL_WIDTH)
     same_rate = make_results({**LARGE, "forward": ratio * 0.999}, SMALL)
-    assert conclude(same_rate).findings[-1].claim == OPTIMIZED
-    assert conclude(same_rate).findings[-1].verdict == "not supported"
+    assert conclude(same_rate).claim_results[-1].claim == OPTIMIZED
+    assert conclude(same_rate).claim_results[-1].verdict == "not supported"
 
 
 @pytest.mark.exhaustive
@@ -104,6 +104,6 @@ def test_it_runs_from_plan_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(additive_cost, "LENGTHS", (16, 32))
     monkeypatch.setattr(additive_cost, "WIDTHS", (8, 16))
     report = run_experiment("additive-cost", Laboratory(tmp_path, seeds=(1, 2), budget=2.0))
-    assert len(report.conclusion.findings) == 4
+    assert len(report.conclusion.claim_results) == 4
     assert len(report.conclusion.tables[0].rows) == 3 * 4
     assert (tmp_path / "report.html").exists()

@@ -97,9 +97,9 @@ SMALLER, LARGER = D_FF // 4, 4 * D_FF
     ],
 )
 def test_verdicts_follow_from_the_figures(results: Results, verdicts: list[Verdict]) -> None:
-    findings = conclude(results).findings
-    assert [finding.verdict for finding in findings] == verdicts
-    assert [finding.claim for finding in findings] == list(EXPERIMENT.claims)
+    claim_results = conclude(results).claim_results
+    assert [claim_result.verdict for claim_result in claim_results] == verdicts
+    assert [claim_result.claim for claim_result in claim_results] == list(EXPERIMENT.claims)
 
 
 @pytest.mark.exhaustive
@@ -107,5 +107,5 @@ def test_it_runs_from_plan_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(feed_forward, "SIZES", (1, 4))
     monkeypatch.setattr(feed_forward, "NUM_POSITIONS", (8,))
     report = run_experiment("feed-forward", Laboratory(tmp_path, seeds=(1,), budget=2.0))
-    assert [finding.verdict for finding in report.conclusion.findings[:2]] == ["supported"] * 2
+    assert [claim_result.verdict for claim_result in report.conclusion.claim_results[:2]] == ["supported"] * 2
     assert [row[0] for row in report.conclusion.tables[0].rows] == ["d_ff = 1", "d_ff = 4"]

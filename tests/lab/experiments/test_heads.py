@@ -132,9 +132,9 @@ ONE, USUAL, MANY = "1 head, d_k = 64", "4 heads, d_k = 16", "32 heads, d_k = 2"
     ],
 )
 def test_verdicts_follow_from_the_figures(results: Results, verdicts: list[Verdict]) -> None:
-    findings = conclude(results).findings
-    assert [finding.verdict for finding in findings] == verdicts
-    assert [finding.claim for finding in findings] == list(EXPERIMENT.claims)
+    claim_results = conclude(results).claim_results
+    assert [claim_result.verdict for claim_result in claim_results] == verdicts
+    assert [claim_result.claim for claim_result in claim_results] == list(EXPERIMENT.claims)
 
 
 @pytest.mark.exhaustive

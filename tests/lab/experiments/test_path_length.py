@@ -156,13 +156,13 @@ def make_results(
 
 
 def test_verdicts_where_counts_are_those_of_theory() -> None:
-    verdicts = [finding.verdict for finding in conclude(make_results()).findings]
+    verdicts = [claim_result.verdict for claim_result in conclude(make_results()).claim_results]
     assert verdicts == ["not supported", *["supported"] * 7]  # ByteNet as published is not logarithmic at 512
 
 
 def test_verdicts_where_nothing_is_as_the_paper_says() -> None:
-    found = conclude(make_results(accuracy=0.05, extra=1, slope=0, slower=0.2)).findings
-    verdicts = {finding.claim: finding.verdict for finding in found}
+    found = conclude(make_results(accuracy=0.05, extra=1, slope=0, slower=0.2)).claim_results
+    verdicts = {claim_result.claim: claim_result.verdict for claim_result in found}
     assert verdicts[path_length.DILATED] == "supported"  # the growth is the same
     assert verdicts[path_length.RECURRENCE] == "not supported"
     assert verdicts[path_length.SEQUENTIAL] == "not supported"
@@ -171,7 +171,7 @@ def test_verdicts_where_nothing_is_as_the_paper_says() -> None:
 
 def test_learning_is_judged_against_the_best_of_the_others() -> None:
     def judge(accuracy: float, others: float) -> str:
-        return conclude(make_results(accuracy=accuracy, others=others)).findings[-1].verdict
+        return conclude(make_results(accuracy=accuracy, others=others)).claim_results[-1].verdict
 
     assert judge(1.0, 0.1) == "supported"
     assert judge(0.1, 1.0) == "not supported"
@@ -180,8 +180,8 @@ def test_learning_is_judged_against_the_best_of_the_others() -> None:
 
 def test_nothing_is_decided_before_it_is_measured() -> None:
     conclusion = conclude(Results([]))
-    assert {finding.verdict for finding in conclusion.findings} == {"not decided"}
-    assert [finding.claim for finding in conclusion.findings] == list(path_length.EXPERIMENT.claims)
+    assert {claim_result.verdict for claim_result in conclusion.claim_results} == {"not decided"}
+    assert [claim_result.claim for claim_result in conclusion.claim_results] == list(path_length.EXPERIMENT.claims)
     complete = make_results().measurements
     for first, second in pairwise(range(0, len(complete), 7)):
         conclude(Results(complete[first:second]))
@@ -190,6 +190,6 @@ def test_nothing_is_decided_before_it_is_measured() -> None:
 @pytest.mark.exhaustive
 def test_experiment_from_plan_to_report(tmp_path: Path) -> None:
     report = run_experiment("path-length", Laboratory(tmp_path / "new", (1,), budget=5.0))
-    verdicts = [finding.verdict for finding in report.conclusion.findings]
+    verdicts = [claim_result.verdict for claim_result in report.conclusion.claim_results]
     assert verdicts[:6] == ["not supported", *["supported"] * 5]
     assert (tmp_path / "new" / "report.html").exists()

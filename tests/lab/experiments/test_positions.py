@@ -147,9 +147,9 @@ def make_results(error: float | None, losses: Mapping[str, tuple[float, float, f
     ],
 )
 def test_verdicts_follow_from_the_figures(results: Results, verdicts: list[Verdict]) -> None:
-    findings = conclude(results).findings
-    assert [finding.verdict for finding in findings] == verdicts
-    assert [finding.claim for finding in findings] == list(EXPERIMENT.claims)
+    claim_results = conclude(results).claim_results
+    assert [claim_result.verdict for claim_result in claim_results] == verdicts
+    assert [claim_result.claim for claim_result in claim_results] == list(EXPERIMENT.claims)
 
 
 @pytest.mark.exhaustive
@@ -160,4 +160,4 @@ def test_it_runs_from_plan_to_report(tmp_path: Path) -> None:
         assert [row[0] for row in table.rows] == list(POSITIONS)
         assert not [cell for row in table.rows for cell in row if cell == "not measured"]
     assert len(shifts.rows) == len(SHIFTS)
-    assert report.conclusion.findings[1].verdict == "supported"
+    assert report.conclusion.claim_results[1].verdict == "supported"

@@ -15,8 +15,8 @@ def judge_variance(**quantities: float) -> str:
         Measurement({"d_k": d_k}, 1, {name: value * d_k ** powers[name] for name, value in quantities.items()}, 1.0)
         for d_k in WIDTHS
     )
-    (finding,) = (one for one in EXPERIMENT.conclude(results).findings if one.claim == VARIANCE)
-    return finding.verdict
+    (claim_result,) = (one for one in EXPERIMENT.conclude(results).claim_results if one.claim == VARIANCE)
+    return claim_result.verdict
 
 
 GRADIENTS = {"gradient": 0.8, "scaled gradient": 0.9}

@@ -63,7 +63,7 @@ def make_results(*, loss: float, bleu: float, speed: float, seeds: tuple[int, ..
 
 
 def list_verdicts(results: Results) -> list[str]:
-    return [finding.verdict for finding in conclude(results).findings]
+    return [claim_result.verdict for claim_result in conclude(results).claim_results]
 
 
 def test_verdicts() -> None:
@@ -79,8 +79,8 @@ def test_verdicts() -> None:
 
 def test_nothing_is_decided_before_it_is_measured() -> None:
     conclusion = conclude(Results([]))
-    assert [finding.claim for finding in conclusion.findings] == list(since_then.EXPERIMENT.claims)
-    assert {finding.verdict for finding in conclusion.findings} == {"not decided"}
+    assert [claim_result.claim for claim_result in conclusion.claim_results] == list(since_then.EXPERIMENT.claims)
+    assert {claim_result.verdict for claim_result in conclusion.claim_results} == {"not decided"}
     for number in range(1, 5):
         conclude(Results(make_results(loss=0.1, bleu=0.0, speed=0.0).measurements[:number]))
 
@@ -89,6 +89,6 @@ def test_nothing_is_decided_before_it_is_measured() -> None:
 def test_experiment_from_plan_to_report(text_files: TextFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(since_then, "choose_size", lambda _: TINY)
     report = run_experiment("since-then", Laboratory(tmp_path / "new", (1,), budget=5.0, text_files=text_files))
-    assert {finding.verdict for finding in report.conclusion.findings} == {"not decided"}
-    assert all("(one seed)" in finding.measured for finding in report.conclusion.findings)
+    assert {claim_result.verdict for claim_result in report.conclusion.claim_results} == {"not decided"}
+    assert all("(one seed)" in claim_result.measured for claim_result in report.conclusion.claim_results)
     assert len(report.conclusion.tables[0].rows) == 1 + len(CHANGES)

@@ -114,7 +114,7 @@ def test_rows_that_are_the_same_in_the_paper_must_be_similar() -> None:
 
 def test_groups() -> None:
     def list_verdicts(results: Results) -> list[str]:
-        return [finding.verdict for finding in conclude(results).findings]
+        return [claim_result.verdict for claim_result in conclude(results).claim_results]
 
     assert list_verdicts(make_results(1.0)) == ["supported"] * 6
     assert list_verdicts(make_results(-1.0)) == [*["not supported"] * 5, "supported"]
@@ -130,16 +130,16 @@ def test_groups() -> None:
 
 def test_nothing_is_decided_before_models_translate() -> None:
     early, late = (conclude(make_results(-1.0, bleu=bleu)) for bleu in (table3.LEARNED - 0.1, table3.LEARNED))
-    assert {finding.verdict for finding in early.findings} == {"not decided"}
+    assert {claim_result.verdict for claim_result in early.claim_results} == {"not decided"}
     assert "--budget 1h" in early.remarks[0]
-    assert "not supported" in {finding.verdict for finding in late.findings}
+    assert "not supported" in {claim_result.verdict for claim_result in late.claim_results}
     assert len(late.remarks) == len(early.remarks) - 1
 
 
 def test_table_has_the_papers_figures_before_anything_is_measured() -> None:
     conclusion = conclude(Results([]))
-    assert [finding.claim for finding in conclusion.findings] == list(table3.EXPERIMENT.claims)
-    assert {finding.verdict for finding in conclusion.findings} == {"not decided"}
+    assert [claim_result.claim for claim_result in conclusion.claim_results] == list(table3.EXPERIMENT.claims)
+    assert {claim_result.verdict for claim_result in conclusion.claim_results} == {"not decided"}
     rows = conclusion.tables[0].rows
     assert rows[0] == ["base", "", "4.92", "not measured", "25.8", "not measured", "65", ""]
     assert rows[-1][2] == "4.33"
@@ -152,6 +152,6 @@ def test_table_has_the_papers_figures_before_anything_is_measured() -> None:
 def test_experiment_from_plan_to_report(text_files: TextFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table3, "ROWS", (ROWS[0], ROWS[-2]))
     report = run_experiment("table3", Laboratory(tmp_path / "new", (1,), budget=5.0, text_files=text_files))
-    assert {finding.verdict for finding in report.conclusion.findings} == {"not decided"}
+    assert {claim_result.verdict for claim_result in report.conclusion.claim_results} == {"not decided"}
     assert len(report.conclusion.tables[0].rows) == 3
     assert all(row[-1] for row in report.conclusion.tables[0].rows)

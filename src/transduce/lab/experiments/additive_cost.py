@@ -164,7 +164,7 @@ def conclude(results: Results) -> Conclusion:
     saved = {kind: results.mean(f"saved, {kind}", **longest) for kind in (ADDITIVE, DOT)}
     operations = count_operations(ADDITIVE, LONGEST, USUAL_WIDTH) / count_operations(DOT, LONGEST, USUAL_WIDTH)
     as_many = {seed: operations * seconds for seed, seconds in find("forward", DOT).items()}
-    findings = [
+    claim_results = [
         judge_exactly(
             COMPLEXITY,
             f"for each pair of a query and a key, additive attention takes at most {max(of_pairs):.2f} times as many "
@@ -196,7 +196,7 @@ def conclude(results: Results) -> Conclusion:
         ),
     ]
     return Conclusion(
-        findings,
+        claim_results,
         charts=_draw_charts(results),
         tables=[_tabulate(results)],
         remarks=[SETTING, FOLDING],

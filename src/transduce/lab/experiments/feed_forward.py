@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
+from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.cost import measure_seconds
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
@@ -171,12 +171,12 @@ def conclude(results: Results) -> Conclusion:
     separately, together = worst("neighbours", "order"), worst("outputs", "gradients")
     in_float32 = worst("outputs, float32", "gradients, float32")
 
-    def compare_losses(claim: Claim, larger: int, smaller: int) -> Finding:
+    def compare_losses(claim: Claim, larger: int, smaller: int) -> ClaimResult:
         first, second = (results.by_seed("loss", variant=_name(d_ff)) for d_ff in (larger, smaller))
         what = f"loss with d_ff = {larger} minus loss with d_ff = {smaller}, in nats per token"
         return judge_larger(claim, first, second, what)
 
-    findings = [
+    claim_results = [
         judge_exactly(
             SEPARATELY,
             "if one position changes, outputs at the others differ by at most "
@@ -194,7 +194,7 @@ def conclude(results: Results) -> Conclusion:
         compare_losses(LARGER, D_FF, 4 * D_FF),
     ]
     return Conclusion(
-        findings,
+        claim_results,
         charts=[_draw_times(results), _draw_losses(results)],
         tables=[
             tabulate_variants(results, ("loss", "bleu", "exact", "parameters", "tokens_per_second")),

@@ -268,7 +268,7 @@ def conclude(results: Results) -> Conclusion:
     losses = {num_heads: results.by_seed("loss", variant=_name(num_heads)) for num_heads in TRAINED}
     one, several = (results.by_seed(_name_time(ONE_PRODUCT, num_heads)) for num_heads in (1, OF_PAPER))
     two, single = (results.by_seed("right", **{"task heads": num_heads}) for num_heads in (2, 1))
-    findings = [
+    claim_results = [
         judge_larger(JOINTLY, two, single, "share of examples with both tokens right, with two heads minus with one"),
         judge_ratio_equal(
             COST,
@@ -289,7 +289,7 @@ def conclude(results: Results) -> Conclusion:
         ),
     ]
     return Conclusion(
-        findings,
+        claim_results,
         charts=_draw_charts(results),
         tables=[tabulate_variants(results), _tabulate_task(results), _tabulate_times(results)],
         remarks=[SETTING, TASK],

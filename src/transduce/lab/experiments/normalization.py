@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from transduce.bundle import Bundle
 from transduce.data import Batch, PreparedData
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
+from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.learning_curves import draw_learning_curves
@@ -282,7 +282,7 @@ def conclude(results: Results) -> Conclusion:
     )
 
 
-def _judge_batch_normalization(results: Results) -> list[Finding]:
+def _judge_batch_normalization(results: Results) -> list[ClaimResult]:
     def find_power(quantity: str) -> BySeed:
         found = results.by_seed(f"{quantity}, {BATCHES_OF[0]}", inspected="batch")
         return {seed: math.log2(value) for seed, value in found.items()}
@@ -307,7 +307,7 @@ def _judge_batch_normalization(results: Results) -> list[Finding]:
     ]
 
 
-def _judge_gradients(results: Results) -> list[Finding]:
+def _judge_gradients(results: Results) -> list[ClaimResult]:
     slopes = {order: fit_slopes(results, order) for order in ORDERS}
     none = dict.fromkeys(slopes["post"] | slopes["pre"], 0.0)
     return [
@@ -330,7 +330,7 @@ def _judge_gradients(results: Results) -> list[Finding]:
     ]
 
 
-def _judge_warmup(results: Results) -> list[Finding]:
+def _judge_warmup(results: Results) -> list[ClaimResult]:
     def find_loss(order: str, depth: int, *, has_warmup: bool) -> BySeed:
         return results.by_seed("loss", variant=_name("layer", order, depth, has_warmup=has_warmup))
 
@@ -381,10 +381,10 @@ def fit_slopes(results: Results, order: str) -> dict[int, float]:
     return slopes
 
 
-def _judge_alone(results: Results) -> Finding:
+def _judge_alone(results: Results) -> ClaimResult:
     layer, batch = (results.by_seed("difference alone", inspected=kind) for kind in KINDS)
     if not layer or not batch:
-        return Finding(ALONE, "not measured", "not decided")
+        return ClaimResult(ALONE, "not measured", "not decided")
     return judge_exactly(
         ALONE,
         "the encoder's output for a sentence alone and in a batch differs by at most "

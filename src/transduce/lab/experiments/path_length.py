@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transduce.baselines import ByteNet, ConvS2S, RecurrentNetwork, make_encoder_decoder
 from transduce.baselines.bytenet import DILATIONS, ResidualBlock
 from transduce.config import TransformerConfig
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
+from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.cost import measure_seconds
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import MIN_UPDATES, TRAINING_SHARE, Laboratory
@@ -306,11 +306,11 @@ def _read_counts(results: Results, network: str) -> list[tuple[float, float]]:
     return [(distance, count) for distance, count in pairs if math.isfinite(count)]
 
 
-def _judge_paths(paths: Mapping[str, list[tuple[float, float]]]) -> list[Finding]:
-    def judge(claim: Claim, names: Sequence[str], theory: str) -> Finding:
+def _judge_paths(paths: Mapping[str, list[tuple[float, float]]]) -> list[ClaimResult]:
+    def judge(claim: Claim, names: Sequence[str], theory: str) -> ClaimResult:
         found = [(name, int(d), int(count)) for name in names for d, count in paths.get(name, [])]
         if len(found) < len(names) * len(PATH_DISTANCES):
-            return Finding(claim, "not measured", "not decided")
+            return ClaimResult(claim, "not measured", "not decided")
         holds = all(count == count_by_theory(name, distance) for name, distance, count in found)
         ends = ", ".join(f"{count} ({name})" for name, distance, count in found if distance == PATH_DISTANCES[-1])
         return judge_exactly(claim, f"at a distance of {PATH_DISTANCES[-1]}: {ends}; by theory {theory}", holds=holds)
@@ -324,10 +324,10 @@ def _judge_paths(paths: Mapping[str, list[tuple[float, float]]]) -> list[Finding
     ]
 
 
-def _judge_growth(claim: Claim, counts: Sequence[tuple[float, float]]) -> Finding:
+def _judge_growth(claim: Claim, counts: Sequence[tuple[float, float]]) -> ClaimResult:
     """Whether layers grow with the logarithm of the distance: each time it doubles, by at most one."""
     if len(counts) < len(PATH_DISTANCES):
-        return Finding(claim, "not measured", "not decided")
+        return ClaimResult(claim, "not measured", "not decided")
     growth = [after - before for (_, before), (_, after) in pairwise(counts)]
     measured = ", ".join(f"{count:.0f} at {distance:.0f}" for distance, count in counts)
     return judge_exactly(
@@ -335,10 +335,10 @@ def _judge_growth(claim: Claim, counts: Sequence[tuple[float, float]]) -> Findin
     )
 
 
-def _judge_sequences(results: Results) -> Finding:
+def _judge_sequences(results: Results) -> ClaimResult:
     chains = {one: _read_chain(results, one) for one in ("transformer", "recurrent")}
     if min(map(len, chains.values())) < len(CHAIN_LENGTHS):
-        return Finding(SEQUENTIAL, "not measured", "not decided")
+        return ClaimResult(SEQUENTIAL, "not measured", "not decided")
     attention, recurrent = chains["transformer"], chains["recurrent"]
     rates = {(after - before) / (to - start) for (start, before), (to, after) in pairwise(recurrent)}
     # One operation more or less: to short sentences, attention is computed in another way than to long ones.
@@ -356,14 +356,14 @@ def _read_chain(results: Results, architecture: str) -> list[tuple[float, float]
     return [(length, chain) for length, chain in pairs if math.isfinite(chain)]
 
 
-def _judge_time(results: Results) -> Finding:
+def _judge_time(results: Results) -> ClaimResult:
     length = TIMED_LENGTHS[1]
     recurrent, attention = (results.by_seed(f"seconds at {length}, {one}") for one in ("recurrent", "transformer"))
     shown = f"time of a recurrent layer divided by that of a self-attention layer, n = {length}, d = {TIMED_WIDTH}"
     return judge_ratio_above(FASTER, recurrent, attention, 1.0, shown)
 
 
-def _judge_learning(results: Results) -> Finding:
+def _judge_learning(results: Results) -> ClaimResult:
     """Self-attention, whose paths are shortest, against each of the others, at the longest distance."""
     distance = DISTANCES[-1]
     found = {one: results.by_seed("accuracy", recall=one, distance=distance) for one in NAMES}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transduce.config import TransformerConfig
 from transduce.evaluation import corpus_scores
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
+from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Settings
@@ -222,7 +222,7 @@ def conclude(results: Results) -> Conclusion:
         name: {seed: beyond[name][seed] - within[name][seed] for seed in beyond[name].keys() & within[name].keys()}
         for name in (SINUSOIDAL, LEARNED)
     }
-    findings = [
+    claim_results = [
         judge_larger(
             NEEDED, loss[NONE], loss[SINUSOIDAL], "loss without positions minus loss with sinusoids, in nats per token"
         ),
@@ -251,14 +251,14 @@ def conclude(results: Results) -> Conclusion:
         ),
     ]
     return Conclusion(
-        findings,
+        claim_results,
         charts=_draw_charts(results),
         tables=[tabulate_variants(results), *_tabulate_lengths(results), _tabulate_shifts(results)],
         remarks=[SETTING, WHOLE_MATRIX],
     )
 
 
-def _judge_linear(results: Results) -> Finding:
+def _judge_linear(results: Results) -> ClaimResult:
     found = {
         name: [results.mean(name, shift=shift) for shift in results.choices("shift")]
         for name in ("prediction", "matrix", "control")

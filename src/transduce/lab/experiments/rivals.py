@@ -11,7 +11,7 @@ from transduce.bundle import Bundle
 from transduce.config import TransformerConfig
 from transduce.errors import RunError
 from transduce.kernels.device import use_one_thread
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
+from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.equal_parameters import LAYERS, match_rivals
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
@@ -202,7 +202,7 @@ def measure_search(bundle: Path, sources: Sequence[str]) -> dict[str, float]:
 def conclude(results: Results) -> Conclusion:
     """Verdicts on quality after the same updates, the same time, and a third of it, and on the speed of training."""
     by_updates, by_time, short = (results.select(compared=one) for one in (SAME_UPDATES, SAME_TIME, SHORT_TIME))
-    findings = [
+    claim_results = [
         _judge(BETTER, by_updates, by_updates, "with the same updates"),
         _judge(SAME_COST, by_time, by_time, "with the same time"),
         _judge(CHEAPER, short, by_time, "with a third of the time"),
@@ -216,7 +216,7 @@ def conclude(results: Results) -> Conclusion:
     ]
     quantities = ("loss", "bleu", "chrf", "exact", "parameters", "tokens_per_second")
     return Conclusion(
-        findings,
+        claim_results,
         charts=[
             _draw(by_updates, "update", "Training loss over updates", "updates"),
             _draw(by_time, "seconds", "Training loss over time, with the same time", "seconds of updates"),
@@ -263,7 +263,7 @@ def _describe_length(by_updates: Results) -> list[str]:
     return [remark]
 
 
-def _judge(claim: Claim, own: Results, others: Results, how: str) -> Finding:
+def _judge(claim: Claim, own: Results, others: Results, how: str) -> ClaimResult:
     """Whether the BLEU of the Transformer exceeds that of each rival."""
     rivals = {name: others.by_seed("bleu", variant=name) for name in RIVALS}
     return judge_larger_than_all(

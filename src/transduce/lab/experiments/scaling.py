@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
+from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
@@ -118,12 +118,12 @@ def conclude(results: Results) -> Conclusion:
     )
 
 
-def _judge_random_vectors(results: Results) -> list[Finding]:
+def _judge_random_vectors(results: Results) -> list[ClaimResult]:
     means, variances, gradients, divided = (
         dict(results.curve("d_k", quantity)) for quantity in ("mean", "variance", "gradient", "scaled gradient")
     )
     if len(variances) < len(WIDTHS):
-        return [Finding(claim, "not measured", "not decided") for claim in (VARIANCE, GRADIENT)]
+        return [ClaimResult(claim, "not measured", "not decided") for claim in (VARIANCE, GRADIENT)]
     error = max(abs(variance / d_k - 1) for d_k, variance in variances.items())
     shift = max((abs(mean) / math.sqrt(d_k) for d_k, mean in means.items()), default=math.nan)
     is_mean_known = len(means) == len(WIDTHS)  # not of an older version, which did not measure it

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
+from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
 from transduce.lab.learning_curves import draw_learning_curves, train_with_curve
@@ -85,14 +85,14 @@ def conclude(results: Results) -> Conclusion:
         for quantity in ("loss", "bleu", "tokens_per_second")
     )
 
-    def judge_loss(claim: Claim, name: str) -> Finding:
+    def judge_loss(claim: Claim, name: str) -> ClaimResult:
         return judge_larger(claim, losses[DEFAULT], losses[name], f"loss of {DEFAULT} model minus loss with {name}")
 
-    def judge_bleu(claim: Claim, name: str) -> Finding:
+    def judge_bleu(claim: Claim, name: str) -> ClaimResult:
         return judge_larger(claim, scores[name], scores[DEFAULT], f"BLEU with {name} minus BLEU of {DEFAULT} model")
 
     rms = "RMS normalisation"
-    findings = [
+    claim_results = [
         judge_loss(GELU, "GELU"),
         judge_bleu(RELATIVE, "relative positions"),
         judge_equal(
@@ -111,7 +111,7 @@ def conclude(results: Results) -> Conclusion:
         judge_loss(COMBINED, TOGETHER),
     ]
     return Conclusion(
-        findings,
+        claim_results,
         charts=[
             _draw(results, "normalisation and feed-forward", ["pre-norm", "RMS normalisation", "gated feed-forward"]),
             _draw(results, "positions and activation", ["relative positions", "rotary positions", "GELU"]),

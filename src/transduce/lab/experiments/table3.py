@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from transduce.config import TransformerConfig
 from transduce.config.presets import PRESETS
-from transduce.lab.conclusion import Claim, Conclusion, Finding, Verdict
+from transduce.lab.conclusion import Claim, ClaimResult, Conclusion, Verdict
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
@@ -188,8 +188,8 @@ def judge_row(row: Row, results: Results) -> Verdict:
     return "not supported" if high < 0 else "not decided"
 
 
-def judge_group(claim: Claim, results: Results) -> Finding:
-    """The finding about the rows of a claim.
+def judge_group(claim: Claim, results: Results) -> ClaimResult:
+    """The result for the claim about a group of rows.
 
     Supported if all of them change as in the paper, not supported if one does not, and else not decided; also not
     decided if the base row's BLEU is below `LEARNED`.
@@ -211,7 +211,7 @@ def judge_group(claim: Claim, results: Results) -> Finding:
         f"{agreeing} of {len(verdicts)} rows surely change as in the paper; loss minus that of the base row: "
         f"{'; '.join(changes)}"
     )
-    return Finding(claim, measured, verdict)
+    return ClaimResult(claim, measured, verdict)
 
 
 def has_not_learned(results: Results) -> bool:
@@ -236,8 +236,8 @@ def conclude(results: Results) -> Conclusion:
             "models have not learned to translate yet, and their losses show only how fast they begin to. On this "
             "machine the rows need a longer budget, such as --budget 1h.",
         )
-    findings = [judge_group(claim, results) for claim in GROUPS]
-    return Conclusion(findings, tables=[_tabulate(results)], remarks=remarks)
+    claim_results = [judge_group(claim, results) for claim in GROUPS]
+    return Conclusion(claim_results, tables=[_tabulate(results)], remarks=remarks)
 
 
 def _tabulate(results: Results) -> Table:

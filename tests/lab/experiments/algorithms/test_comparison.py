@@ -46,7 +46,9 @@ def test_plan_has_every_network(operation: Operation, experiment: Experiment, tm
 def test_verdicts(
     operation: Operation, experiment: Experiment, shares: list[tuple[float, float]], verdicts: list[str]
 ) -> None:
-    found = [finding.verdict for finding in experiment.conclude(make_results(operation, shares)).findings]
+    found = [
+        claim_result.verdict for claim_result in experiment.conclude(make_results(operation, shares)).claim_results
+    ]
     assert found == verdicts[: len(experiment.claims)]
 
 
@@ -54,7 +56,7 @@ def test_several_seeds_are_the_cases() -> None:
     good, bad = [(1.0, 1.0)] * 3, [(1.0, 0.0)] * 3
 
     def judge(*seeds: list[tuple[float, float]]) -> str:
-        return addition.EXPERIMENT.conclude(make_results(addition.ADDITION, *seeds)).findings[1].verdict
+        return addition.EXPERIMENT.conclude(make_results(addition.ADDITION, *seeds)).claim_results[1].verdict
 
     assert (judge(good, good, good), judge(bad, bad, bad)) == ("supported", "not supported")
     assert judge(good, good, bad) == "not decided"  # though two thirds of all sums are right
@@ -62,9 +64,9 @@ def test_several_seeds_are_the_cases() -> None:
 
 def test_nothing_is_decided_from_nothing() -> None:
     for _, experiment in OPERATIONS:
-        findings = experiment.conclude(Results([])).findings
-        assert [finding.claim for finding in findings] == list(experiment.claims)
-        assert {finding.verdict for finding in findings} == {"not decided"}
+        claim_results = experiment.conclude(Results([])).claim_results
+        assert [claim_result.claim for claim_result in claim_results] == list(experiment.claims)
+        assert {claim_result.verdict for claim_result in claim_results} == {"not decided"}
 
 
 @pytest.mark.exhaustive

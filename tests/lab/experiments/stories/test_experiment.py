@@ -38,10 +38,12 @@ def test_plan_has_every_network(tmp_path: Path) -> None:
 
 
 def test_verdicts() -> None:
-    assert [finding.verdict for finding in EXPERIMENT.conclude(make_results(GOOD)).findings] == ["supported"] * 4
-    bad = EXPERIMENT.conclude(make_results(BAD, hits=0.1)).findings
-    assert [finding.verdict for finding in bad] == ["not supported"] * 4
-    assert {finding.verdict for finding in EXPERIMENT.conclude(Results([])).findings} == {"not decided"}
+    assert [claim_result.verdict for claim_result in EXPERIMENT.conclude(make_results(GOOD)).claim_results] == [
+        "supported"
+    ] * 4
+    bad = EXPERIMENT.conclude(make_results(BAD, hits=0.1)).claim_results
+    assert [claim_result.verdict for claim_result in bad] == ["not supported"] * 4
+    assert {claim_result.verdict for claim_result in EXPERIMENT.conclude(Results([])).claim_results} == {"not decided"}
 
 
 def test_the_report_shows_a_story_with_the_weights_of_each_hop() -> None:

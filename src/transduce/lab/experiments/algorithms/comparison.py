@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 
-from transduce.lab.conclusion import Chart, Claim, Conclusion, Finding
+from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.experiments.algorithms.training import (
     ExtendedNeuralGPUSettings,
@@ -121,13 +121,13 @@ def _name_figures(measured: Measurements) -> dict[str, float]:
 
 def conclude(operation: Operation, results: Results) -> Conclusion:
     """Verdicts on results of the length of training and of twice that length, and accuracy over length."""
-    findings = [
+    claim_results = [
         _judge(operation, results, operation.learns, NEURAL_GPU, operation.longest),
         _judge(operation, results, operation.generalizes, NEURAL_GPU, operation.beyond),
         _judge(operation, results, EXTENDED_LEARNS, EXTENDED, operation.longest),
     ]
     if operation.transformer_fails is not None:
-        findings.append(_judge_failure(operation, results, operation.transformer_fails))
+        claim_results.append(_judge_failure(operation, results, operation.transformer_fails))
     title = f"Share of right {operation.result}s over the length of the numbers"
     shown = [network for network in NETWORKS if results.select(network=network).measurements]
     lengths = operation.training.test_lengths
@@ -152,7 +152,7 @@ def conclude(operation: Operation, results: Results) -> Conclusion:
     ]
     heads = ["network", *(f"{length} bits" for length in lengths), "longest in training", "parameters", "seconds"]
     return Conclusion(
-        findings,
+        claim_results,
         charts=[Chart(title, draw_line_chart(title, curves, "bits", ""))],
         tables=[Table(f"Share of {operation.result}s that are right to the last bit", heads, rows)],
         remarks=[
@@ -164,28 +164,28 @@ def conclude(operation: Operation, results: Results) -> Conclusion:
     )
 
 
-def _judge(operation: Operation, results: Results, claim: Claim, network: str, length: int) -> Finding:
-    """The finding about a claim that a network has nearly all results right for numbers of `length` bits."""
+def _judge(operation: Operation, results: Results, claim: Claim, network: str, length: int) -> ClaimResult:
+    """The result for the claim that a network has nearly all results right for numbers of `length` bits."""
     shares = results.by_seed(f"exact, {length} bits", network=network)
     what = f"{network}: share of right {operation.result}s of numbers of {length} bits"
     return _judge_share(operation, claim, shares, what)
 
 
-def _judge_failure(operation: Operation, results: Results, claim: Claim) -> Finding:
-    """The finding about a claim that the Transformer has nearly all results wrong for numbers beyond training.
+def _judge_failure(operation: Operation, results: Results, claim: Claim) -> ClaimResult:
+    """The result for the claim that the Transformer has nearly all results wrong for numbers beyond training.
 
     Not decided unless it has learned the operation, with every seed.
     """
     learned = results.by_seed(f"exact, {operation.longest} bits", network=TRANSFORMER)
     if not learned or min(learned.values()) <= NEARLY_ALL:
         measured = f"{TRANSFORMER}: has not learned to {operation.verb} numbers of {operation.longest} bits"
-        return Finding(claim, measured, "not decided")
+        return ClaimResult(claim, measured, "not decided")
     shares = results.by_seed(f"exact, {operation.beyond} bits", network=TRANSFORMER)
     what = f"{TRANSFORMER}: share of wrong {operation.result}s of numbers of {operation.beyond} bits"
     return _judge_share(operation, claim, {seed: 1 - share for seed, share in shares.items()}, what)
 
 
-def _judge_share(operation: Operation, claim: Claim, shares: Mapping[int, float], what: str) -> Finding:
+def _judge_share(operation: Operation, claim: Claim, shares: Mapping[int, float], what: str) -> ClaimResult:
     """Of several seeds, the seeds are the cases; of one alone, the test numbers."""
     if len(shares) > 1:
         return judge_above(claim, dict(shares), NEARLY_ALL, what)

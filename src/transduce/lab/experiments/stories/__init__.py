@@ -108,7 +108,7 @@ def conclude(results: Results) -> Conclusion:
     by_kind = [find(MANY_HOPS, f"accuracy, {kind}") for kind in KINDS]
     seeds = set.intersection(*(set(shares) for shares in by_kind))
     all_kinds = {seed: fmean(shares[seed] for shares in by_kind) for seed in seeds}
-    findings = [
+    claim_results = [
         judge_above(
             SOLVED,
             find(MANY_HOPS, "accuracy, 1"),
@@ -145,7 +145,7 @@ def conclude(results: Results) -> Conclusion:
         rows.append([network, *shares, *sizes])
     heads = ["network", "one supporting fact", "two", "three", "parameters", "seconds"]
     tables = [Table("Share of right answers (95 % confidence interval over the seeds)", heads, rows)]
-    return Conclusion(findings, tables=[*tables, *_show_hops(results)], remarks=[REMARK])
+    return Conclusion(claim_results, tables=[*tables, *_show_hops(results)], remarks=[REMARK])
 
 
 def _show_hops(results: Results) -> list[Table]:

@@ -48,8 +48,8 @@ class Story:
     """Positions, ascending from 0, of the sentences that the answer follows from."""
 
 
-class Finding(NamedTuple):
-    """Something that is known, and the positions of the sentences that say so."""
+class KnownPlace(NamedTuple):
+    """The place of a person or an object, and the positions of the sentences from which it follows."""
 
     place: str
     facts: tuple[int, ...]
@@ -62,12 +62,12 @@ class World:
     hidden_places: dict[str, str]
     """The places where objects lie that nobody has picked up yet; no sentence tells them."""
     sentences: list[str] = field(default_factory=list)
-    person_places: dict[str, Finding] = field(default_factory=dict)
+    person_places: dict[str, KnownPlace] = field(default_factory=dict)
     holders: dict[str, tuple[str, int]] = field(default_factory=dict)
     """For each object that somebody holds: who, and the position of the sentence that says so."""
-    resting_places: dict[str, Finding] = field(default_factory=dict)
+    resting_places: dict[str, KnownPlace] = field(default_factory=dict)
     """The places of the objects that somebody has put down."""
-    journeys: dict[str, tuple[Finding, str]] = field(default_factory=dict)
+    journeys: dict[str, tuple[KnownPlace, str]] = field(default_factory=dict)
     """For each object that was carried elsewhere: the place where it was before, and where it has been since."""
     latest_thing: str = ""
     """The object of the latest sentence, with which nothing is done in the next; none after a walk."""
@@ -78,8 +78,8 @@ class World:
         before = self.person_places.get(person)
         for held, (holder, acquired) in self.holders.items():
             if holder == person and before is not None:
-                self.journeys[held] = Finding(before.place, (*before.facts, acquired, position)), place
-        self.person_places[person] = Finding(place, (position,))
+                self.journeys[held] = KnownPlace(before.place, (*before.facts, acquired, position)), place
+        self.person_places[person] = KnownPlace(place, (position,))
         self.latest_thing = ""
         self.sentences.append(f"{person} walks to the {place}")
 
@@ -95,7 +95,7 @@ class World:
         """Let a person leave an object at the present place."""
         del self.holders[thing]
         place, facts = self.person_places[person]
-        self.resting_places[thing] = Finding(place, (*facts, len(self.sentences)))
+        self.resting_places[thing] = KnownPlace(place, (*facts, len(self.sentences)))
         self.latest_thing = thing
         self.sentences.append(f"{person} puts down the {thing}")
 
@@ -145,18 +145,18 @@ class World:
         walks = list(self.iterate_walks())
         self.walk(*walks[choose(len(walks))])
 
-    def iterate_questions(self, num_facts: int) -> Iterator[tuple[str, Finding]]:
-        """All questions that need so many facts, with what answers them."""
+    def iterate_questions(self, num_facts: int) -> Iterator[tuple[str, KnownPlace]]:
+        """All questions that need `num_facts` facts, each with the place that answers it."""
         if num_facts == 1:
-            yield from ((f"where is {person}", finding) for person, finding in self.person_places.items())
+            yield from ((f"where is {person}", known) for person, known in self.person_places.items())
         elif num_facts == 2:
-            yield from ((f"where is the {thing}", finding) for thing, finding in self.resting_places.items())
+            yield from ((f"where is the {thing}", known) for thing, known in self.resting_places.items())
             for thing, (person, acquired) in self.holders.items():
                 place, facts = self.person_places[person]
-                yield f"where is the {thing}", Finding(place, (*facts, acquired))
+                yield f"where is the {thing}", KnownPlace(place, (*facts, acquired))
         else:
-            for thing, (finding, since) in self.journeys.items():
-                yield f"where was the {thing} before the {since}", finding
+            for thing, (known, since) in self.journeys.items():
+                yield f"where was the {thing} before the {since}", known
 
 
 def generate_story(seed: int, number: int, num_facts: int, num_sentences: tuple[int, int]) -> Story:
