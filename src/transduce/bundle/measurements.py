@@ -1,8 +1,7 @@
 """Measurements of a finished model, kept as files in its bundle: calibration.json and scorecard.json.
 
-Such a file is no part of the model: bundles without it are complete, and programs that do not know it do not read it.
-So that it is never taken for another model's, it records the files of the bundle that it was measured with. A new model
-in the place of an old one comes without.
+These files are optional: a bundle without them is complete. Each records size and SHA-256 of the bundle's files when it
+was measured, so that it is refused for any other model. Replacing a model removes them.
 """
 
 from collections.abc import Iterator

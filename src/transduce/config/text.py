@@ -165,7 +165,7 @@ class DataConfig(Section):
     that there can be no `teacher`. A million pairs need 1 GB of memory."""
 
     examine: bool = True
-    """Whether training says first what `transduce doctor` finds in the first million pairs, in short."""
+    """Whether training first reports the serious findings of `transduce doctor` about the first million pairs."""
 
     held_out: int = Field(default=1000, ge=1)
     """Pairs set aside for validation when no validation text is given; at most a tenth of the corpus."""

@@ -76,11 +76,11 @@ def expected_training(size: CorpusSize) -> str:
     preset, epochs = settings["preset"], settings.get("training.epochs")
     passes = "" if epochs is None else f" and passes {epochs:g} times over the pairs"
     if preset != "low-resource" or epochs is None:
-        time = "how long it takes, it says within its first minute"
+        time = "within its first minute, it prints how long it will take"
     else:
         hours, minutes = divmod(round(epochs * size.num_target_characters / CHARACTERS_PER_SECOND / 60), 60)
         length = f"{hours} h {minutes:02} min" if hours else f"{max(1, minutes)} min"
-        time = f"about {length} on two CPU cores, and for this machine it says so within its first minute"
+        time = f"about {length} on two CPU cores; within its first minute, it prints the time on this machine"
     return f"without a recipe, `transduce train` takes the preset {preset}{passes}: {time}"
 
 
