@@ -59,7 +59,7 @@ def test_a_larger_choice_begins_with_the_smaller(corpus: list[tuple[str, str]], 
 def test_of_text_with_spaces_words_decide_what_is_held_out(corpus: list[tuple[str, str]]) -> None:
     cleaner, words = Cleaner(TextConfig(max_ratio=1.0, max_pieces=1)), Cleaner(TextConfig(max_ratio=1.0, max_pieces=1))
     for pair in corpus:
-        expected = words.keeps(*pair, *(len(side.split()) for side in pair), repeats=False)
+        expected = words.keeps(*pair, *(len(side.split()) for side in pair), is_repeated=False)
         assert may_be_held_out(pair, cleaner) == may_be_held_out((f">>x<< {pair[0]}", pair[1]), cleaner, (">>x<<",))
         assert may_be_held_out(pair, cleaner) == expected
     assert cleaner.counts == {rule: 3 * count for rule, count in words.counts.items()}
@@ -131,7 +131,7 @@ def test_every_pair_keeps_its_mark_of_repetition(corpora: list[list[tuple[str, s
     for number in range(len(corpora)):
         before = [pair for corpus in corpora[:number] for pair in corpus]
         seen = [*before]
-        for pair, again in training.of(number):
+        for pair, again in training.iterate_corpus(number):
             assert again == (pair in seen)
             seen.append(pair)
 

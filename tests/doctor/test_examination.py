@@ -134,7 +134,7 @@ def test_a_text_of_blank_lines_is_reported(examine: Callable[..., Examination]) 
     examination = examine([("", " ")] * 300)
     assert [finding.name for finding in examination.findings] == ["blank_lines", "duplicate_pairs"]
     assert examination.is_serious
-    assert examination.prospect.num_kept == 0
+    assert examination.training_estimate.num_kept == 0
     assert examination.figures[0].tokenizer.startswith("none: every line of the training text is blank")
     assert examination.figures[0].tokenization == []
 
@@ -165,7 +165,7 @@ def test_text_of_which_training_keeps_nothing_is_foreseen(invented: Callable[...
     (tmp_path / "a.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in rows), encoding="utf-8")
     data = DataConfig(folder=str(tmp_path), pairs="a.tsv")
     config = TextConfig(vocabulary="fitted", max_pieces=10_000)
-    assert examine_corpus(data, config, report=lambda _: None).prospect.num_kept == 0
+    assert examine_corpus(data, config, report=lambda _: None).training_estimate.num_kept == 0
 
 
 def test_files_of_different_length_are_examined(

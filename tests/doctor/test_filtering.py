@@ -10,7 +10,7 @@ from transduce.doctor.checks.duplicates import are_near, find_near_lines
 from transduce.doctor.checks.leakage import measure_leakage
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.filtering import Prospect, estimate_prospect, find_later_duplicates, measure_wrong_lengths
+from transduce.doctor.filtering import TrainingEstimate, estimate_training, find_later_duplicates, measure_wrong_lengths
 from transduce.text import Tokenizer
 
 
@@ -92,21 +92,21 @@ def test_it_is_foreseen_what_training_keeps_and_filters_leave_out(
     validation = read([pairs[100], *invented(50, seed=2)], "validation")
     config = TextConfig()
     checked = check_lines_and_pairs([text, validation], vocabulary, config, lambda _: None)
-    prospect = estimate_prospect(
+    estimate = estimate_training(
         checked.findings, checked.near_duplicates, measure_leakage(text, validation), text, config, 0.0
     )
     characters = sum(len(target) for _, target in pairs)
-    assert prospect.num_kept == 995
-    assert prospect.num_target_characters == round(0.995 * characters)
+    assert estimate.num_kept == 995
+    assert estimate.num_target_characters == round(0.995 * characters)
     # The pair that training keeps of two with markup; the copy is left out by training itself.
-    assert {name: prospect.filters[name] for name in ("markup", "leakage")} == {"markup": 1, "leakage": 1}
-    assert "copies" not in prospect.filters
+    assert {name: estimate.filters[name] for name in ("markup", "leakage")} == {"markup": 1, "leakage": 1}
+    assert "copies" not in estimate.filters
     config = TextConfig(drop_duplicates=False, drop_copies=False)
-    prospect = estimate_prospect(checked.findings, checked.near_duplicates, None, text, config, 0.0)
-    assert isinstance(prospect, Prospect)
-    assert prospect.num_kept == 998
-    assert {name: prospect.filters[name] for name in ("markup", "copies")} == {"markup": 2, "copies": 1}
-    assert "leakage" not in prospect.filters
+    estimate = estimate_training(checked.findings, checked.near_duplicates, None, text, config, 0.0)
+    assert isinstance(estimate, TrainingEstimate)
+    assert estimate.num_kept == 998
+    assert {name: estimate.filters[name] for name in ("markup", "copies")} == {"markup": 2, "copies": 1}
+    assert "leakage" not in estimate.filters
 
 
 def test_pairs_of_wrong_lengths_are_foreseen(read: Callable[..., Text], invented: Callable) -> None:
@@ -120,4 +120,4 @@ def test_pairs_of_wrong_lengths_are_foreseen(read: Callable[..., Text], invented
     assert measure_wrong_lengths(sample, None, config) == 0
     text = read(pairs)
     near = {name: find_near_lines(side) for name, side in text.sides.items()}
-    assert estimate_prospect((), near, None, text, config, 30 / 190).num_kept == 160
+    assert estimate_training((), near, None, text, config, 30 / 190).num_kept == 160

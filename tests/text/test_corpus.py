@@ -19,11 +19,17 @@ def test_standard_input_is_kept_as_it_is(tmp_path: Path, write: Write) -> None:
 
 
 def broken(
-    source: str, target: str, source_pieces: int = 5, target_pieces: int = 5, *, repeats: bool = False, **config: object
+    source: str,
+    target: str,
+    source_pieces: int = 5,
+    target_pieces: int = 5,
+    *,
+    is_repeated: bool = False,
+    **config: object,
 ) -> str:
     """The rule under which a pair is counted."""
     cleaner = Cleaner(TextConfig(**config))
-    kept = cleaner.keeps(source, target, source_pieces, target_pieces, repeats=repeats)
+    kept = cleaner.keeps(source, target, source_pieces, target_pieces, is_repeated=is_repeated)
     [rule] = [rule for rule, count in cleaner.counts.items() if count]
     assert kept == (rule == "kept")
     return rule
@@ -65,13 +71,13 @@ def test_copies_are_left_out_if_asked() -> None:
 
 
 def test_repetitions_are_left_out_if_asked() -> None:
-    assert broken("a", "b", repeats=True) == "duplicate"
-    assert broken("a", "b", repeats=True, drop_duplicates=False) == "kept"
+    assert broken("a", "b", is_repeated=True) == "duplicate"
+    assert broken("a", "b", is_repeated=True, drop_duplicates=False) == "kept"
 
 
 @pytest.mark.parametrize("side", ["", "a\x00", "b", "long"])
 def test_what_is_left_out_by_itself_counts_under_its_rule_every_time(side: str) -> None:
-    rules = [broken(side, "b", 300 if side == "long" else 5, repeats=repeats) for repeats in (False, True)]
+    rules = [broken(side, "b", 300 if side == "long" else 5, is_repeated=is_repeated) for is_repeated in (False, True)]
     assert rules[0] == rules[1] != "duplicate"
 
 
@@ -102,6 +108,6 @@ COUNTS = st.integers(0, 300)
 @given(st.lists(st.tuples(SIDES, SIDES, COUNTS, COUNTS, st.booleans())))
 def test_every_pair_is_counted_once(pairs: list[tuple[str, str, int, int, bool]]) -> None:
     cleaner = Cleaner(TextConfig())
-    kept = [cleaner.keeps(*pair, repeats=repeats) for *pair, repeats in pairs]
+    kept = [cleaner.keeps(*pair, is_repeated=is_repeated) for *pair, is_repeated in pairs]
     assert sum(cleaner.counts.values()) == len(pairs)
     assert cleaner.counts["kept"] == sum(kept)

@@ -100,7 +100,7 @@ def doctor(
     examination = examine_corpus(
         config.data, config.text, corpus, standard_input=standard_input(), report=print_message
     )
-    kept = CorpusSize(examination.prospect.num_kept, examination.prospect.num_target_characters)
+    kept = CorpusSize(examination.training_estimate.num_kept, examination.training_estimate.num_target_characters)
     training = expected_training(kept) if recipe is None and kept.num_pairs else None
     expectations = [sentence for sentence in (training, expected_quality(kept.num_pairs)) if sentence is not None]
     for place in places:

@@ -119,12 +119,12 @@ def plan_batches(
     take several seconds; memory, including lengths of two bytes each, is 28 bytes per pair.
 
     Args:
-        lengths: Tokens of the source and of the target of every pair, `</s>` included.
-        batch_tokens: Maximum number of tokens on either side of a batch, padding included; a longer pair is its own
+        lengths: tokens of the source and of the target of every pair, `</s>` included.
+        batch_tokens: maximum number of tokens on either side of a batch, padding included; a longer pair is its own
             batch.
-        seed: The seed of the run.
-        epoch: The number of the epoch, from 0.
-        pairs: Indices of the pairs, each as often as the epoch has it; default: every pair once.
+        seed: the seed of the run.
+        epoch: the number of the epoch, from 0.
+        pairs: indices of the pairs, each as often as the epoch has it; default: every pair once.
 
     Returns:
         The indices of the pairs of each batch.

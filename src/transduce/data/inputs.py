@@ -54,10 +54,11 @@ def split_data_tag(source: str, tags: Sequence[str]) -> tuple[str, str]:
 
 
 def may_be_held_out(pair: Pair, cleaner: Cleaner, tags: Sequence[str] = ()) -> bool:
-    """Whether a pair can be held out for validation: training would keep it, as far as is known without a tokenizer.
+    """Whether a pair may be held out for validation: whether cleaning would keep it, as far as that can be decided
+    before there is a tokenizer.
 
-    Words between spaces stand for pieces. In a script without spaces, characters do, and such a pair may have any ratio
-    of lengths: it is looked at again when there is a tokenizer.
+    Words stand for pieces, or characters in a script without spaces, for which the ratio of lengths is not checked.
+    Held-out pairs are checked again with the tokenizer.
 
     Args:
         pair: a pair of the training text.
@@ -69,7 +70,7 @@ def may_be_held_out(pair: Pair, cleaner: Cleaner, tags: Sequence[str] = ()) -> b
     lengths = [*map(len, units)]
     if str in map(type, units):
         lengths = [max(lengths)] * 2
-    return cleaner.keeps(source, target, *lengths, repeats=False)
+    return cleaner.keeps(source, target, *lengths, is_repeated=False)
 
 
 def choose_held_out(pairs: Iterable[Pair], count: int, is_clean: Callable[[Pair], bool]) -> list[Pair]:
@@ -174,9 +175,9 @@ class TrainingText:
     """Which pairs filters leave out."""
 
     def __iter__(self) -> Iterator[Pair]:
-        return (pair for number in range(len(self.corpora)) for pair, _ in self.of(number))
+        return (pair for number in range(len(self.corpora)) for pair, _ in self.iterate_corpus(number))
 
-    def of(self, number: int, left_out: Counter[str] | None = None) -> Iterator[tuple[Pair, bool]]:
+    def iterate_corpus(self, number: int, left_out: Counter[str] | None = None) -> Iterator[tuple[Pair, bool]]:
         """The pairs of corpus `number`, each with whether it is the same as an earlier one of any corpus.
 
         Args:
@@ -260,8 +261,8 @@ def open_inputs(
     `standard_input` is what `pairs = "-"` reads, and `digest` gives the SHA-256 of a file.
 
     Raises:
-        CorpusError: A file cannot be read, or standard input is requested and there is none.
-        ConfigError: The tokenizer is not a file.
+        CorpusError: a file cannot be read, or standard input is requested and there is none.
+        ConfigError: the tokenizer is not a file.
     """
     if data.pairs != "-":
         yield _open_files(data, text, None, digest)

@@ -87,7 +87,9 @@ def encode_text(
         for number in range(len(training.num_pairs)):
             cleaner = Cleaner(text)
             left_out = Counter[str](dict.fromkeys([*training.filters.names, "held_out", "like_held_out"], 0))
-            for pair, source_ids, target_ids in _encode_kept(training.of(number, left_out), tokenizer, cleaner, tags):
+            for pair, source_ids, target_ids in _encode_kept(
+                training.iterate_corpus(number, left_out), tokenizer, cleaner, tags
+            ):
                 writer.add(tokenizer.as_source(source_ids), tokenizer.as_target(target_ids))
                 if text.sampling:
                     kept.write(to_json_line(pair))
@@ -117,10 +119,10 @@ def _encode_kept(
     for chunk in iterate_chunks(pairs):
         source_ids = tokenizer.encode_all([source for (source, _), _ in chunk])
         target_ids = tokenizer.encode_targets([target for (_, target), _ in chunk])
-        for (pair, repeats), from_source, from_target in zip(chunk, source_ids, target_ids, strict=True):
+        for (pair, is_repeated), from_source, from_target in zip(chunk, source_ids, target_ids, strict=True):
             tag, source = split_data_tag(pair[0], tags)
             num_pieces = len(from_source) - tag_pieces[tag], len(from_target)
-            if cleaner.keeps(source, pair[1], *num_pieces, repeats=repeats):
+            if cleaner.keeps(source, pair[1], *num_pieces, is_repeated=is_repeated):
                 yield pair, from_source, from_target
 
 
@@ -187,17 +189,17 @@ def prepare(
     """Read, check, clean and encode the text, or find the result of an earlier run in `cache`.
 
     Args:
-        data: The files.
-        text: The tokenizer and the rules of cleaning.
-        cache: Folder for the results, with a subfolder for each digest of text and settings.
-        standard_input: What `pairs = "-"` reads.
-        recorded_digests: Digests recorded when the run began. If the files are unchanged, data prepared by an older
+        data: the files.
+        text: the tokenizer and the rules of cleaning.
+        cache: folder for the results, with a subfolder for each digest of text and settings.
+        standard_input: what `pairs = "-"` reads.
+        recorded_digests: digests recorded when the run began. If the files are unchanged, data prepared by an older
             version of Transduce or SentencePiece is reused as long as it exists.
         screen: finds the pairs that the filters of `data` leave out; called only if nothing is found in `cache`.
         report: receives messages about progress, one sentence each.
 
     Raises:
-        CorpusError: The text breaks a rule, or none of it is left after cleaning. Nothing has been written then.
+        CorpusError: the text breaks a rule, or none of it is left after cleaning. Nothing has been written then.
         ConfigError, WriteError: `cache` cannot be written.
     """
     known = KnownDigests(cache / "digests.json")

@@ -252,7 +252,7 @@ class TokenStore:
         """The store that `create_store` made in `folder`, after comparing its files with `store.json`.
 
         Raises:
-            RunError: A file is missing, truncated or altered.
+            RunError: a file is missing, truncated or altered.
         """
         record = _read_record(folder / _RECORD)
         dtypes = {_IDS: np.dtype(record.dtype), _OFFSETS: _OFFSET_TYPE}

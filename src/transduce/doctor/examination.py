@@ -36,7 +36,7 @@ from transduce.doctor.checks.tokenization import (
 from transduce.doctor.corpus.reading import open_unequal_corpus, read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.filtering import Prospect, estimate_prospect, measure_wrong_lengths
+from transduce.doctor.filtering import TrainingEstimate, estimate_training, measure_wrong_lengths
 from transduce.doctor.findings import Finding, spread_evenly
 from transduce.doctor.pairing.examination import Pairing
 from transduce.errors import ConfigError
@@ -73,8 +73,8 @@ class Examination:
     """Serious ones first, and of these and of the others, those about most pairs."""
     figures: tuple[TextFigures, ...]
     """Of the training text, and of validation and test text if there are any."""
-    prospect: Prospect
-    """What training makes of the text."""
+    training_estimate: TrainingEstimate
+    """How many pairs training keeps, and how many filters would leave out."""
     remarks: tuple[str, ...]
     """What was not checked, and why; and what in the files is not a pair."""
     pairs: Mapping[tuple[str, int], tuple[str, str]]
@@ -195,10 +195,10 @@ class _Examiner:
         validation = next((text for text in self._texts if text.name == "validation"), None)
         leakage = None if validation is None else measure_leakage(self._training, validation)
         wrong_lengths = measure_wrong_lengths(samples[0], tokenizer, self._config)
-        prospect = estimate_prospect(
+        training_estimate = estimate_training(
             self._findings, checked.near_duplicates, leakage, self._training, self._config, wrong_lengths
         )
-        return Examination(findings, figures, prospect, self._make_remarks(checked.pairings), _fetch(findings))
+        return Examination(findings, figures, training_estimate, self._make_remarks(checked.pairings), _fetch(findings))
 
     def _measure(
         self,

@@ -21,8 +21,8 @@ LEAKAGE_FILTERS = {"leakage", "near_leakage"}
 
 
 @dataclass(frozen=True)
-class Prospect:
-    """What training makes of a text."""
+class TrainingEstimate:
+    """Estimates of how many pairs training keeps, and how many each filter would leave out."""
 
     num_kept: int
     """About how many pairs its own rules keep (`[text]`)."""
@@ -33,15 +33,15 @@ class Prospect:
     leave out none."""
 
 
-def estimate_prospect(
+def estimate_training(
     findings: Sequence[Finding],
     near_duplicates: Mapping[str, NearDuplicates],
     leakage: Leakage | None,
     training: Text,
     config: TextConfig,
     wrong_lengths: float,
-) -> Prospect:
-    """About how many pairs training keeps, and how many of them each filter would leave out.
+) -> TrainingEstimate:
+    """Estimate how many pairs training keeps, and how many of them each filter would leave out.
 
     The arguments are those of `find_filtered`, the rules of cleaning, and what `measure_wrong_lengths` returns.
     """
@@ -59,7 +59,7 @@ def estimate_prospect(
         estimated = [one.estimated for one in findings if one.name == name == "other_language" and one.estimated]
         filters[name] = sum(estimated) or int(is_kept[rows].sum())
     share = float(is_kept.mean()) * (1 - wrong_lengths)
-    return Prospect(
+    return TrainingEstimate(
         num_kept=round(share * len(training)),
         num_target_characters=round(share * int(training.target.num_characters.sum())),
         filters={name: count for name, count in sorted(filters.items(), key=lambda item: -item[1]) if count},
@@ -78,7 +78,7 @@ def measure_wrong_lengths(
         sources, targets = zip(*sample.values(), strict=True)
         pieces = zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True)
         for pair, ids in zip(sample.values(), pieces, strict=True):
-            cleaner.keeps(*pair, *map(len, ids), repeats=False)
+            cleaner.keeps(*pair, *map(len, ids), is_repeated=False)
     wrong = cleaner.counts["too_long"] + cleaner.counts["ratio"]
     return wrong / max(1, wrong + cleaner.counts["kept"])
 

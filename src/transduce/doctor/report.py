@@ -34,7 +34,7 @@ def make_json(examination: Examination, expectations: Sequence[str] = ()) -> dic
         "generator": GENERATOR,
         "is_serious": examination.is_serious,
         "findings": [_describe_finding(examination, finding) for finding in examination.findings],
-        "prospect": {**asdict(examination.prospect), "expectations": list(expectations)},
+        "prospect": {**asdict(examination.training_estimate), "expectations": list(expectations)},
         "remarks": list(examination.remarks),
         "texts": {figures.text.name: _describe_text(figures) for figures in examination.figures},
     }
@@ -122,13 +122,13 @@ def list_lines(examination: Examination) -> Iterator[str]:
             yield "\t".join([finding.name, *map(str, place)]) + "\n"
 
 
-def describe_prospect(examination: Examination) -> list[str]:
+def describe_training_estimate(examination: Examination) -> list[str]:
     """Sentences on how many pairs training keeps, and how many filters would leave out."""
-    prospect = examination.prospect
+    estimate = examination.training_estimate
     total = len(examination.figures[0].text)
-    filters = ", ".join(f"{name} {count:,}" for name, count in prospect.filters.items())
+    filters = ", ".join(f"{name} {count:,}" for name, count in estimate.filters.items())
     return [
-        f"training keeps about {prospect.num_kept:,} of {total:,} pairs by its own rules",
+        f"training keeps about {estimate.num_kept:,} of {total:,} pairs by its own rules",
         *([f"filters, off by default (data.filters), would leave out: {filters}"] if filters else []),
     ]
 
@@ -150,7 +150,7 @@ def format_summary(examination: Examination, width: int, expectations: Sequence[
             lines.append(f"    {reference}")
             lines += [_cut(f"      {line}", width) for line in examination.pairs[reference.key]]
     lines.append("")
-    for sentence in (*describe_prospect(examination), *expectations):
+    for sentence in (*describe_training_estimate(examination), *expectations):
         lines += textwrap.wrap(sentence, width, subsequent_indent="  ", break_on_hyphens=False)
     if examination.remarks:
         lines += ["", *(_cut(f"note: {remark}", 10 * width) for remark in examination.remarks)]
@@ -173,7 +173,7 @@ def render_page(examination: Examination, expectations: Sequence[str] = ()) -> s
         generator=GENERATOR,
         style=read_style(),
         findings=[_show_finding(examination, finding) for finding in examination.findings],
-        prospect=[*describe_prospect(examination), *expectations],
+        training=[*describe_training_estimate(examination), *expectations],
         remarks=examination.remarks,
         texts=[_show_text(figures) for figures in examination.figures],
     )

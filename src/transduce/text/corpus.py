@@ -65,7 +65,7 @@ class ParallelCorpus:
         """The size, after reading all pairs once; one pair is held in memory at a time.
 
         Raises:
-            CorpusError: A file is damaged, is not UTF-8 or breaks its format, or there are no pairs.
+            CorpusError: a file is damaged, is not UTF-8 or breaks its format, or there are no pairs.
         """
         num_pairs = num_target_characters = 0
         for _, target in self:
@@ -99,14 +99,24 @@ class Cleaner:
         rules = ("blank", "control_characters", "copy", "too_long", "ratio", "duplicate")  # their names are in reports
         self.counts = dict.fromkeys([*rules, "kept"], 0)
 
-    def keeps(self, source: str, target: str, source_pieces: int, target_pieces: int, *, repeats: bool) -> bool:
-        """Whether training keeps the pair; `repeats`: an earlier pair is the same. Pieces do not include `</s>`."""
-        decision = self._find_broken_rule(source, target, source_pieces, target_pieces, repeats=repeats) or "kept"
+    def keeps(self, source: str, target: str, source_pieces: int, target_pieces: int, *, is_repeated: bool) -> bool:
+        """Whether training keeps the pair, which is counted.
+
+        Args:
+            source: the source text.
+            target: the target text.
+            source_pieces: number of pieces of the source, without `</s>`.
+            target_pieces: that of the target.
+            is_repeated: whether an earlier pair is the same.
+        """
+        decision = (
+            self._find_broken_rule(source, target, source_pieces, target_pieces, is_repeated=is_repeated) or "kept"
+        )
         self.counts[decision] += 1
         return decision == "kept"
 
     def _find_broken_rule(
-        self, source: str, target: str, source_pieces: int, target_pieces: int, *, repeats: bool
+        self, source: str, target: str, source_pieces: int, target_pieces: int, *, is_repeated: bool
     ) -> str | None:
         config = self.config
         shorter, longer = sorted((source_pieces, target_pieces))
@@ -122,7 +132,7 @@ class Cleaner:
         if longer > _SHORT and longer > config.max_ratio * shorter:
             return "ratio"
         # Repetitions come last: the pairs that they repeat are left out by the same rules.
-        return "duplicate" if config.drop_duplicates and repeats else None
+        return "duplicate" if config.drop_duplicates and is_repeated else None
 
 
 def is_visible(text: str) -> bool:

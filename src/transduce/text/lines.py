@@ -39,8 +39,8 @@ def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[str]:
     """The lines of a file, decompressed as its ending says (.gz, .xz, .zst); see `read_stream`.
 
     Raises:
-        CorpusError: The file is missing, damaged or not UTF-8; names the last line read.
-        MissingExtraError: The file ends in .zst and zstandard is not installed.
+        CorpusError: the file is missing, damaged or not UTF-8; names the last line read.
+        MissingExtraError: the file ends in .zst and zstandard is not installed.
     """
     with _open(path) as stream:
         yield from read_stream(stream, str(path), keep_ends=keep_ends)
@@ -50,8 +50,8 @@ def read_blocks(path: Path) -> Iterator[bytes]:
     """The bytes of a file, decompressed as its ending says (.gz, .xz, .zst), 64 KiB at a time.
 
     Raises:
-        CorpusError: The file is missing or damaged.
-        MissingExtraError: The file ends in .zst and zstandard is not installed.
+        CorpusError: the file is missing or damaged.
+        MissingExtraError: the file ends in .zst and zstandard is not installed.
     """
     num_bytes = 0
     with _open(path) as stream:
@@ -72,7 +72,7 @@ def read_stream(stream: Iterable[bytes], name: str, *, keep_ends: bool = False) 
     `keep_ends`, all lines keep their ends. Errors call the stream `name`.
 
     Raises:
-        CorpusError: A line is not UTF-8, or the stream breaks off.
+        CorpusError: a line is not UTF-8, or the stream breaks off.
     """
     number = 0
     try:

@@ -330,8 +330,8 @@ class Tokenizer:
             shrink: if the text does not allow `vocabulary`, use the nearest size that it allows.
 
         Raises:
-            ConfigError: The text is too short, or has too many distinct characters, for `vocabulary`.
-            CorpusError: There is no text.
+            ConfigError: the text is too short, or has too many distinct characters, for `vocabulary`.
+            CorpusError: there is no text.
         """
         # SentencePiece has a sampler, but its sample differs in every process.
         sample = _sample(sentences, _MAX_SENTENCES[algorithm])
@@ -349,7 +349,7 @@ class Tokenizer:
         """The tokenizer in a file that SentencePiece wrote, or in a folder that has one, as a bundle.
 
         Raises:
-            UserError: It cannot be read, is not a SentencePiece model, or its special symbols have other ids.
+            UserError: it cannot be read, is not a SentencePiece model, or its special symbols have other ids.
         """
         files = {}
         for name, file in find_tokenizer_files(path).items():
@@ -408,7 +408,7 @@ class Tokenizer:
             ends_sources: whether sources end with `</s>`.
 
         Raises:
-            UserError: One is not a SentencePiece model, or the list begins differently or has a repeated piece.
+            UserError: one is not a SentencePiece model, or the list begins differently or has a repeated piece.
         """
         lists = PieceLists(
             shared=tuple(vocabulary), source=tuple(source_only), target=tuple(target_only), ends_sources=ends_sources
@@ -473,7 +473,7 @@ class Tokenizer:
         A pure function of its arguments, in every process.
 
         Raises:
-            ConfigError: The tokenizer does not consist of merges within words: it was not trained with BPE, or is
+            ConfigError: the tokenizer does not consist of merges within words: it was not trained with BPE, or is
                 imported.
         """
         if not self.is_joint:  # SentencePiece cannot tell which pieces the translation model has

@@ -86,7 +86,7 @@ def test_what_training_leaves_out_as_control_characters_is_found(vocabulary: Voc
     pairs = [("a tab\tmay be", "there")] * 9
     pairs[3], pairs[7] = (f"one{character}two", "b"), ("a", f"one{character}")
     cleaner = Cleaner(TextConfig())
-    kept = [cleaner.keeps(*pair, 2, 2, repeats=False) for pair in pairs]
+    kept = [cleaner.keeps(*pair, 2, 2, is_repeated=False) for pair in pairs]
     corpus = ParallelCorpus("made", (Path("made.jsonl"),), lambda: iter(pairs), lambda: "")
     text = read_corpora("training", [("made", corpus)], vocabulary, SEARCHES)
     (finding,) = find_unwanted_characters(text)

@@ -81,7 +81,7 @@ def _begin_sequences(row: Int64[np.ndarray, " words"], order: int) -> Int64[np.n
 
 
 def find_unknown_words(text: Text, coverage: Coverage, training: Text, vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Far more words that the training text does not have than text of its kind would have."""
+    """Find the words of `text` that the training text does not have, if they are far more than in text of its kind."""
     unknown, usual = 1 - coverage.known[0], 1 - coverage.expected
     if unknown < max(MIN_UNKNOWN, MANY_TIMES * usual):
         return

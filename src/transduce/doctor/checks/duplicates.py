@@ -50,7 +50,7 @@ def hash_pairs(text: Text) -> UInt64[np.ndarray, " pairs"]:
 
 
 def find_duplicates(text: Text, config: TextConfig) -> Iterator[Finding]:
-    """Pairs that are the same as an earlier one."""
+    """Find pairs that are the same as an earlier one."""
     repeats, first = find_repeats(hash_pairs(text))
     share = len(repeats) / len(text)
     if len(repeats):
@@ -71,7 +71,7 @@ def find_duplicates(text: Text, config: TextConfig) -> Iterator[Finding]:
 def find_repeats(
     values: Shaped[np.ndarray, " items"],
 ) -> tuple[Int64[np.ndarray, " found"], Int64[np.ndarray, " found"]]:
-    """The items that are equal to an earlier one, and of each of them the first that it is equal to."""
+    """Find the items that are equal to an earlier one, and for each of them the first that it is equal to."""
     order = np.argsort(values, kind="stable")
     is_same = np.zeros(len(values), bool)
     is_same[1:] = values[order[1:]] == values[order[:-1]]
@@ -91,7 +91,7 @@ def _pair_up(
 
 
 def find_several_counterparts(text: Text) -> Iterator[Finding]:
-    """Lines with different translations, and lines that are the translation of different ones."""
+    """Find lines with different translations, and lines that are the translation of different ones."""
     pairs = hash_pairs(text)
     _, distinct = np.unique(pairs, return_index=True)
     for side, other in (("source", "target"), ("target", "source")):
@@ -229,7 +229,7 @@ def _record_groups(
 
 
 def find_near_duplicates(text: Text, near: Mapping[str, NearDuplicates]) -> Iterator[Finding]:
-    """Pairs that differ from other pairs by one word, on both sides; `near` has the lines of each side that do."""
+    """Find pairs of which both sides differ from another line of their side by at most one word, as `near` says."""
     by_side = {name: int(found.is_near.sum()) for name, found in near.items()}
     rows = np.flatnonzero(near["source"].is_near & near["target"].is_near)
     share = len(rows) / len(text)

@@ -101,7 +101,7 @@ LINE_SEARCHES = {name: LineSearch(problem.pattern, problem.is_meant) for name, p
 
 
 def find_unwanted_characters(text: Text) -> Iterator[Finding]:
-    """A finding for each kind of characters of which the text has too many."""
+    """Find characters that should not be there, with a finding for each kind."""
     for name, problem in _PROBLEMS.items():
         found = {side: lines.found[name] for side, lines in text.sides.items()}
         rows = np.union1d(*found.values())
@@ -125,7 +125,7 @@ MIN_MIXED = 0.001
 
 
 def find_mixed_normal_forms(texts: list[Text], vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Sides on which accented letters are written in both ways that Unicode has, within a text or between two."""
+    """Find sides on which accented letters are written in both ways that Unicode has, within a text or between two."""
     is_composed, is_decomposed = vocabulary.is_composed, vocabulary.is_decomposed
     for side in ("source", "target"):
         counts = {

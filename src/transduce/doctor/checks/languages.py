@@ -133,7 +133,7 @@ def name_language(code: str) -> str:
 
 
 def find_wrong_languages(text: Text, measured: Sequence[LanguageShares]) -> Iterator[Finding]:
-    """Sides in another language than declared, swapped sides, and sentences in further languages."""
+    """Find sides in another language than declared, swapped sides, and sentences in further languages."""
     if not measured:
         return
     known = set(load_identifier().labels)
@@ -178,7 +178,7 @@ def _conclude(text: Text, name: str, summary: str, advice: str) -> Finding:
 
 
 def _find_other_languages(text: Text, measured: Sequence[LanguageShares], declared: Sequence[str]) -> Iterator[Finding]:
-    """Sentences in languages of neither side: those of the other side are found more exactly by their words."""
+    """Find sentences in languages of neither side: those of the other side are found more exactly by their words."""
     expected = {*filter(None, declared), *(one.main for one in measured if one.main is not None)}
     for one in measured:
         for code, share in one.shares.items():
@@ -227,7 +227,7 @@ def _share_scripts(side: Side, vocabulary: Vocabulary) -> Float64[np.ndarray, " 
 
 
 def find_other_scripts(text: Text, training: Text, vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Lines most of whose words are in a script that hardly occurs on their side of the training text."""
+    """Find lines most of whose words are in a script that hardly occurs on their side of the training text."""
     for name, side in text.sides.items():
         shares = _share_scripts(training.sides[name], vocabulary)
         is_rare = shares < RARE_SCRIPT

@@ -88,7 +88,7 @@ def _find_lines(side: Side, other: Side) -> tuple[Int64[np.ndarray, " lines"], I
 
 
 def find_leakage(text: Text, other: Text, leakage: Leakage) -> Iterator[Finding]:
-    """Pairs of a validation or test text that another text has, too, on which the model is trained or chosen."""
+    """Find pairs of a validation or test text that are in another text, too, by which a model is trained or chosen."""
     counts = leakage.count()
     is_known = leakage.source >= 0
     rows = np.flatnonzero(is_known | (leakage.target >= 0))

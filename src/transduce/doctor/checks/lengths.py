@@ -72,7 +72,7 @@ OUTLIERS_FROM = 0.005
 
 
 def find_unusual_ratios(text: Text) -> Iterator[Finding]:
-    """Pairs of which one side is far too short for the other."""
+    """Find pairs of which one side is far too short for the other."""
     has_text = (text.source.num_characters > 0) & (text.target.num_characters > 0)
     deviations = compute_deviations(text) * has_text
     rows = np.flatnonzero(np.abs(deviations) > MAX_DEVIATION)
@@ -96,7 +96,7 @@ def find_unusual_ratios(text: Text) -> Iterator[Finding]:
 
 
 def find_blank_lines(text: Text) -> Iterator[Finding]:
-    """Pairs with one blank side, or with two."""
+    """Find pairs with one blank side, or with two."""
     is_blank = [side.num_words == 0 for side in text.sides.values()]
     rows = np.flatnonzero(is_blank[0] | is_blank[1])
     one_sided = np.flatnonzero(is_blank[0] ^ is_blank[1])
@@ -116,7 +116,7 @@ def find_blank_lines(text: Text) -> Iterator[Finding]:
 
 
 def find_unequal_files(text: Text) -> Iterator[Finding]:
-    """Corpora in two files of which one has more lines than the other."""
+    """Find corpora in two files of which one has more lines than the other."""
     for part in text.parts:
         if part.num_lines[0] != part.num_lines[1]:
             num_missing = abs(part.num_lines[0] - part.num_lines[1])

@@ -72,7 +72,7 @@ def classify_ending(line: str) -> int:
 def find_surface_differences(
     text: Text, training: Text, vocabulary: Vocabulary, config: TextConfig
 ) -> Iterator[Finding]:
-    """Copies, partly untranslated lines, and differences in numbers, ends, brackets, markup and addresses."""
+    """Find copies, partly untranslated lines, markup, and pairs with different numbers, ends, brackets or addresses."""
     copies = np.flatnonzero(find_copies(text))
     kept = "" if config.drop_copies else ": set text.drop_copies to true"
     yield from _describe(
@@ -147,7 +147,7 @@ def _describe(
 
 
 def _find_different_endings(text: Text) -> Iterator[Finding]:
-    """Pairs of which one line ends in a full stop, question or exclamation mark and the other one otherwise."""
+    """Find pairs whose lines end in different punctuation, as in a full stop and a question mark, or none."""
     kinds = [side.endings.astype(np.int64) for side in text.sides.values()]
     has_text = (text.source.num_words > 0) & (text.target.num_words > 0)
     is_different = has_text & (kinds[0] != kinds[1])

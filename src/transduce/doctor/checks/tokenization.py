@@ -101,7 +101,7 @@ def measure_tokenization(
 
 
 def find_bad_tokenization(text: Text, measured: list[Tokenization]) -> Iterator[Finding]:
-    """Characters that the tokenizer lacks, and words in many pieces."""
+    """Find characters that the tokenizer lacks, and lines of more pieces than `text.max_pieces`."""
     for one in measured:
         lacking = one.byte_share + one.unknown_share
         if lacking >= MAX_BYTES:

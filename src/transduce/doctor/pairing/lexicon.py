@@ -208,8 +208,6 @@ class Lexicon:
     ) -> None:
         self._sides = source, target
         self._stems = stems
-        self.learned_from = source_rows, target_rows
-        """The sources and targets of the pairs that both models together were learned from."""
         self._models = [
             _Model.fit(self._take(source_rows[chosen], target_rows[chosen]), num_stems)
             for chosen in (self._select(source_rows, target_rows, parity) for parity in (0, 1))

@@ -66,7 +66,7 @@ def measure_mispairing(
 
 
 def find_mispaired(text: Text, mispairing: Mispairing) -> Iterator[Finding]:
-    """Single pairs whose lines do not belong together."""
+    """Find single pairs whose lines do not belong together."""
     share = mispairing.estimated / max(1, mispairing.num_judged)
     if not len(mispairing.rows):
         return
@@ -86,7 +86,7 @@ def find_mispaired(text: Text, mispairing: Mispairing) -> Iterator[Finding]:
 
 
 def find_unrelated_text(text: Text, relatedness: Relatedness) -> Iterator[Finding]:
-    """A text none of whose stretches has lines that belong together."""
+    """Find out whether a text has no stretch whose lines belong together."""
     if relatedness.num_stretches and not len(relatedness.source_rows):
         yield Finding(
             name="unrelated_text",

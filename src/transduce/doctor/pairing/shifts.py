@@ -75,7 +75,7 @@ class ShiftTracker:
         return evidence
 
     def find_segments(self) -> list[Segment]:
-        """All stretches with their shifts, in order and without gaps."""
+        """Find all stretches with their shifts, in order and without gaps."""
         segments: list[Segment] = []
         start = position = self._part.start
         shift = 0
@@ -185,7 +185,7 @@ def _average_blocks(
 
 
 def find_shifts(text: Text, segments: list[Segment]) -> Iterator[Finding]:
-    """Stretches whose lines do not match line for line, each with its place in the files."""
+    """Find stretches whose lines do not match line for line, each with its place in the files."""
     for part in text.parts:
         own = [segment for segment in segments if part.start <= segment.start < part.end]
         for segment in own:

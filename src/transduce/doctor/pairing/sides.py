@@ -82,7 +82,7 @@ def _average(side: Side, log_ratios: Float64[np.ndarray, " vocabulary"]) -> Floa
 
 
 def find_misplaced_lines(text: Text, sides: SidedLines) -> Iterator[Finding]:
-    """Swapped pairs, and lines that are in the language of the other side."""
+    """Find swapped pairs, and lines that are in the language of the other side."""
     yield from _describe(
         text,
         "swapped_pairs",
@@ -126,7 +126,7 @@ def _describe(
 
 
 def find_partly_untranslated(text: Text, training: Text, vocabulary: Vocabulary) -> Int64[np.ndarray, " rows"]:
-    """The pairs whose target has three or more words of its own source that are typical of the sources."""
+    """Find the pairs whose target has three or more words of its own source that are typical of the sources."""
     counts = [side.count_words(len(vocabulary)) for side in training.sides.values()]
     is_typical = compare_frequencies(counts[0], counts[1]) >= MAX_LOG_RATIO - 1
     candidates = np.flatnonzero(text.target.sum_over_words(is_typical) >= MIN_WORDS)

@@ -61,8 +61,8 @@ def open_parallel_corpus(
         setting: the setting of `columns`, for messages.
 
     Raises:
-        CorpusError: A file is missing, is another folder, or has an unknown extension.
-        ConfigError: Neither both sides nor pairs are given.
+        CorpusError: a file is missing, is another folder, or has an unknown extension.
+        ConfigError: neither both sides nor pairs are given.
     """
     if pairs is not None:
         return _open_pairs(folder / pairs, SideSelection(columns, languages, setting))

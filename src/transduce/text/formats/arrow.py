@@ -42,8 +42,8 @@ def open_parquet(path: Path, selection: SideSelection) -> ParallelCorpus:
     the languages in "translation" (`choose_languages`). Line ends at the end of a text are no part of it.
 
     Raises (while it is read):
-        ConfigError: A given column is not there.
-        CorpusError: The file is damaged or not Parquet, the source is unknown, or a value is not text.
+        ConfigError: a given column is not there.
+        CorpusError: the file is damaged or not Parquet, the source is unknown, or a value is not text.
         MissingExtraError: pyarrow is not installed.
     """
     return ParallelCorpus(str(path), (path,), partial(_read_parquet, path, selection), is_by_language=True)
@@ -77,7 +77,7 @@ def open_saved_dataset(folder: Path, selection: SideSelection) -> ParallelCorpus
     """The corpus in a folder that `save_to_disk` of Hugging Face's `datasets` wrote; columns are as in `open_parquet`.
 
     Raises:
-        CorpusError: The folder has several splits, or a file is missing or damaged.
+        CorpusError: the folder has several splits, or a file is missing or damaged.
 
     Raises (while it is read):
         ConfigError, CorpusError, MissingExtraError: as in `open_parquet`.

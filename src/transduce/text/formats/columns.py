@@ -81,7 +81,7 @@ def find_column(column: str, names: Sequence[str], selection: SideSelection, rul
     """The position, from 0, of the only one of `names` that is `column`.
 
     Raises:
-        ConfigError: There is none, or more than one: it must be what `rule` says of the place of these names.
+        ConfigError: there is none, or more than one: it must be what `rule` says of the place of these names.
     """
     count = names.count(column)
     if count != 1:
@@ -98,7 +98,7 @@ def choose_columns(names: Sequence[str], selection: SideSelection, place: str) -
     the other way round.
 
     Raises:
-        CorpusError: Several columns have such names, and which of them is the source is unknown.
+        CorpusError: several columns have such names, and which of them is the source is unknown.
     """
     kinds = [_classify_cell(name, selection.languages) for name in names]
     named = [position for position, kind in enumerate(kinds) if kind]
@@ -132,7 +132,7 @@ def choose_languages(found: Collection[str], selection: SideSelection, place: st
     `found` are the keys that there are. Given columns are not compared with them.
 
     Raises:
-        CorpusError: No languages are given, or one of them is not among `found`.
+        CorpusError: no languages are given, or one of them is not among `found`.
     """
     keys = selection.columns or ("source", "target")
     if selection.columns is not None or all(key in found for key in keys):

@@ -23,7 +23,7 @@ def open_json(path: Path, selection: SideSelection) -> ParallelCorpus:
     part of it.
 
     Raises (while it is read):
-        CorpusError: A record is not a JSON object, lacks a key, has a value that is not text, or has several texts of
+        CorpusError: a record is not a JSON object, lacks a key, has a value that is not text, or has several texts of
             which the source is unknown; see also `read_lines`.
     """
     return ParallelCorpus(str(path), (path,), partial(_read_json, path, selection), is_by_language=True)

@@ -19,7 +19,7 @@ def open_two_files(source: Path, target: Path) -> ParallelCorpus:
     """The corpus in two files, of which line n of one is the translation of line n of the other.
 
     Raises (while it is read):
-        CorpusError: The files do not have the same number of lines; see also `read_lines`.
+        CorpusError: the files do not have the same number of lines; see also `read_lines`.
     """
     files, names = (source, target), (str(source), str(target))
     return ParallelCorpus(
@@ -48,7 +48,7 @@ def open_zip(path: Path, selection: SideSelection) -> ParallelCorpus:
     these name in full. Other members, such as README and LICENSE, are not read, and nothing is extracted.
 
     Raises (while it is read):
-        CorpusError: The file is damaged or not zip; source and target are unknown, or not exactly one member fits each;
+        CorpusError: the file is damaged or not zip; source and target are unknown, or not exactly one member fits each;
             one is encrypted, or has more than 200 times its compressed size; or their numbers of lines differ.
     """
     return ParallelCorpus(str(path), (path,), partial(_read_zip, path, selection), is_by_language=True)

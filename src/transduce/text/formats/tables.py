@@ -19,8 +19,8 @@ from transduce.text.formats.columns import (
 )
 from transduce.text.lines import read_lines
 
-Positions = tuple[int, int]
-"""Where source and target stand in a row, from 0."""
+ColumnIndices = tuple[int, int]
+"""The indices of the columns of source and target, from 0."""
 
 
 def open_tsv(path: Path, selection: SideSelection) -> ParallelCorpus:
@@ -30,8 +30,8 @@ def open_tsv(path: Path, selection: SideSelection) -> ParallelCorpus:
     by default they are those that such a row names (`choose_columns`), or else the first two.
 
     Raises (while it is read):
-        ConfigError: A column is neither a number from 1 on nor a name in the first row.
-        CorpusError: The first row names several columns of which source and target are unknown, or a line has too few;
+        ConfigError: a column is neither a number from 1 on nor a name in the first row.
+        CorpusError: the first row names several columns of which source and target are unknown, or a line has too few;
             see also `read_lines`.
     """
     return ParallelCorpus(
@@ -40,22 +40,22 @@ def open_tsv(path: Path, selection: SideSelection) -> ParallelCorpus:
 
 
 def _read_tsv(path: Path, selection: SideSelection) -> Iterator[Pair]:
-    positions, has_header = _find_tsv_columns(path, selection)
-    yield from islice(_read_tsv_rows(path, positions, selection), int(has_header), None)
+    indices, has_header = _find_tsv_columns(path, selection)
+    yield from islice(_read_tsv_rows(path, indices, selection), int(has_header), None)
 
 
 def _describe_tsv_header(path: Path, selection: SideSelection) -> str:
-    positions, has_header = _find_tsv_columns(path, selection)
+    indices, has_header = _find_tsv_columns(path, selection)
     if not has_header:
         return ""
-    source, target = next(_read_tsv_rows(path, positions, selection))
+    source, target = next(_read_tsv_rows(path, indices, selection))
     return (
         f"its first row, {source!r} and {target!r}, is a header and is left out; if it is a pair, move it to another "
         "row"
     )
 
 
-def _find_tsv_columns(path: Path, selection: SideSelection) -> tuple[Positions, bool]:
+def _find_tsv_columns(path: Path, selection: SideSelection) -> tuple[ColumnIndices, bool]:
     """The columns of source and target, and whether the first row names them."""
     row = next(read_lines(path), "").split("\t")
     if selection.columns is None:
@@ -72,7 +72,7 @@ def _find_tsv_columns(path: Path, selection: SideSelection) -> tuple[Positions, 
 
 
 def _find_tsv_column(column: str, row: list[str], path: Path, selection: SideSelection) -> tuple[int, bool]:
-    """The position of a given column, and whether it is given by name."""
+    """The index of a given column, and whether it is given by name."""
     if column.isascii() and column.isdigit() and int(column) > 0:
         return int(column) - 1, False
     names = list(map(get_column_name, row))
@@ -80,9 +80,9 @@ def _find_tsv_column(column: str, row: list[str], path: Path, selection: SideSel
     return find_column(column, names, selection, rule), True
 
 
-def _read_tsv_rows(path: Path, positions: Positions, selection: SideSelection) -> Iterator[Pair]:
-    source, target = positions
-    needed = max(positions) + 1
+def _read_tsv_rows(path: Path, indices: ColumnIndices, selection: SideSelection) -> Iterator[Pair]:
+    source, target = indices
+    needed = max(indices) + 1
     for number, line in enumerate(read_lines(path), start=1):
         values = line.split("\t")
         if len(values) < needed:
@@ -100,8 +100,8 @@ def open_csv(path: Path, selection: SideSelection) -> ParallelCorpus:
     and line ends; those at the end of a text are no part of it.
 
     Raises (while it is read):
-        ConfigError: A given column is not named in the first row.
-        CorpusError: The names do not say which columns are source and target, a row has more or fewer cells than the
+        ConfigError: a given column is not named in the first row.
+        CorpusError: the names do not say which columns are source and target, a row has more or fewer cells than the
             first, or quotation marks are missing; see also `read_lines`.
     """
     return ParallelCorpus(str(path), (path,), partial(_read_csv, path, selection), is_by_language=True)
@@ -122,7 +122,7 @@ def _read_csv(path: Path, selection: SideSelection) -> Iterator[Pair]:
         yield row[source].rstrip("\r\n"), row[target].rstrip("\r\n")
 
 
-def _find_csv_columns(header: list[str], path: Path, selection: SideSelection) -> Positions:
+def _find_csv_columns(header: list[str], path: Path, selection: SideSelection) -> ColumnIndices:
     names = list(map(get_column_name, header))
     if selection.columns is None:
         if (chosen := choose_columns(names, selection, str(path))) is None:

@@ -34,7 +34,7 @@ def open_tmx(path: Path, selection: SideSelection) -> ParallelCorpus:
     pair. Nothing that the file refers to is read, and no entity is expanded but those of XML itself.
 
     Raises (while it is read):
-        CorpusError: The file is not TMX, is damaged, or declares entities; source and target are unknown, or not
+        CorpusError: the file is not TMX, is damaged, or declares entities; source and target are unknown, or not
             exactly one language of the file fits each; or a unit is too large to be text. See also `read_blocks`.
     """
     survey = cache(partial(_survey, path, selection))
