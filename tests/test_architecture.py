@@ -21,6 +21,7 @@ LAYERS = {
     "kernels": 1,
     "pages": 1,
     "documents": 2,
+    "storage": 2,
     "text": 2,
     "model": 2,
     "search": 2,

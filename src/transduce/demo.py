@@ -15,10 +15,9 @@ from typing import Any, Literal
 
 from numpy.random import PCG64
 
-from transduce.bundle import check_writable, make_write_error, replace_file
 from transduce.config import RunConfig, flatten, load_run_config
-from transduce.data import remove_if_left_empty
 from transduce.errors import MissingExtraError, OutputError, RunError, TransduceError
+from transduce.storage import check_writable, make_write_error, remove_if_left_empty, replace_file
 from transduce.text import Pair
 from transduce.training import Reporter, RunFolder, Sample, train
 from transduce.translation import Translator

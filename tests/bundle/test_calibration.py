@@ -13,13 +13,13 @@ from transduce.bundle import (
     RecordedConfidence,
     RecordedHead,
     check_calibratable,
-    lock_folder,
     read_calibration,
     update_calibration,
 )
 from transduce.bundle.calibration import CALIBRATION
 from transduce.errors import BundleError, BusyError, OutputError, TransduceError
 from transduce.model import Transformer
+from transduce.storage import lock_folder
 
 FIT = LogisticFit(intercept=1.0, minimum=0.5, mean=0.0)
 CONFIDENCE = RecordedConfidence(

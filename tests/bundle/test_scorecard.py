@@ -12,13 +12,13 @@ from transduce.bundle import (
     RecordedScorecard,
     check_scorecard,
     foreign_files,
-    lock_folder,
     read_scorecard,
     save_scorecard,
 )
 from transduce.bundle.bundle import MODEL_CARD, SCORECARD
 from transduce.bundle.scorecard import show_in_card
 from transduce.errors import BundleError, BusyError, OutputError, TransduceError
+from transduce.storage import lock_folder
 
 CAPS = RecordedBehaviour(
     name="all caps", description="What | it is.", score=41.23, num_cases=100, num_problems=60, lost_chrf=20.0

@@ -255,7 +255,7 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_computed(
     # Nobody can make a file in /proc, not even root. For a bundle, the answer is read-only.
     place = place_for(writer, good) if writer.is_in_bundle else Path("/proc") / writer.name
     if writer.is_in_bundle:
-        monkeypatch.setattr("transduce.bundle.output.TemporaryFile", read_only)
+        monkeypatch.setattr("transduce.storage.writing.TemporaryFile", read_only)
     before = inventory(good)
     forbid(monkeypatch, writer)
     answer = writer.call(transduce, place)

@@ -165,7 +165,7 @@ def test_counts_that_cannot_be_those_of_the_ids_are_damage(
 def test_damage_is_noticed_in_files_that_are_known(
     preparation: Any, make_corpus: Callable[..., Corpus], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transduce.data.store._CLOCK_TICK", 0)
+    monkeypatch.setattr("transduce.storage.digests._CLOCK_TICK", 0)
     make_corpus(100)
     preparation()
     path = preparation().folder / "train" / "ids.bin"

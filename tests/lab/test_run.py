@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from transduce.bundle import lock_folder
 from transduce.errors import BusyError, DivergedError, OutputError, UserError
 from transduce.lab import Laboratory, MeasurementLog, TextFiles, run_experiment
 from transduce.lab import experiments as package
+from transduce.storage import lock_folder
 
 
 def read_measured(folder: Path) -> list[tuple[object, int]]:

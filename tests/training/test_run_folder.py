@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from transduce.bundle import Bundle, find_bundle, lock_folder
+from transduce.bundle import Bundle, find_bundle
 from transduce.config import DataConfig, RunConfig
 from transduce.errors import BusyError, RunError
+from transduce.storage import lock_folder
 from transduce.training import RunFolder, average_run, train
 from transduce.training.run_folder import MAY_DIFFER, settings_digest
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from transduce.bulk.inputs import InputFile
 from transduce.bulk.plan import check_plan, write_plan
-from transduce.bundle.output import check_writable, flush_to_disk, lock_folder, make_write_error
 from transduce.errors import OutputError
+from transduce.storage import check_writable, flush_to_disk, lock_folder, make_write_error
 
 WORKING_FOLDER = ".transduce-bulk"
 """Name of the folder of plan and blocks in the output folder."""

@@ -20,8 +20,8 @@ from transduce.bulk.inputs import InputFile
 from transduce.bulk.output_folder import FINISHED, PLAN, WORKING_FOLDER
 from transduce.bulk.plan import check_plan, write_plan
 from transduce.bulk.stores import find_store, identify, report_store
-from transduce.bundle.output import make_write_error
 from transduce.errors import OutputError
+from transduce.storage import make_write_error
 
 _ON_ITS_WAY = "on its way"
 """The version in finished.json while a joined file is being uploaded, before the store has given it one."""

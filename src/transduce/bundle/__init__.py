@@ -38,21 +38,6 @@ if TYPE_CHECKING:
     )
     from transduce.bundle.manifest import BundleDescription, Languages, RecordedScore
     from transduce.bundle.model_overview import ModelOverview, make_model_overview
-    from transduce.bundle.output import (
-        UNFINISHED_PATTERN,
-        check_output_file,
-        check_writable,
-        flush_to_disk,
-        has_mark,
-        lock_folder,
-        make_write_error,
-        recover_folders,
-        remove_folder,
-        replace_file,
-        replace_folder,
-        resolve_folder,
-        write_output_file,
-    )
     from transduce.bundle.scorecard import (
         RecordedBehaviour,
         RecordedScorecard,
@@ -78,11 +63,6 @@ else:
                 "remove_checkpoints save_checkpoint"
             ),
             "transduce.bundle.manifest": "BundleDescription Languages RecordedScore",
-            "transduce.bundle.output": (
-                "UNFINISHED_PATTERN check_output_file check_writable flush_to_disk has_mark lock_folder "
-                "make_write_error recover_folders remove_folder replace_file replace_folder resolve_folder "
-                "write_output_file"
-            ),
             "transduce.bundle.model_overview": "ModelOverview make_model_overview",
             "transduce.bundle.scorecard": (
                 "RecordedBehaviour RecordedScorecard check_scorecard read_scorecard save_scorecard"
@@ -92,7 +72,6 @@ else:
     )
 
 __all__ = [
-    "UNFINISHED_PATTERN",
     "Bundle",
     "BundleDescription",
     "Calibration",
@@ -109,37 +88,25 @@ __all__ = [
     "average_weights",
     "check_calibratable",
     "check_new_bundle",
-    "check_output_file",
     "check_scorecard",
-    "check_writable",
     "find_bundle",
-    "flush_to_disk",
     "foreign_files",
     "has_checkpoint",
-    "has_mark",
     "inherit_search_settings",
     "is_bundle",
     "latest_checkpoint",
     "list_checkpoints",
     "load_checkpoint",
     "load_tensors",
-    "lock_folder",
     "make_empty_model",
     "make_model_overview",
-    "make_write_error",
     "model_tensors",
     "read_calibration",
     "read_scorecard",
     "recover_checkpoints",
-    "recover_folders",
     "remove_checkpoints",
-    "remove_folder",
-    "replace_file",
-    "replace_folder",
-    "resolve_folder",
     "save_bundle",
     "save_checkpoint",
     "save_scorecard",
     "update_calibration",
-    "write_output_file",
 ]

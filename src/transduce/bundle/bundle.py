@@ -20,7 +20,9 @@ from transduce.bundle.manifest import (
     record_files,
     serialize_description,
 )
-from transduce.bundle.output import (
+from transduce.config import PRESETS, SearchConfig, TransformerConfig
+from transduce.errors import BundleError, ConfigError, OutputError, UserError
+from transduce.storage import (
     FORCE_ADVICE,
     UNFINISHED_PATTERN,
     check_replaceable,
@@ -29,8 +31,6 @@ from transduce.bundle.output import (
     resolve_folder,
     write_files,
 )
-from transduce.config import PRESETS, SearchConfig, TransformerConfig
-from transduce.errors import BundleError, ConfigError, OutputError, UserError
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
 if TYPE_CHECKING:

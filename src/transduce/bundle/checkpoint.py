@@ -18,9 +18,9 @@ from transduce.bundle.manifest import (
     record_files,
     serialize_description,
 )
-from transduce.bundle.output import recover_folders, remove_folder, replace_folder
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.errors import BundleError
+from transduce.storage import recover_folders, remove_folder, replace_folder
 
 DESCRIPTION = "checkpoint.json"
 SUFFIX = ".safetensors"

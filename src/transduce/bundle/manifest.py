@@ -1,6 +1,5 @@
 """Descriptions of saved folders: JSON with format, sizes and digests of the files, and a model card in Markdown."""
 
-import hashlib
 import json
 import stat
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue, StringConstraints, Valida
 
 from transduce.config import Record, SearchConfig, TransformerConfig
 from transduce.errors import BundleError
+from transduce.storage import compute_file_digest
 from transduce.text import TARGET_MODEL
 
 FileName = Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)*$")]
@@ -57,7 +57,8 @@ AnyDescription = TypeVar("AnyDescription", bound=FolderDescription)
 def record_files(folder: Path, names: Iterable[str]) -> dict[str, FileRecord]:
     """Size and SHA-256 of the files `names` in `folder`, as they are now."""
     return {
-        name: FileRecord(bytes=(folder / name).stat().st_size, sha256=_compute_sha256(folder / name)) for name in names
+        name: FileRecord(bytes=(folder / name).stat().st_size, sha256=compute_file_digest(folder / name))
+        for name in names
     }
 
 
@@ -74,7 +75,7 @@ def check_files(folder: Path, description: FolderDescription, description_name: 
             size = path.stat().st_size
             if size != record.bytes:
                 _refuse_file(path, f"has {size} bytes, but {description_name} says {record.bytes}")
-            if (digest := _compute_sha256(path)) != record.sha256:
+            if (digest := compute_file_digest(path)) != record.sha256:
                 _refuse_file(path, f"has the SHA-256 {digest}, but {description_name} says {record.sha256}")
         except FileNotFoundError:
             _refuse_file(path, f"is missing, but {description_name} lists it")
@@ -139,11 +140,6 @@ def _describe_problems(error: ValidationError) -> str:
         for problem in error.errors(include_url=False)
     ]
     return "\n".join([*problems, "use an undamaged copy of the folder, or the version of Transduce that saved it"])
-
-
-def _compute_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _refuse_file(path: Path, finding: str) -> NoReturn:

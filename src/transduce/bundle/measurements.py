@@ -12,7 +12,8 @@ from typing import Generic
 
 from transduce.bundle.bundle import DESCRIPTION, Bundle
 from transduce.bundle.manifest import AnyDescription, BundleDescription, read_description, serialize_description
-from transduce.bundle.output import (
+from transduce.errors import BundleError
+from transduce.storage import (
     check_output_file,
     check_writable,
     has_mark,
@@ -20,7 +21,6 @@ from transduce.bundle.output import (
     make_write_error,
     write_output_file,
 )
-from transduce.errors import BundleError
 
 
 @dataclass(frozen=True)

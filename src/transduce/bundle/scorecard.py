@@ -9,9 +9,9 @@ from pydantic import Field
 from transduce.bundle.bundle import MODEL_CARD, SCORECARD, Bundle
 from transduce.bundle.manifest import FolderDescription
 from transduce.bundle.measurements import MeasurementFile
-from transduce.bundle.output import replace_file
 from transduce.config import Settings
 from transduce.pages import Table, format_table
+from transduce.storage import replace_file
 
 
 class RecordedBehaviour(Settings):

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from transduce.bundle import check_output_file, write_output_file
 from transduce.cli.console import print_json, print_message, standard_input
 from transduce.cli.texts import TextOptions
 from transduce.config import CorpusConfig, load_run_config
 from transduce.data.settings_for_size import expected_quality, expected_training
 from transduce.doctor import examine_corpus, format_summary, is_report, list_lines, make_json, render_page
 from transduce.errors import UserError
+from transduce.storage import check_output_file, write_output_file
 from transduce.text import CorpusSize
 
 if TYPE_CHECKING:

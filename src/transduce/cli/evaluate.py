@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar
 
 from cyclopts import Parameter
 
-from transduce.bundle import check_output_file, has_mark, write_output_file
 from transduce.cli.console import format_count, print_json, print_message
 from transduce.cli.options import Computation
 from transduce.cli.texts import is_in_one_file
@@ -33,6 +32,7 @@ from transduce.evaluation import (
 from transduce.evaluation.comet import CometScorer, summarize_lines
 from transduce.evaluation.comparison_page import MARK
 from transduce.pages import format_columns
+from transduce.storage import check_output_file, has_mark, write_output_file
 from transduce.text import read_lines
 
 _COMPUTATION = Computation()

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from transduce.bundle import Bundle, check_output_file, find_bundle, write_output_file
+from transduce.bundle import Bundle, find_bundle
 from transduce.cli.console import print_message
 from transduce.errors import UserError
 from transduce.inspection import EVERYTHING, QUICK, Head, InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.page import is_standalone_page, render_standalone_page
+from transduce.storage import check_output_file, write_output_file
 from transduce.translation import Confidence, Translator
 
 PAGE = "page of transduce inspect"

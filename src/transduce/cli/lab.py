@@ -5,7 +5,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.bundle import check_output_file, write_output_file
 from transduce.cli.console import ConsoleReporter, print_message
 from transduce.config import parse_duration
 from transduce.errors import UserError
@@ -21,6 +20,7 @@ from transduce.lab import (
 )
 from transduce.lab.report import is_report
 from transduce.pages import format_table
+from transduce.storage import check_output_file, write_output_file
 
 PAGE = "page of transduce lab report"
 

@@ -5,14 +5,7 @@ from pathlib import Path
 
 from cyclopts import Parameter
 
-from transduce.bundle import (
-    Bundle,
-    check_output_file,
-    check_scorecard,
-    find_bundle,
-    save_scorecard,
-    write_output_file,
-)
+from transduce.bundle import Bundle, check_scorecard, find_bundle, save_scorecard
 from transduce.cli.console import format_count, print_json, print_message
 from transduce.errors import UserError
 from transduce.evaluation import (
@@ -26,6 +19,7 @@ from transduce.evaluation import (
 )
 from transduce.evaluation.scorecard import NUM_SENTENCES
 from transduce.pages import format_columns
+from transduce.storage import check_output_file, write_output_file
 from transduce.translation import Translator
 
 PAGE = "page of transduce scorecard"

@@ -4,13 +4,13 @@ import time
 from pathlib import Path
 
 from transduce.bulk.block_translator import describe_unusual_line, open_calibrated_bundle
-from transduce.bundle import check_output_file, write_output_file
 from transduce.cli.console import print_message
 from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
 from transduce.cli.translate import check_document_flags, check_engine, report_guard
 from transduce.documents import FORMATS, find_format, read_formatted_document
 from transduce.errors import ConfigError, OutputError
 from transduce.interop import NATIVE
+from transduce.storage import check_output_file, write_output_file
 
 _FLAGS, _SOURCE_FLAGS, _COMPUTATION = TranslationFlags(), SourceFlags(), Computation()
 _REPLACED = "empty file"

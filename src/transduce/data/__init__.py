@@ -29,16 +29,7 @@ if TYPE_CHECKING:
         open_prepared_copy,
         prepare,
     )
-    from transduce.data.store import (
-        TokenStore,
-        complete_folder,
-        compute_file_digest,
-        create_store,
-        remove_if_left_empty,
-        scratch_folder,
-        scratch_path,
-        writable_cache,
-    )
+    from transduce.data.store import TokenStore, create_store, writable_cache
 else:
     __getattr__ = import_on_first_use(
         __name__,
@@ -52,10 +43,7 @@ else:
                 "PreparedCorpus PreparedData find_prepared_folder find_prepared_tokenizer find_prepared_validation "
                 "list_prepared_files open_prepared_copy prepare"
             ),
-            "transduce.data.store": (
-                "TokenStore complete_folder compute_file_digest create_store remove_if_left_empty scratch_folder "
-                "scratch_path writable_cache"
-            ),
+            "transduce.data.store": "TokenStore create_store writable_cache",
         },
     )
 
@@ -64,8 +52,6 @@ __all__ = [
     "PreparedCorpus",
     "PreparedData",
     "TokenStore",
-    "complete_folder",
-    "compute_file_digest",
     "count_max_repetitions",
     "create_store",
     "find_made_columns",
@@ -81,10 +67,7 @@ __all__ = [
     "prepare",
     "read_batches",
     "remove_epochs",
-    "remove_if_left_empty",
     "sample_pairs",
-    "scratch_folder",
-    "scratch_path",
     "select_epoch_pairs",
     "writable_cache",
 ]

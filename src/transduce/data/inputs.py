@@ -17,8 +17,8 @@ from jaxtyping import Bool, Int, UInt8
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
 from transduce.config.text import AUGMENTATIONS
-from transduce.data.store import scratch_folder
 from transduce.errors import ConfigError, CorpusError
+from transduce.storage import scratch_folder
 from transduce.text import (
     SOURCE_MODEL,
     WITHOUT_SPACES,

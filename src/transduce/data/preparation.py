@@ -27,17 +27,9 @@ from transduce.data.inputs import (
     open_inputs,
     split_data_tag,
 )
-from transduce.data.store import (
-    STORE_FILES,
-    KnownDigests,
-    TokenStore,
-    complete_folder,
-    compute_file_digest,
-    create_store,
-    scratch_folder,
-    writable_cache,
-)
+from transduce.data.store import STORE_FILES, TokenStore, create_store, writable_cache
 from transduce.errors import CorpusError, RunError
+from transduce.storage import KnownDigests, complete_folder, compute_file_digest, scratch_folder
 from transduce.text import (
     SOURCE_MODEL,
     Cleaner,

@@ -1,87 +1,21 @@
-"""Token ids on disk, read pair by pair, so that memory is needed only for the pairs in use; and their cache: atomically
-created folders, and digests of files.
-"""
+"""Token ids on disk, read pair by pair, so that memory is needed only for the pairs in use."""
 
 import errno
-import hashlib
 import os
-import re
-import shutil
-import stat
-import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Literal
-from uuid import uuid4
 
 import numpy as np
-from filelock import FileLock
 from jaxtyping import Int, Integer
 from pydantic import Field, ValidationError
 
 from transduce.config import Settings
 from transduce.errors import ConfigError, RunError, WriteError
-
-
-@contextmanager
-def remove_if_left_empty(folder: Path) -> Iterator[None]:
-    """Remove, after the block, `folder` and its parents if the block has created them and they are empty."""
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # stop at the first non-empty folder
-            for place in made:
-                place.rmdir()
-
-
-@contextmanager
-def scratch_folder(parent: Path, name: str, unique: str | None = None) -> Iterator[Path]:
-    """A new folder in `parent` that is removed after the block, with every empty parent that was created for it.
-
-    Folders that killed processes left in `parent` are removed, too. Two processes never share one, unless they know
-    where it is by `unique`, 12 random hexadecimal digits in its name.
-    """
-    folder = scratch_path(parent, name, unique or uuid4().hex[:12])
-    with remove_if_left_empty(parent):
-        parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(parent)
-        # Held while the folder is in use: released when a process is killed.
-        with FileLock(_lock_path(folder)):
-            try:
-                folder.mkdir()
-                yield folder
-            finally:
-                _remove_with_lock(folder)
-
-
-def scratch_path(parent: Path, name: str, unique: str) -> Path:
-    """Where `scratch_folder` makes its folder."""
-    return parent / f"{name}.{unique}.partial"
-
-
-@contextmanager
-def complete_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder next to `path`, renamed to `path` when the block succeeds and removed otherwise.
-
-    If another process completes `path` in the meantime, its folder is kept and this one removed.
-    """
-    with scratch_folder(path.parent, path.name) as folder:
-        try:
-            yield folder
-        except OSError as error:
-            if error.filename is not None:
-                raise
-            # For a full disk, Python does not name the file.
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        try:
-            folder.rename(path)
-        except OSError:
-            if not path.is_dir():
-                raise
+from transduce.storage import complete_folder, compute_file_digest
 
 
 @contextmanager
@@ -111,108 +45,6 @@ def _concerns_folder(error: OSError, folder: Path) -> bool:
         return not isinstance(error, BrokenPipeError)
     named, folder = Path(error.filename).absolute(), folder.absolute()
     return folder in (named, *named.parents) or named in folder.parents
-
-
-def _lock_path(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.lock")
-
-
-def _remove_with_lock(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):
-        _lock_path(folder).unlink()
-
-
-def _remove_abandoned(parent: Path) -> None:
-    for path in parent.iterdir():
-        if re.fullmatch(r".+\.[0-9a-f]{12}\.partial\.lock", path.name) and _is_own_lock(path):
-            with (
-                suppress(OSError),
-                FileLock(path, timeout=0),
-            ):  # a lock held by another process means that the folder is in use
-                _remove_with_lock(path.with_suffix(""))
-
-
-def _is_own_lock(lock: Path) -> bool:
-    """Whether a lock can be one of `scratch_folder`: an empty file, beside a folder or nothing."""
-    try:
-        status = lock.lstat()
-    except OSError:  # its process has just removed it
-        return False
-    folder = lock.with_suffix("")
-    return stat.S_ISREG(status.st_mode) and status.st_size == 0 and (folder.is_dir() or not folder.exists())
-
-
-def compute_file_digest(path: Path) -> str:
-    """SHA-256 of the bytes of the file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-_CLOCK_TICK = 2_000_000_000
-"""Nanoseconds between two times that any file system can tell apart; two seconds on the coarsest, FAT."""
-
-
-class _KnownFile(Settings):
-    size: int
-    modified: int
-    changed: int
-    inode: int
-    digest: str
-
-
-class _KnownFiles(Settings):
-    files: dict[str, _KnownFile]
-
-
-class KnownDigests:
-    """The SHA-256 of files, remembered in `path` with their size, inode and the times of their last change.
-
-    A file is read again when one of these differs, as any write changes them. If `path` has other contents, it is not
-    touched, and nothing is remembered.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known: dict[str, _KnownFile] = {}
-        self._is_foreign = False
-        try:
-            if content := path.read_bytes():
-                self._known = dict(_KnownFiles.model_validate_json(content).files)
-        except FileNotFoundError:
-            pass
-        except (OSError, ValidationError):
-            self._is_foreign = True
-        self._is_new = False
-
-    def digest(self, path: Path) -> str:
-        """SHA-256 of the bytes of the file, in hexadecimal."""
-        name, status = str(path.absolute()), path.stat()
-        times = {"modified": status.st_mtime_ns, "changed": status.st_ctime_ns}
-        found = {"size": status.st_size, **times, "inode": status.st_ino}
-        known = self._known.get(name)
-        if known is not None and known.model_dump(exclude={"digest"}) == found:
-            return known.digest
-        is_at_rest = time.time_ns() - max(times.values()) > _CLOCK_TICK
-        digest = compute_file_digest(path)
-        # A file that has just been written may be written again within the resolution of its time stamps.
-        if is_at_rest:
-            self._known[name] = _KnownFile(**found, digest=digest)
-            self._is_new = True
-        return digest
-
-    def save(self) -> None:
-        """Save the digests for the next start. If that fails, files will only be read again."""
-        if self._is_foreign or not self._is_new:
-            return
-        known = _KnownFiles(files={name: file for name, file in self._known.items() if Path(name).exists()})
-        beside = self._path.with_name(f"{self._path.name}.{uuid4().hex[:12]}.tmp")
-        with suppress(OSError):
-            try:
-                beside.write_text(known.model_dump_json(indent=1) + "\n", encoding="utf-8", newline="\n")
-                beside.replace(self._path)
-            finally:
-                beside.unlink(missing_ok=True)
 
 
 _IDS = "ids.bin"

@@ -7,12 +7,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import has_mark
 from transduce.doctor.checks.languages import name_language
 from transduce.doctor.checks.lengths import BIN_WIDTH, QUANTILES, RATIO_BIN, count_lengths, count_ratios
 from transduce.doctor.examination import Examination, TextFigures
 from transduce.doctor.findings import Finding, Span, format_count
 from transduce.pages import Series, Table, draw_histogram, draw_line_chart, make_templates, read_style
+from transduce.storage import has_mark
 
 GENERATOR = "transduce doctor"
 """The name by which files of this command are recognised."""

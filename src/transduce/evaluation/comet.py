@@ -12,11 +12,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from jaxtyping import Float64
 
-from transduce.data.store import compute_file_digest
 from transduce.errors import CorpusError, UserError
 from transduce.evaluation.scores import Score, choose_num_resamples, read_seed
 from transduce.evaluation.significance import NUM_TRIALS, SHUFFLED_LINES, Difference, compute_p
 from transduce.evaluation.test_sets import SystemOutput, TestSet
+from transduce.storage import compute_file_digest
 
 COMMAND = "comet-score"
 METRIC = "COMET"

@@ -6,26 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 from shutil import copymode
 
-from transduce.bundle import (
-    Bundle,
-    BundleDescription,
-    Languages,
-    check_new_bundle,
-    check_output_file,
-    check_writable,
-    flush_to_disk,
-    is_bundle,
-    replace_folder,
-    save_bundle,
-)
+from transduce.bundle import Bundle, BundleDescription, Languages, check_new_bundle, is_bundle, save_bundle
 from transduce.bundle.bundle import DESCRIPTION, check_no_foreign_files
 from transduce.bundle.manifest import read_description, record_files, serialize_description
-from transduce.bundle.output import FORCE_ADVICE, is_stream, make_folder_beside
 from transduce.bundle.weights import check_tensors, make_empty_tensors, make_model
 from transduce.errors import BundleError, ConfigError, OutputError
 from transduce.interop.formats import SATURATING, ExportFormat, find_format, find_import_format, import_optional
 from transduce.interop.parity import EXACT, PARITY_FILE, Claim, Parity, prove, record_export
 from transduce.interop.probe_sentences import NUM_SENTENCES, Probe, make_probe
+from transduce.storage import (
+    FORCE_ADVICE,
+    check_output_file,
+    check_writable,
+    flush_to_disk,
+    is_stream,
+    make_folder_beside,
+    replace_folder,
+)
 from transduce.translation import ForcedDecoder
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from transduce import demo
 from transduce.baselines import make_encoder_decoder
-from transduce.bundle import replace_file
 from transduce.config import RunConfig, load_run_config
 from transduce.data import PreparedData, prepare
 from transduce.errors import CorpusError, DivergedError, RunError, UserError
 from transduce.evaluation import corpus_scores
 from transduce.kernels.device import find_device
 from transduce.lab.measurements import Value
+from transduce.storage import replace_file
 from transduce.text import Pair, open_parallel_corpus
 from transduce.training import MetricsLog, Progress, SilentReporter, Updater, train
 from transduce.training.distributed import ALONE

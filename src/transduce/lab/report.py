@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import has_mark, replace_file
 from transduce.errors import UserError
 from transduce.lab.conclusion import Chart, Conclusion
 from transduce.lab.experiments import find_experiment
 from transduce.lab.laboratory import read_plan
 from transduce.lab.measurements import MeasurementLog
 from transduce.pages import Table, format_table, make_standalone, make_templates, read_style
+from transduce.storage import has_mark, replace_file
 
 MEASUREMENTS = "measurements.jsonl"
 """The file of an experiment's folder that its measurements are in."""

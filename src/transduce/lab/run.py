@@ -10,13 +10,13 @@ from pathlib import Path
 
 import torch
 
-from transduce.bundle import check_writable, lock_folder, remove_folder
 from transduce.errors import DivergedError, OutputError, UserError
 from transduce.lab.experiment import Trial
 from transduce.lab.experiments import find_experiment
 from transduce.lab.laboratory import PLAN, Laboratory
 from transduce.lab.measurements import Measurement, MeasurementLog
 from transduce.lab.report import MEASUREMENTS, Report, write_reports
+from transduce.storage import check_writable, lock_folder, remove_folder
 from transduce.training.reporting import describe_environment
 
 

@@ -16,7 +16,6 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from transduce.bundle.output import replace_file
 from transduce.config import Record
 from transduce.errors import (
     ConfigError,
@@ -28,6 +27,7 @@ from transduce.errors import (
 )
 from transduce.serving.models import LanguagePair
 from transduce.serving.monitoring import log
+from transduce.storage import replace_file
 from transduce.text import Glossary
 
 MAX_TERM_BYTES = 1_024

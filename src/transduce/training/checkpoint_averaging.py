@@ -11,12 +11,12 @@ from transduce.bundle import (
     list_checkpoints,
     load_checkpoint,
     load_tensors,
-    resolve_folder,
     save_bundle,
 )
 from transduce.config import TransformerConfig
 from transduce.errors import RunError, UserError
 from transduce.model import EncoderDecoder
+from transduce.storage import resolve_folder
 from transduce.training.run_folder import RunFolder
 
 NO_AVERAGE: Mapping[str, int | float] = {"averaged_checkpoints": 1, "ema_decay": 0.0}

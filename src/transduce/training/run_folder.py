@@ -11,22 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from transduce.bundle import (
-    UNFINISHED_PATTERN,
-    flush_to_disk,
     foreign_files,
     is_bundle,
     latest_checkpoint,
     list_checkpoints,
-    lock_folder,
     recover_checkpoints,
-    recover_folders,
     remove_checkpoints,
-    remove_folder,
-    replace_file,
 )
 from transduce.config import SCHEDULES_BY_LENGTH, RunConfig, flatten, load_resolved_config, to_toml
-from transduce.data import remove_if_left_empty
 from transduce.errors import BusyError, ConfigError, RunError
+from transduce.storage import (
+    UNFINISHED_PATTERN,
+    flush_to_disk,
+    lock_folder,
+    recover_folders,
+    remove_folder,
+    remove_if_left_empty,
+    replace_file,
+)
 from transduce.training.reporting import MetricsLog
 
 MAY_DIFFER = {

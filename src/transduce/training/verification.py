@@ -15,8 +15,8 @@ import numpy as np
 
 from transduce.bundle import apply_start_from, latest_checkpoint
 from transduce.config import RunConfig, flatten, remove_settings, to_toml
-from transduce.data import scratch_folder
 from transduce.errors import ConfigError, TrainingError, UserError
+from transduce.storage import scratch_folder
 from transduce.training.distributed import connect_ranks
 from transduce.training.reporting import CLOCK
 from transduce.training.run_folder import RunFolder

@@ -451,7 +451,7 @@ def test_a_full_disk_stops_no_report_for_long(
 ) -> None:
     config = make_config(**SHORT)
     folder = Path(config.output)
-    writing = import_module("transduce.bundle.output")
+    writing = import_module("transduce.storage.writing")
     flush = writing.flush_to_disk
     seen: list[str] = []
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from transduce.bundle import has_mark
 from transduce.evaluation.scorecard import Scorecard
 from transduce.pages import make_templates, read_style, shorten_text
+from transduce.storage import has_mark
 
 _TEMPLATES = make_templates(Path(__file__).parent)
 _MARK = '<meta name="generator" content="transduce scorecard">'

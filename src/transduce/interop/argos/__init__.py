@@ -15,13 +15,13 @@ from pathlib import Path
 from torch import Tensor
 
 from transduce.bundle import Bundle, Languages
-from transduce.bundle.output import write_files
 from transduce.errors import BundleError
 from transduce.interop import ctranslate2 as ctranslate2_format
 from transduce.interop.argos.splitter import splitter_model
 from transduce.interop.ctranslate2.layout import MODEL_FILE
 from transduce.interop.ctranslate2.runtime import CONFIG_FILE
 from transduce.interop.formats import ImportedModel, Runtime, render_card, tag_obstacles
+from transduce.storage import write_files
 from transduce.text import LANGUAGE_NAMES, Tokenizer
 
 _OWN_CODES = {"pt-br": "pb", "zh-hans": "zh", "zh-cn": "zh", "zh-hant": "zt", "zh-tw": "zt"}

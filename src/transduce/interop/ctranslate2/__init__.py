@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from transduce.bundle import Bundle, BundleDescription, Languages, make_empty_model, model_tensors
-from transduce.bundle.output import write_files
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ParityError
 from transduce.interop.conversion_steps import (
@@ -64,6 +63,7 @@ from transduce.interop.formats import (
 )
 from transduce.model import EXCLUDED_TOKEN_BIAS, Transformer, as_transformer
 from transduce.model.sublayers import EPSILON
+from transduce.storage import write_files
 from transduce.text import SOURCE_MODEL, Tokenizer
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}

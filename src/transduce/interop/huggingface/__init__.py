@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.bundle import Bundle, model_tensors
-from transduce.bundle.output import write_files
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.config import SearchConfig, TransformerConfig, first_problem
 from transduce.errors import BundleError, ParityError, UserError
@@ -52,6 +51,7 @@ from transduce.interop.huggingface.layout import (
     tokenizer_settings,
 )
 from transduce.model import EXCLUDED_TOKEN_BIAS
+from transduce.storage import write_files
 from transduce.text import Tokenizer
 from transduce.translation import batch_by_length
 

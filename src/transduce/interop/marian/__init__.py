@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from transduce.bundle import Bundle, model_tensors
-from transduce.bundle.output import write_files
 from transduce.config import SearchConfig, first_problem
 from transduce.errors import BundleError, ParityError, TransduceError
 from transduce.interop.conversion_steps import (
@@ -76,6 +75,7 @@ from transduce.interop.marian.layout import (
     token_matrices,
 )
 from transduce.model import as_transformer
+from transduce.storage import write_files
 from transduce.text import VOCABULARY, Tokenizer
 
 

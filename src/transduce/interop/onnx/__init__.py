@@ -18,7 +18,6 @@ from torch import Tensor
 from transduce import __version__
 from transduce.bundle import Bundle, BundleDescription, Languages
 from transduce.bundle.bundle import WEIGHTS
-from transduce.bundle.output import write_files
 from transduce.config import SearchConfig, Settings, TransformerConfig, first_problem
 from transduce.errors import BundleError, ConfigError, UserError
 from transduce.interop.conversion_steps import SentencePieceCodec
@@ -36,6 +35,7 @@ from transduce.interop.onnx.network import (
     encoder_graph,
 )
 from transduce.model import as_transformer
+from transduce.storage import write_files
 from transduce.text import Tokenizer
 from transduce.translation import NetworkEngine
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 from jinja2 import Environment, FileSystemLoader
 from pydantic.alias_generators import to_camel
 
-from transduce.bundle import has_mark
+from transduce.storage import has_mark
 
 _MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 _MARK = '<meta name="generator" content="transduce inspect, which replaces pages that have this line">'

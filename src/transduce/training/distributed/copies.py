@@ -19,17 +19,9 @@ from torch import distributed as dist
 
 from transduce.bundle import Bundle, latest_checkpoint
 from transduce.config import RunConfig
-from transduce.data import (
-    PreparedData,
-    complete_folder,
-    find_prepared_folder,
-    list_prepared_files,
-    open_prepared_copy,
-    scratch_folder,
-    scratch_path,
-    writable_cache,
-)
+from transduce.data import PreparedData, find_prepared_folder, list_prepared_files, open_prepared_copy, writable_cache
 from transduce.errors import RunError, TrainingError
+from transduce.storage import complete_folder, scratch_folder, scratch_path
 from transduce.training.distributed import Ranks
 from transduce.training.run_folder import RunFolder
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from jaxtyping import Integer
 
-from transduce.bundle import replace_file
 from transduce.evaluation import Score
 from transduce.kernels.native.library import find_library
+from transduce.storage import replace_file
 from transduce.training.updater import UpdateFigures
 
 MetricsLine = Mapping[str, Any]

@@ -11,11 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import replace_file
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.errors import MissingExtraError
 from transduce.evaluation import mark_shared, tabulate_behaviours
 from transduce.pages import bin_name, draw_histogram, make_templates, read_style, shorten_text
+from transduce.storage import replace_file
 from transduce.training.diagnosis import CHECKS
 from transduce.training.final_measurements import read_behaviours, tabulate_differences, tabulate_models
 from transduce.training.reporting import MetricsLine, select_lines

@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from transduce.bundle import Bundle, find_bundle, replace_file
+from transduce.bundle import Bundle, find_bundle
 from transduce.config import CorpusConfig, DataConfig, RunConfig
 from transduce.data import find_made_columns, open_corpus
 from transduce.data.inputs import choose_held_out, may_be_held_out
 from transduce.data.store import writable_cache
 from transduce.errors import CorpusError
+from transduce.storage import replace_file
 from transduce.text import Cleaner
 from transduce.training.synthetic.translation import SyntheticText
 from transduce.translation import TranslationOptions

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from transduce.bulk import BulkTask, ProcessPool, TranslationSettings, translate_files
-from transduce.bundle import Bundle, replace_file
+from transduce.bundle import Bundle
 from transduce.data.store import writable_cache
 from transduce.errors import CorpusError, OutputError
 from transduce.kernels.device import find_device
 from transduce.kernels.hardware import count_threads
 from transduce.kernels.memory import get_available_memory
+from transduce.storage import replace_file
 from transduce.text import read_lines
 from transduce.translation import TranslationOptions
 

@@ -19,9 +19,9 @@ from jaxtyping import Bool, Float
 from sacrebleu.metrics.chrf import CHRF
 
 from transduce.bundle import Bundle, LogisticFit, RecordedConfidence, read_calibration
-from transduce.data import compute_file_digest
 from transduce.errors import ConfigError, CorpusError, UserError
 from transduce.search import Hypothesis
+from transduce.storage import compute_file_digest
 from transduce.text import SILENT_PIECES, ParallelCorpus
 from transduce.translation.translator import Translator
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transduce.bundle import load_tensors, model_tensors, replace_file
+from transduce.bundle import load_tensors, model_tensors
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.config import TrainingConfig, TransformerConfig
 from transduce.data import Batch
@@ -35,6 +35,7 @@ from transduce.lab.experiments.stories.stories import (
     generate_story,
 )
 from transduce.model import Transformer
+from transduce.storage import replace_file
 from transduce.training import Updater
 
 END = 0

@@ -16,18 +16,20 @@ from uuid import UUID
 import pytest
 from safetensors import SafetensorError
 
-from transduce.bundle import (
+from transduce.errors import BusyError, OutputError, TransduceError, WriteError
+from transduce.storage import (
     check_output_file,
     check_writable,
     has_mark,
     make_write_error,
-    output,
+    recover_folders,
+    remove_folder,
     replace_file,
     replace_folder,
+    resolve_folder,
     write_output_file,
+    writing,
 )
-from transduce.bundle.output import recover_folders, remove_folder, resolve_folder
-from transduce.errors import BusyError, OutputError, TransduceError, WriteError
 
 
 def test_a_file_takes_the_place_of_another(tmp_path: Path) -> None:
@@ -69,7 +71,7 @@ def test_no_file_of_the_user_has_the_temporary_name(tmp_path: Path, monkeypatch:
     with replace_file(tmp_path / "file") as one, replace_file(tmp_path / "file") as other:
         assert one != other
     # Not even if chance were to choose it.
-    monkeypatch.setattr(import_module("transduce.bundle.output"), "uuid4", lambda: UUID(int=0))
+    monkeypatch.setattr(import_module("transduce.storage.writing"), "uuid4", lambda: UUID(int=0))
     with pytest.raises(FileExistsError), replace_file(tmp_path / "file") as beside:
         beside.write_bytes(b"")
     assert {path.name for path in tmp_path.iterdir() if path.read_bytes() == b"mine"} == {
@@ -338,7 +340,7 @@ def test_the_new_folder_appears_only_at_the_end(tmp_path: Path) -> None:
 KILLED_WHILE_WRITING = """
 import os, sys
 from pathlib import Path
-from transduce.bundle import output, replace_folder
+from transduce.storage import replace_folder
 with replace_folder(Path(sys.argv[1]), "marker") as temporary:
     (temporary / "marker").write_text("new")
     os.kill(os.getpid(), 9)
@@ -347,7 +349,7 @@ with replace_folder(Path(sys.argv[1]), "marker") as temporary:
 KILLED_BETWEEN_RENAMES = """
 import os, sys
 from pathlib import Path
-from transduce.bundle import output, replace_folder
+from transduce.storage import replace_folder
 def rename(self, target, rename=Path.rename):
     rename(self, target)
     os.kill(os.getpid(), 9)
@@ -401,7 +403,7 @@ WRITING = """
 import sys
 import threading
 from pathlib import Path
-from transduce.bundle import output, replace_folder
+from transduce.storage import replace_folder
 with replace_folder(Path(sys.argv[1]), "marker") as temporary:
     (temporary / "marker").write_text("slow")
     print(flush=True)
@@ -411,7 +413,7 @@ with replace_folder(Path(sys.argv[1]), "marker") as temporary:
 
 @pytest.mark.exhaustive
 def test_what_a_living_process_writes_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "LOCK_TIMEOUT", 0.0)
+    monkeypatch.setattr(writing, "LOCK_TIMEOUT", 0.0)
     folder = tmp_path / "folder"
     with subprocess.Popen([sys.executable, "-c", WRITING, folder], stdin=-1, stdout=-1) as other:
         assert other.stdout is not None
