@@ -10,7 +10,13 @@ from typing import Literal
 import pytest
 
 from transduce.bundle import Bundle, BundleDescription, RecordedScore
-from transduce.bundle.manifest import check_files, model_card, read_description, record_files, serialize_description
+from transduce.bundle.manifest import (
+    check_files,
+    make_model_card,
+    read_description,
+    record_files,
+    serialize_description,
+)
 from transduce.cli.app import app
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError
@@ -79,7 +85,7 @@ def test_the_card_of_a_bundle_has_its_numbers(bundle_folder: Path) -> None:
 
 
 def test_what_is_not_known_is_not_said() -> None:
-    card = model_card(BundleDescription(model=TransformerConfig()), 1)
+    card = make_model_card(BundleDescription(model=TransformerConfig()), 1)
     assert "No scores were recorded" in card
     assert "# Translation model\n" in card
     for word in ("language:", "## Data", "## Training", "BLEU", "license", "None"):
@@ -90,25 +96,25 @@ def test_what_is_not_known_is_not_said() -> None:
 def test_scores_of_a_part_are_called_so(scored: int, words: str) -> None:
     score = RecordedScore(metric="chrF", value=60.0, data="validation")
     training = {"scored_pairs": scored, "validation_pairs": 1014}
-    card = model_card(BundleDescription(model=TransformerConfig(), scores=[score], training=training), 1)
+    card = make_model_card(BundleDescription(model=TransformerConfig(), scores=[score], training=training), 1)
     assert ("Scored were" in card) == bool(words)
     assert words in card
 
 
 def test_a_score_without_signature_or_data_stands_alone() -> None:
     score = RecordedScore(metric="chrF", value=60.0)
-    card = model_card(BundleDescription(model=TransformerConfig(), scores=[score]), 1)
+    card = make_model_card(BundleDescription(model=TransformerConfig(), scores=[score]), 1)
     assert "- chrF 60.00\n" in card
 
 
 @pytest.mark.parametrize(("positions", "said"), [("learned", True), ("sinusoidal", False)])
 def test_learned_positions_have_a_limit(positions: Literal["learned", "sinusoidal"], said: bool) -> None:
-    card = model_card(BundleDescription(model=TransformerConfig(positions=positions, max_positions=77)), 1)
+    card = make_model_card(BundleDescription(model=TransformerConfig(positions=positions, max_positions=77)), 1)
     assert ("at most 77 tokens" in card) == said
 
 
 def test_front_matter_stands_first_and_alone() -> None:
-    card = model_card(BundleDescription(model=TransformerConfig()), 1)
+    card = make_model_card(BundleDescription(model=TransformerConfig()), 1)
     assert card.startswith("---\n")
     assert card.count("\n---\n") == 1
     assert card.endswith("\n")
@@ -126,7 +132,7 @@ def test_the_hub_is_told_the_real_scores(bundle_folder: Path) -> None:
 
 def test_how_it_was_trained_is_said_in_words() -> None:
     training = {"seconds": 90.0, "pairs": 59794, "cleaning": {"a.tsv": {"too_long": 1200}}, "tied": True, "rest": None}
-    card = model_card(BundleDescription(model=TransformerConfig(), training=training), 1)
+    card = make_model_card(BundleDescription(model=TransformerConfig(), training=training), 1)
     lines = ["pairs: 59,794", "cleaning: a.tsv (too long 1,200)", "tied: True", "rest: null"]
     assert "".join(f"- {line}\n" for line in [*lines, "time: 1.5 minutes, without validation"]) in card
 

@@ -11,7 +11,7 @@ from transduce.bundle import (
     RecordedBehaviour,
     RecordedScorecard,
     check_scorecard,
-    foreign_files,
+    list_foreign_files,
     read_scorecard,
     save_scorecard,
 )
@@ -60,7 +60,7 @@ def test_what_is_written_is_read_and_the_model_stays(bundle: Bundle) -> None:
     after = contents(bundle.folder)
     changed = {name for name in after if after[name] != before.get(name)}
     assert changed == {SCORECARD, MODEL_CARD}
-    assert foreign_files(bundle.folder) == []
+    assert list_foreign_files(bundle.folder) == []
     assert [path.name for path in bundle.folder.parent.iterdir()] == [bundle.folder.name]
 
 

@@ -4,8 +4,8 @@ from transduce.config import PRESETS, UNLIMITED_UPDATES, load_run_config
 from transduce.data.settings_for_size import (
     MEASURED_RUNS,
     choose_settings_for_size,
-    expected_quality,
-    expected_training,
+    describe_expected_quality,
+    describe_expected_training,
 )
 from transduce.text import CorpusSize
 
@@ -106,11 +106,11 @@ def test_every_corpus_can_be_trained_on_for_a_given_time(num_pairs: int) -> None
     ],
 )
 def test_the_training_of_a_corpus_is_foretold(size: CorpusSize, words: str) -> None:
-    assert words in expected_training(size)
+    assert words in describe_expected_training(size)
 
 
 def test_the_nearest_corpus_of_each_kind_is_named() -> None:
-    said = expected_quality(7_000)
+    said = describe_expected_quality(7_000)
     assert said is not None
     comparable = [run for run in MEASURED_RUNS if 7_000 / 3 <= run.num_pairs <= 3 * 7_000]
     assert 0 < len(comparable) < len(MEASURED_RUNS)
@@ -124,5 +124,5 @@ def test_the_nearest_corpus_of_each_kind_is_named() -> None:
 
 
 def test_nothing_is_said_of_sizes_that_were_not_measured() -> None:
-    assert expected_quality(0) is None
-    assert expected_quality(10_000_000) is None
+    assert describe_expected_quality(0) is None
+    assert describe_expected_quality(10_000_000) is None

@@ -66,24 +66,24 @@ def test_too_little_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_decision_is_taken_once(tmp_path: Path) -> None:
-    assert Laboratory(tmp_path).remember("updates", lambda: 300) == 300
-    assert Laboratory(tmp_path).remember("updates", lambda: 400) == 300
+    assert Laboratory(tmp_path).decide_once("updates", lambda: 300) == 300
+    assert Laboratory(tmp_path).decide_once("updates", lambda: 400) == 300
     assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8")) == {"updates": 300}
 
 
 def test_a_plan_that_differs_from_that_of_another_run_is_refused(tmp_path: Path) -> None:
-    Laboratory(tmp_path / "first").remember("updates", lambda: 300)
-    Laboratory(tmp_path / "second").remember("updates", lambda: 400)
+    Laboratory(tmp_path / "first").decide_once("updates", lambda: 300)
+    Laboratory(tmp_path / "second").decide_once("updates", lambda: 400)
     second = Laboratory(tmp_path / "second", plan_of=tmp_path / "first")
     with pytest.raises(UserError, match=r"was begun with updates = 400, and --plan-of .* has 300: leave out"):
-        second.remember("updates", lambda: 500)
+        second.decide_once("updates", lambda: 500)
 
 
 @pytest.mark.parametrize("content", [b"", b'{"updates": 3', b"\xff", b"[]"])
 def test_a_damaged_plan_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "plan.json").write_bytes(content)
     with pytest.raises(UserError, match=r"plan\.json: is damaged: .* start over with --restart"):
-        Laboratory(tmp_path).remember("updates", lambda: 400)
+        Laboratory(tmp_path).decide_once("updates", lambda: 400)
 
 
 def test_updates_fit_the_budget_and_are_the_same_for_all(text_files: TextFiles, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_share_of_the_usual_training_fits_the_budget(tmp_path: Path) -> None:
 
     def plan(name: str, budget: float, num_seeds: int) -> float:
         laboratory = Laboratory(tmp_path / name, range(num_seeds), budget, messages.append)
-        return laboratory.remember_share(200.0, least=0.1)
+        return laboratory.decide_training_share(200.0, least=0.1)
 
     assert plan("usual", 600.0, 3) == 1.0
     assert plan("half", 300.0, 3) == pytest.approx((100 - SECONDS_OF_TESTS) / (200 - SECONDS_OF_TESTS))

@@ -128,12 +128,12 @@ def test_an_unknown_experiment_is_named_with_all_that_exist(tmp_path: Path) -> N
 def test_another_run_has_the_same_plan(experiment: str, tmp_path: Path) -> None:
     first = Laboratory(tmp_path / "first", (1,))
     run_experiment(experiment, first)
-    assert first.remember("updates", lambda: 300) == 300
+    assert first.decide_once("updates", lambda: 300) == 300
     second = Laboratory(tmp_path / "second", (2,), plan_of=first.folder)
     report = run_experiment(experiment, second)
-    assert second.remember("updates", lambda: 400) == 300
-    assert second.remember("share", lambda: 0.5) == 0.5
-    assert Laboratory(second.folder, (2,)).remember("updates", lambda: 500) == 300
+    assert second.decide_once("updates", lambda: 400) == 300
+    assert second.decide_once("share", lambda: 0.5) == 0.5
+    assert Laboratory(second.folder, (2,)).decide_once("updates", lambda: 500) == 300
     assert dict(report.facts)["command"].endswith(f" --plan-of {first.folder}")
     assert dict(run_experiment(experiment, second).facts)["updates"] == "300"
 
@@ -143,7 +143,7 @@ def test_a_plan_for_another_budget_is_refused(experiment: str, tmp_path: Path) -
     with pytest.raises(UserError, match=r"has no plan.json"):
         run_experiment(experiment, Laboratory(tmp_path / "second", (2,), plan_of=first.folder))
     run_experiment(experiment, first)
-    first.remember("updates", lambda: 300)
+    first.decide_once("updates", lambda: 300)
     with pytest.raises(UserError, match="was begun with budget = '5m', and this is '10m'"):
         run_experiment(experiment, Laboratory(tmp_path / "second", (2,), plan_of=first.folder))
     assert not (tmp_path / "second").exists()
@@ -152,17 +152,17 @@ def test_a_plan_for_another_budget_is_refused(experiment: str, tmp_path: Path) -
 def test_a_run_takes_over_no_plan_from_itself(experiment: str, tmp_path: Path) -> None:
     laboratory = Laboratory(tmp_path / "first", (1,))
     run_experiment(experiment, laboratory)
-    laboratory.remember("updates", lambda: 300)
+    laboratory.decide_once("updates", lambda: 300)
     same = Laboratory(tmp_path / "first", (1,), plan_of=tmp_path / "." / "first" / ".." / "first")
     with pytest.raises(UserError, match="is the folder of this run itself"):
         run_experiment(experiment, same, restart=True)
-    assert laboratory.remember("updates", lambda: 400) == 300
+    assert laboratory.decide_once("updates", lambda: 400) == 300
 
 
 def test_a_text_is_known_by_its_content(experiment: str, text_files: TextFiles, tmp_path: Path) -> None:
     first = Laboratory(tmp_path / "first", (1,), text_files=text_files)
     run_experiment(experiment, first)
-    first.remember("updates", lambda: 300)
+    first.decide_once("updates", lambda: 300)
     elsewhere = tmp_path / "else where"
     elsewhere.mkdir()
     moved = TextFiles(elsewhere / "text.source", elsewhere / "text.target")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.errors import CorpusError, UserError
-from transduce.text import Glossary, count_whole
+from transduce.text import Glossary, count_phrase
 
 Write = Callable[[str, bytes | str], Path]
 
@@ -127,7 +127,7 @@ def test_what_is_found_is_a_term_and_nothing_overlaps(terms: dict[str, str], tex
     ],
 )
 def test_whole_words_are_counted(text: str, phrase: str, expected: int) -> None:
-    assert count_whole(text, phrase) == expected
+    assert count_phrase(text, phrase) == expected
 
 
 @given(

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.text import USUAL_KINDS, Kind, SpanCheck, find_protected_spans, pair_tags, restore_spacing
+from transduce.text import USUAL_KINDS, SpanCheck, SpanKind, find_protected_spans, pair_tags, restore_spacing
 
-ALL_KINDS: tuple[Kind, ...] = (*USUAL_KINDS, "number")
+ALL_KINDS: tuple[SpanKind, ...] = (*USUAL_KINDS, "number")
 
 SIGNS = [
     *"<>{}[]()@.,:;/%$#&!?-+'\"=_ \n\t½",
@@ -27,7 +27,7 @@ SIGNS = [
 TEXTS = st.lists(st.one_of(st.sampled_from(SIGNS), st.text(max_size=4), st.sampled_from(["a", "b1", "7"]))).map("".join)
 
 
-def found(text: str, *kinds: Kind) -> list[str]:
+def found(text: str, *kinds: SpanKind) -> list[str]:
     return [text[span.start : span.end] for span in find_protected_spans(text, kinds)]
 
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
         apply_start_from,
         check_new_bundle,
         find_bundle,
-        foreign_files,
         inherit_search_settings,
         is_bundle,
+        list_foreign_files,
         save_bundle,
     )
     from transduce.bundle.calibration import (
@@ -51,8 +51,8 @@ else:
         __name__,
         {
             "transduce.bundle.bundle": (
-                "Bundle apply_start_from check_new_bundle find_bundle foreign_files inherit_search_settings is_bundle "
-                "save_bundle"
+                "Bundle apply_start_from check_new_bundle find_bundle inherit_search_settings is_bundle "
+                "list_foreign_files save_bundle"
             ),
             "transduce.bundle.calibration": (
                 "Calibration LogisticFit RecordedConfidence RecordedHead check_calibratable read_calibration "
@@ -90,12 +90,12 @@ __all__ = [
     "check_new_bundle",
     "check_scorecard",
     "find_bundle",
-    "foreign_files",
     "has_checkpoint",
     "inherit_search_settings",
     "is_bundle",
     "latest_checkpoint",
     "list_checkpoints",
+    "list_foreign_files",
     "load_checkpoint",
     "load_tensors",
     "make_empty_model",

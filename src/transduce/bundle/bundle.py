@@ -15,7 +15,7 @@ from transduce.bundle.manifest import (
     BundleDescription,
     Languages,
     check_files,
-    model_card,
+    make_model_card,
     read_description,
     record_files,
     serialize_description,
@@ -230,7 +230,7 @@ def write_bundle(
         "files": record_files(folder, [WEIGHTS, *tokenizer.files]),
     }
     complete = description.model_copy(update=changed)
-    card = model_card(complete, model.num_parameters)
+    card = make_model_card(complete, model.num_parameters)
     write_files(folder, {DESCRIPTION: serialize_description(complete), MODEL_CARD: card})
 
 
@@ -239,7 +239,7 @@ def is_bundle(folder: Path) -> bool:
     return (folder / DESCRIPTION).is_file()
 
 
-def foreign_files(folder: Path) -> list[str]:
+def list_foreign_files(folder: Path) -> list[str]:
     """Names of files in the bundle `folder` that are not part of a bundle, and would be lost if it were replaced."""
     names = {path.name for path in folder.iterdir()} - FILES - _LEFT_BY_DESKTOPS
     return sorted(name for name in names if not re.search(UNFINISHED_PATTERN + "$", name, re.ASCII))
@@ -268,7 +268,7 @@ def check_no_foreign_files(folder: Path) -> None:
     Raises:
         OutputError: a file is not part of the bundle; names it.
     """
-    if foreign := foreign_files(folder):
+    if foreign := list_foreign_files(folder):
         raise OutputError(
             f"{folder / foreign[0]}: is not a bundle file and would be lost: move it, or choose another name"
         )

@@ -248,7 +248,7 @@ _NETWORKS = {
 """What a network of each architecture is, for a model card."""
 
 
-def model_card(description: BundleDescription, num_parameters: int) -> str:
+def make_model_card(description: BundleDescription, num_parameters: int) -> str:
     """The README.md of a bundle, with the front matter that the Hugging Face Hub reads.
 
     A score that is not in `description` is marked as missing or left out.

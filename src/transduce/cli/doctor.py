@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from transduce.cli.console import print_json, print_message, standard_input
 from transduce.cli.texts import TextOptions
 from transduce.config import CorpusConfig, load_run_config
-from transduce.data.settings_for_size import expected_quality, expected_training
+from transduce.data.settings_for_size import describe_expected_quality, describe_expected_training
 from transduce.doctor import examine_corpus, format_summary, is_report, list_lines, make_json, render_page
 from transduce.errors import UserError
 from transduce.storage import check_output_file, write_output_file
@@ -101,8 +101,10 @@ def doctor(
         config.data, config.text, corpus, standard_input=standard_input(), report=print_message
     )
     kept = CorpusSize(examination.training_estimate.num_kept, examination.training_estimate.num_target_characters)
-    training = expected_training(kept) if recipe is None and kept.num_pairs else None
-    expectations = [sentence for sentence in (training, expected_quality(kept.num_pairs)) if sentence is not None]
+    training = describe_expected_training(kept) if recipe is None and kept.num_pairs else None
+    expectations = [
+        sentence for sentence in (training, describe_expected_quality(kept.num_pairs)) if sentence is not None
+    ]
     for place in places:
         place.parent.mkdir(parents=True, exist_ok=True)
         content = _render(examination, expectations, place).encode("utf-8")

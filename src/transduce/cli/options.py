@@ -13,7 +13,7 @@ from transduce.errors import ConfigError
 from transduce.interop import NATIVE, load_translator
 from transduce.kernels.hardware import is_surely_cpu
 from transduce.kernels.native.library import explain_missing_library
-from transduce.text import USUAL_KINDS, Glossary, Kind
+from transduce.text import USUAL_KINDS, Glossary, SpanKind
 from transduce.translation import TranslationOptions, Translator
 
 
@@ -122,7 +122,7 @@ class SourceFlags:
     @property
     def values(self) -> dict[str, Any]:
         """The options that the flags stand for."""
-        kinds: list[Kind] = [*(USUAL_KINDS if self.protect else ()), *(("number",) if self.protect_numbers else ())]
+        kinds: list[SpanKind] = [*(USUAL_KINDS if self.protect else ()), *(("number",) if self.protect_numbers else ())]
         return {"protect": kinds, "glossary": Glossary.read(self.glossary).targets if self.glossary else {}}
 
     @property

@@ -70,7 +70,7 @@ def _choose_dropout(num_characters: int, time_limit: str | None) -> float:
     return rate if is_seen_often else MIN_DROPOUT
 
 
-def expected_training(size: CorpusSize) -> str:
+def describe_expected_training(size: CorpusSize) -> str:
     """One sentence on the training of a run without a recipe on a corpus of this size, and its time if it is known."""
     settings = choose_settings_for_size(size)
     preset, epochs = settings["preset"], settings.get("training.epochs")
@@ -112,7 +112,7 @@ COMPARABLE_FACTOR = 3.0
 """Maximum ratio of the sizes of two corpora for which the result of one is reported for the other."""
 
 
-def expected_quality(num_pairs: int) -> str | None:
+def describe_expected_quality(num_pairs: int) -> str | None:
     """One sentence on the results of corpora of about `num_pairs` pairs; None if no such corpus was measured."""
 
     def distance(run: MeasuredRun) -> float:

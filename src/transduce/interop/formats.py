@@ -282,7 +282,7 @@ def refuse_import(place: Path, problems: Iterable[str]) -> None:
         raise BundleError(f"{place}: this model cannot be imported:\n{lines}")
 
 
-def network_obstacles(config: TransformerConfig, program: str, *, has_head_width: bool) -> Iterator[str]:
+def find_network_obstacles(config: TransformerConfig, program: str, *, has_head_width: bool) -> Iterator[str]:
     """Features of a network that other programs do not support; `has_head_width`: heads may have any one width in
     `program`.
     """
@@ -304,18 +304,18 @@ def network_obstacles(config: TransformerConfig, program: str, *, has_head_width
         yield f"{widths}: {program} requires d_model / num_heads, {config.d_model} / {config.num_heads}"
 
 
-def piece_obstacles(pieces: Sequence[str], program: str) -> list[str]:
+def find_piece_obstacles(pieces: Sequence[str], program: str) -> list[str]:
     """The obstacle to an export if two tokens have the same name."""
     twice, count = Counter(pieces).most_common(1)[0]
     return [f"the tokenizer has two tokens {twice!r}: {program} identifies tokens by their names"] if count > 1 else []
 
 
-def source_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
+def find_source_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
     """The obstacle to an export if a model was trained on sources without `</s>`, which `program` always adds."""
     return [] if tokenizer.ends_sources else [f"sources do not end with </s>, which {program} always adds"]
 
 
-def tag_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
+def find_tag_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
     """The obstacle to an export if texts begin with tags, and `program` leaves them to SentencePiece."""
     if not tokenizer.tags:
         return []

@@ -11,7 +11,7 @@ Verdict = Literal["supported", "not supported", "not decided"]
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, or of a later one."""
+    """A statement of the paper, or of another paper."""
 
     section: str
     """Where it is made, as in "3.2.1"; of another paper, its authors and year."""

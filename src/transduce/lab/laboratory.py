@@ -46,7 +46,8 @@ SECONDS_AROUND_A_RUN = 5.0
 """Time of a run without its updates: preparing text, measuring memory, validating, translating the test pairs."""
 
 SECONDS_OF_TESTS = 20.0
-"""Time in which the networks of a seed are tested where an experiment has training of its own: see `remember_share`."""
+"""Time in which the networks of a seed are tested where an experiment has training of its own: see
+`decide_training_share`."""
 
 PROBE_UPDATES = 8
 """Updates whose time is measured to plan a run; the first half of them are not counted."""
@@ -112,7 +113,7 @@ class Laboratory:
         report_progress: shows the progress of a training run.
         text_files: text to train on; generated text unless given.
         chosen_pairs: what to train on; the text without its test pairs unless given.
-        plan_of: folder of another run of the experiment, whose decisions are taken over; see `remember`.
+        plan_of: folder of another run of the experiment, whose decisions are taken over; see `decide_once`.
     """
 
     folder: Path
@@ -124,15 +125,15 @@ class Laboratory:
     chosen_pairs: Sequence[Pair] | None = None
     plan_of: Path | None = None
 
-    def remember(self, name: str, decide: Callable[[], Any]) -> Any:  # noqa: ANN401 - a value of JSON
-        """A decision that depends on the machine, taken once: after a stop the experiment goes on with the same.
+    def decide_once(self, name: str, decide: Callable[[], Any]) -> Any:  # noqa: ANN401 - a value of JSON
+        """Take a decision that depends on the machine once: after a stop, the experiment goes on with the same.
 
         With `plan_of`, the decision of that run is taken over if it has one; a run that has decided otherwise before is
         refused.
 
         Args:
             name: names the decision in plan.json.
-            decide: takes it; returns a value of JSON.
+            decide: takes the decision; returns a value of JSON.
 
         Raises:
             UserError: plan.json is damaged, or has another decision than that of `plan_of`.
@@ -247,7 +248,7 @@ class Laboratory:
     ) -> int:
         """The number of updates with which all variants, with all seeds, fit into the time budget; the same for all.
 
-        The time of an update of each variant is measured for a moment, once: see `remember`. If an experiment goes on
+        The time of an update of each variant is measured for a moment, once (`decide_once`). If an experiment goes on
         with more seeds, or there is no time for `MIN_UPDATES`, it takes longer than the budget, and a message says so.
 
         Args:
@@ -262,17 +263,17 @@ class Laboratory:
             return sum(self._measure_update(settings) for settings in variants)
 
         def decide() -> int:
-            seconds = self.remember("seconds of one update of each variant", measure)
+            seconds = self.decide_once("seconds of one update of each variant", measure)
             updates = (TRAINING_SHARE * (self.budget - reserve) / len(self.seeds) - around) / seconds
             return max(MIN_UPDATES, _round_down(updates))
 
-        updates = int(self.remember("updates", decide))
+        updates = int(self.decide_once("updates", decide))
         seconds = read_plan(self.folder).get("seconds of one update of each variant", 0.0)
         self._warn_if_longer(f"{updates} updates", reserve + len(self.seeds) * (updates * seconds + around))
         return updates
 
-    def remember_share(self, usual: float, *, least: float) -> float:
-        """The part of a training of usual length that fits into the time budget, decided once: see `remember`.
+    def decide_training_share(self, usual: float, *, least: float) -> float:
+        """Decide once which part of a training of usual length fits into the time budget: see `decide_once`.
 
         If an experiment goes on with more seeds, or there is no time for `least`, it takes longer than the budget, and
         a message says so.
@@ -285,7 +286,7 @@ class Laboratory:
         def decide() -> float:
             return max(least, (self.budget / len(self.seeds) - SECONDS_OF_TESTS) / (usual - SECONDS_OF_TESTS))
 
-        share = float(self.remember("share", decide))
+        share = float(self.decide_once("share", decide))
         expected = len(self.seeds) * (SECONDS_OF_TESTS + share * (usual - SECONDS_OF_TESTS))
         self._warn_if_longer(f"{share:.0%} of the usual training", expected)
         return share

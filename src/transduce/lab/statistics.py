@@ -194,7 +194,7 @@ def judge_share_above(claim: Claim, num_right: int, num_all: int, threshold: flo
 
 
 def judge_exactly(claim: Claim, measured: str, *, holds: bool | None) -> ClaimResult:
-    """The result for the claim that was checked without uncertainty: by counting, or against a formula.
+    """The result for a claim that was checked without uncertainty: by counting, or against a formula.
 
     `holds` is None if what decides was not measured.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         write_standard_input,
     )
     from transduce.text.formats import open_parallel_corpus
-    from transduce.text.glossary import WITHOUT_SPACES, Glossary, Term, count_whole, find_whole
+    from transduce.text.glossary import WITHOUT_SPACES, Glossary, Term, count_phrase, find_phrase
     from transduce.text.languages import LANGUAGE_NAMES
     from transduce.text.lines import (
         COMPRESSIONS,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     )
     from transduce.text.protected_spans import (
         USUAL_KINDS,
-        Kind,
         ProtectedSpan,
         SpanCheck,
+        SpanKind,
         find_protected_spans,
         find_run_before,
         find_run_behind,
@@ -65,13 +65,13 @@ else:
             "transduce.text.augmentation": "augment_pairs",
             "transduce.text.corpus": "CONTROL_CHARACTER Cleaner CorpusSize Pair ParallelCorpus write_standard_input",
             "transduce.text.formats": "open_parallel_corpus",
-            "transduce.text.glossary": "Glossary Term WITHOUT_SPACES count_whole find_whole",
+            "transduce.text.glossary": "Glossary Term WITHOUT_SPACES count_phrase find_phrase",
             "transduce.text.languages": "LANGUAGE_NAMES",
             "transduce.text.lines": (
                 "COMPRESSIONS compress decompress read_available_blocks read_document read_lines read_stream"
             ),
             "transduce.text.protected_spans": (
-                "Kind ProtectedSpan SpanCheck USUAL_KINDS find_protected_spans find_run_before find_run_behind "
+                "SpanKind ProtectedSpan SpanCheck USUAL_KINDS find_protected_spans find_run_before find_run_behind "
                 "pair_spans pair_tags restore_spacing"
             ),
             "transduce.text.segmentation": (
@@ -100,23 +100,23 @@ __all__ = [
     "CorpusSize",
     "Document",
     "Glossary",
-    "Kind",
     "Pair",
     "ParallelCorpus",
     "ProtectedSpan",
     "SpanCheck",
+    "SpanKind",
     "Term",
     "Tokenizer",
     "augment_pairs",
     "compress",
-    "count_whole",
+    "count_phrase",
     "decompress",
     "find_fitting_spans",
+    "find_phrase",
     "find_protected_spans",
     "find_run_before",
     "find_run_behind",
     "find_tokenizer_files",
-    "find_whole",
     "fit_vocabulary_size",
     "open_parallel_corpus",
     "pair_spans",

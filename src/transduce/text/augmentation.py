@@ -23,9 +23,9 @@ def augment_pairs(
 ) -> list[Pair]:
     """Change the shares of the pairs that `config.augment_...` say; a pair may be changed in several ways.
 
-    Tags in front of sources stay. Targets are changed like their sources, but have no typing errors. Of `languages`,
-    the codes of source and target, Turkish and Azerbaijani change the case of the letter i otherwise. The same
-    arguments give the same pairs in every process.
+    Tags in front of sources stay. Targets are changed like their sources, but have no typing errors. `languages` are
+    the codes of source and target, by which the letter i changes its case (`has_dotless_i`). The same arguments give
+    the same pairs in every process.
     """
     chance = random.Random(seed)  # noqa: S311 - not for security
     return [_augment(pair, config, chance, languages) for pair in pairs]

@@ -27,7 +27,7 @@ class Term(NamedTuple):
 
 
 _CHECKED_EVERY = 1000
-"""Characters of a text between two looks at whether anybody still waits."""
+"""Characters of a text between two calls of the argument `check_waiting`."""
 
 
 class Glossary:
@@ -112,7 +112,7 @@ class Glossary:
 
         Args:
             texts: where terms are looked for.
-            check_waiting: is called again and again, and may raise to end the search.
+            check_waiting: is called every thousand characters, and may raise to end the search, as when nobody waits.
         """
         found: set[str] = set()
         for text in texts:
@@ -159,12 +159,12 @@ def _find_problem(source: str, target: str) -> str | None:
     return None
 
 
-def count_whole(text: str, phrase: str) -> int:
+def count_phrase(text: str, phrase: str) -> int:
     """The number of occurrences of `phrase` in `text` as whole words, without overlaps."""
-    return len(find_whole(text, phrase))
+    return len(find_phrase(text, phrase))
 
 
-def find_whole(text: str, phrase: str) -> list[int]:
+def find_phrase(text: str, phrase: str) -> list[int]:
     """The start of each occurrence of `phrase` in `text` as whole words."""
     found: list[int] = []
     start = 0

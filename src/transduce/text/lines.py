@@ -218,7 +218,7 @@ class _ZstandardFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
         while not self._left and (block := self._file.read(_COMPRESSED_BLOCK)):
-            self._left = memoryview(self._decompressed(block))
+            self._left = memoryview(self._decompress(block))
         if not self._left and self._in_frame:
             raise EOFError("the last Zstandard frame is incomplete")
         size = min(len(buffer), len(self._left))
@@ -226,7 +226,7 @@ class _ZstandardFile(io.RawIOBase):
         self._left = self._left[size:]
         return size
 
-    def _decompressed(self, block: bytes) -> bytes:
+    def _decompress(self, block: bytes) -> bytes:
         parts = []
         try:
             while block:
@@ -252,7 +252,8 @@ def _decode_utf8(line: bytes, name: str, number: int) -> str:
         raise CorpusError(f"{place}: {found}; {remedy}") from None
 
 
-_PATIENCE = 0.05
+_MAX_WAIT = 0.05
+"""Seconds to wait for more from a pipe or terminal."""
 
 
 class _Descriptor:
@@ -280,7 +281,7 @@ class _Descriptor:
 
     def has_more(self) -> bool:
         """Whether a whole line, or the end, is available or arrives within 50 ms."""
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + _MAX_WAIT
         while not self._line_end() and not self._is_at_end and not self._is_file:
             rest = max(0.0, until - time.monotonic())
             if not select.select([self._descriptor], [], [], rest)[0]:

@@ -10,9 +10,10 @@ from functools import cache
 from itertools import accumulate, pairwise
 from typing import Literal
 
-Kind = Literal["url", "email", "handle", "hashtag", "tag", "entity", "placeholder", "number"]
+SpanKind = Literal["url", "email", "handle", "hashtag", "tag", "entity", "placeholder", "number"]
+"""The kinds of protected spans."""
 
-USUAL_KINDS: tuple[Kind, ...] = ("url", "email", "handle", "hashtag", "tag", "entity", "placeholder")
+USUAL_KINDS: tuple[SpanKind, ...] = ("url", "email", "handle", "hashtag", "tag", "entity", "placeholder")
 """All kinds but numbers, which a translation may have to change, as languages write them differently."""
 
 # A letter, digit or "_" of a script that puts spaces between words: others may touch an address on both sides.
@@ -28,7 +29,7 @@ _WORD_BEHIND = rf"[-‐‑'’/%°]?{_LETTER}"  # of a number that is part of a 
 
 # Searching takes time linear in the text: repetitions are possessive (*+, ++), and a match is tried only where a run of
 # its characters begins, or ends at the latest where the next one could begin.
-_PATTERNS: dict[Kind, str] = {
+_PATTERNS: dict[SpanKind, str] = {
     # https://a.b/c_(d)?e, www.a.b, mailto:a@b.c; with brackets in pairs, without the sentence's punctuation after it.
     "url": r"""(?<![A-Za-z0-9]) (?: [A-Za-z][A-Za-z0-9+]{1,15}+:// | (?:www\.|mailto:)(?=\w) )
             (?: [^\s<>"“”„‟«»`()\[\]、。，；：！？「」『』（）【】《》]
@@ -74,7 +75,7 @@ _PATTERNS: dict[Kind, str] = {
 
 
 @cache
-def _compile_pattern(kind: Kind) -> re.Pattern[str]:
+def _compile_pattern(kind: SpanKind) -> re.Pattern[str]:
     """The pattern of a kind, compiled on first use: all together take 0.1 s."""
     return re.compile(_PATTERNS[kind], re.VERBOSE)
 
@@ -90,10 +91,10 @@ class ProtectedSpan:
 
     start: int
     end: int
-    kind: Kind
+    kind: SpanKind
 
 
-def find_protected_spans(text: str, kinds: Collection[Kind] = USUAL_KINDS) -> list[ProtectedSpan]:
+def find_protected_spans(text: str, kinds: Collection[SpanKind] = USUAL_KINDS) -> list[ProtectedSpan]:
     """The spans of these kinds, from left to right; of several that overlap the leftmost, then the longest.
 
     Takes time linear in the text, for any text. No span contains an empty line.
@@ -110,7 +111,7 @@ def find_protected_spans(text: str, kinds: Collection[Kind] = USUAL_KINDS) -> li
     return spans
 
 
-def _search(kind: Kind, text: str, start: int) -> re.Match[str] | None:
+def _search(kind: SpanKind, text: str, start: int) -> re.Match[str] | None:
     return next((match for match in _compile_pattern(kind).finditer(text, start) if match.lastgroup != "word"), None)
 
 
@@ -121,7 +122,7 @@ class SpanCheck:
     that is forced to place two tags tends to put them side by side.
     """
 
-    def __init__(self, original: str, kinds: Collection[Kind]) -> None:
+    def __init__(self, original: str, kinds: Collection[SpanKind]) -> None:
         self._kinds = kinds
         spans = find_protected_spans(original, kinds)
         tags = [span for span in spans if span.kind == "tag"]
@@ -143,7 +144,7 @@ class SpanCheck:
         )
 
 
-def restore_spacing(text: str, original: str, kinds: Collection[Kind] = USUAL_KINDS) -> str:
+def restore_spacing(text: str, original: str, kinds: Collection[SpanKind] = USUAL_KINDS) -> str:
     """Remove spaces beside the spans of a translation that the original does not have.
 
     Tokenizers put spaces in front of words: "<b>old</b> (%s)" may become "<b> alt </b> ( %s)". A space is removed if
@@ -162,7 +163,7 @@ def restore_spacing(text: str, original: str, kinds: Collection[Kind] = USUAL_KI
 
 
 def pair_spans(
-    original: str, text: str, kinds: Collection[Kind] = USUAL_KINDS
+    original: str, text: str, kinds: Collection[SpanKind] = USUAL_KINDS
 ) -> list[tuple[ProtectedSpan, ProtectedSpan]]:
     """Pairs of a span of `original` and the same span in `text`; equal spans are paired in order."""
     originals: dict[str, deque[ProtectedSpan]] = defaultdict(deque)

@@ -94,7 +94,8 @@ def _find_run_end(pieces: list[str], start: int, length: int, fits: Callable[[st
     The search begins at a likely `length`, that of the run before: a page without spaces has thousands of pieces, and
     each call of `fits` takes time in proportion to them.
     """
-    most, least, step = len(pieces) + 1, start + first_fits, 1  # so many are too many; so many fit
+    # The pieces up to `least` fit, and those up to `most` do not.
+    most, least, step = len(pieces) + 1, start + first_fits, 1
     end = min(max(start + length, least + 1), len(pieces))
     while most - least > 1:
         if fits("".join(pieces[start:end])):
@@ -108,6 +109,7 @@ def _find_run_end(pieces: list[str], start: int, length: int, fits: Callable[[st
 
 
 Bounds = tuple[int, int]
+"""The start and the end of a part of a text."""
 
 
 def find_fitting_spans(
@@ -349,7 +351,7 @@ def split_tagged_sentences(text: str, tags: Sequence[ProtectedSpan], language: s
         return _cut_text(text, [0, len(text)])
     groups = _group_tags(text, tags)
     cuts = [
-        _place_to_cut(text, group)
+        _choose_cut(text, group)
         for group, divides in zip(groups, _find_dividing_groups(text, groups, language), strict=True)
         if divides
     ]
@@ -397,7 +399,7 @@ def _extend_over_space(text: str, group: Sequence[ProtectedSpan]) -> tuple[int, 
     return first, last
 
 
-def _place_to_cut(text: str, group: Sequence[ProtectedSpan]) -> int:
+def _choose_cut(text: str, group: Sequence[ProtectedSpan]) -> int:
     """The cut after the last tag of the group that ends an element, else before the group."""
     ends = [tag.end for tag in group if text.startswith("</", tag.start)]
     return ends[-1] if ends else group[0].start

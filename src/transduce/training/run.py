@@ -21,7 +21,7 @@ from transduce.bundle import (
 )
 from transduce.config import PRESETS, DataConfig, RunConfig, TextConfig, TransformerConfig
 from transduce.data import PreparedData, find_prepared_tokenizer, plan_batches, select_epoch_pairs
-from transduce.data.settings_for_size import expected_quality
+from transduce.data.settings_for_size import describe_expected_quality
 from transduce.errors import (
     BundleError,
     ConfigError,
@@ -482,7 +482,7 @@ def _report_start(trainer: Trainer) -> None:
         not first_line
         and config.preset == "low-resource"
         and config.model.architecture == "transformer"
-        and (quality := expected_quality(len(prepared.train))) is not None
+        and (quality := describe_expected_quality(len(prepared.train))) is not None
     ):
         report(quality)
     if (warmup := config.training.warmup) > config.training.updates:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from transduce.bundle import (
-    foreign_files,
     is_bundle,
     latest_checkpoint,
     list_checkpoints,
+    list_foreign_files,
     recover_checkpoints,
     remove_checkpoints,
 )
@@ -230,7 +230,7 @@ class RunFolder:
         """Rename the folder in the place of `bundle` if it is damaged or holds files that are not of a bundle."""
         if bundle.is_dir() and not is_bundle(bundle):
             report(f"{bundle}: is no longer a bundle; it was moved to {_set_aside(bundle, 'damaged')}")
-        elif bundle.is_dir() and (foreign := foreign_files(bundle)):
+        elif bundle.is_dir() and (foreign := list_foreign_files(bundle)):
             report(
                 f"{bundle}: contains {foreign[0]}, which is not a bundle file; the folder was moved to "
                 f"{_set_aside(bundle, 'kept')}"
@@ -254,7 +254,7 @@ class RunFolder:
         remove_checkpoints(self.checkpoints, keep=0)
         passed_over = self.checkpoints.glob(f"[0-9]*.{PASSED_OVER}-*")
         for place in [*passed_over, *filter(is_bundle, (self.best, self.last))]:
-            if place in (self.best, self.last) and foreign_files(place):
+            if place in (self.best, self.last) and list_foreign_files(place):
                 _set_aside(place, "kept")
             else:
                 remove_folder(place)

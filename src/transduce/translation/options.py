@@ -9,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from transduce.config import SearchConfig, Settings, first_problem, setting_problem
 from transduce.errors import ConfigError, CorpusError
 from transduce.search import Sampling
-from transduce.text import Kind
+from transduce.text import SpanKind
 from transduce.translation.constraints import TextConstraints
 
 SEARCH_OPTIONS = (
@@ -73,7 +73,7 @@ class TranslationOptions(Settings):
     forbid: _List[Phrase] = Field(default=[])
     """Words or phrases that no translation contains."""
 
-    protect: _List[Kind] = Field(default=[])
+    protect: _List[SpanKind] = Field(default=[])
     """Kinds of spans that are kept unchanged."""
 
     glossary: dict[Phrase, Phrase] = Field(default={}, examples=[{"bike": "Rad"}])

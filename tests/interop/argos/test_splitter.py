@@ -18,7 +18,7 @@ from transduce.interop.argos.splitter import (
     character_sets,
     list_end_rules,
     list_exception_rules,
-    splitter_model,
+    make_splitter,
 )
 from transduce.text import split_sentences
 
@@ -166,7 +166,7 @@ U.S.という国です。
 
 @cache
 def splitter(language: str) -> tuple[Any, dict[str, int]]:
-    session = onnxruntime.InferenceSession(splitter_model(language), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(make_splitter(language), providers=["CPUExecutionProvider"])
     return session, json.loads(session.get_modelmeta().custom_metadata_map["vocab"])["_unit2id"]
 
 
@@ -270,8 +270,8 @@ def test_the_network_does_what_the_rules_say(text: str, language: str) -> None:
 
 
 def test_it_is_what_minisbd_reads() -> None:
-    content = splitter_model("en-GB")
-    assert content == splitter_model("en")
+    content = make_splitter("en-GB")
+    assert content == make_splitter("en")
     model = onnx.load(io.BytesIO(content))
     onnx.checker.check_model(model, full_check=True)
     assert [one.name for one in model.graph.input] == ["units", "features"]
@@ -288,14 +288,14 @@ def test_it_is_what_minisbd_reads() -> None:
 def test_without_onnx_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(MissingExtraError, match=r"transduce\[onnx\]"):
-        splitter_model("en")
+        make_splitter("en")
 
 
 @pytest.mark.skipif(not ARGOS_PYTHON, reason="PYTHON_WITH_ARGOSTRANSLATE does not name a Python that has MiniSBD")
 @pytest.mark.parametrize("language", ["en", "de", "ja"])
 def test_minisbd_itself_splits_so(language: str, tmp_path: Path) -> None:
     path = tmp_path / f"{language}.onnx"
-    path.write_bytes(splitter_model(language))
+    path.write_bytes(make_splitter(language))
     once = joined(language)
     texts = [once, "  " + once.replace(" ", "  "), once * 12 if language == "ja" else f"{once} " * 12]
     task = json.dumps({"model": str(path), "texts": texts})

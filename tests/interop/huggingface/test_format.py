@@ -20,7 +20,7 @@ from transduce.bundle import Bundle, BundleDescription, load_tensors, model_tens
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, MissingExtraError, UserError
 from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime, import_optional
-from transduce.interop.huggingface import FORMAT, quiet
+from transduce.interop.huggingface import FORMAT, silence_transformers
 from transduce.model import EXCLUDED_TOKEN_BIAS, Transformer
 from transduce.translation import ForcedDecoder, PyTorchEngine, score_ids
 
@@ -585,11 +585,11 @@ def test_its_folders_are_recognised(folder: Callable[..., Path], tmp_path: Path)
 def test_its_noise_is_back_afterwards() -> None:
     logging = transformers.utils.logging
     before = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    with quiet(transformers):
+    with silence_transformers(transformers):
         assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == (logging.ERROR, False)
         warnings.warn("Recommended: pip install sacremoses.", stacklevel=1)
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
-    with quiet(transformers), pytest.raises(UserWarning, match="anything else"):
+    with silence_transformers(transformers), pytest.raises(UserWarning, match="anything else"):
         warnings.warn("anything else", stacklevel=1)
 
 

@@ -40,7 +40,7 @@ def make_decoder(sentences: list[str]) -> Callable[..., ForcedDecoder]:
 def planned(text_files: TextFiles, tmp_path: Path) -> Laboratory:
     """A laboratory that has already decided on 60 updates, so that planning measures nothing."""
     laboratory = Laboratory(tmp_path / "planned", text_files=text_files)
-    laboratory.remember("updates", lambda: 60)
+    laboratory.decide_once("updates", lambda: 60)
     return laboratory
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.text import USUAL_KINDS, Glossary, Kind, count_whole, find_protected_spans, pair_tags
+from transduce.text import USUAL_KINDS, Glossary, SpanKind, count_phrase, find_protected_spans, pair_tags
 from transduce.translation import Translation, TranslationAlternative, Translator
 from transduce.translation.constraints.protection import (
     ConstrainedText,
@@ -27,7 +27,7 @@ def test_all_texts_are_counted_as_each_alone(texts: list[str], text: str) -> Non
     assert TextCounter(texts).count(text) == {one: text.count(one) for one in texts if one in text}
 
 
-ALL_KINDS: tuple[Kind, ...] = (*USUAL_KINDS, "number")
+ALL_KINDS: tuple[SpanKind, ...] = (*USUAL_KINDS, "number")
 TERMS = {
     "car": "Auto",
     "road": "Straße",
@@ -67,14 +67,17 @@ class Recorder:
 
 
 def translate(
-    sentence: str, answers: dict[str, list[str]], kinds: Sequence[Kind] = USUAL_KINDS, glossary: Glossary | None = None
+    sentence: str,
+    answers: dict[str, list[str]],
+    kinds: Sequence[SpanKind] = USUAL_KINDS,
+    glossary: Glossary | None = None,
 ) -> tuple[ProtectedTranslation, Recorder]:
     search = Recorder(answers)
     (translation,) = translate_protected([sentence], search, kinds=kinds, glossary=glossary)
     return replace(translation, searched=()), search
 
 
-def spans_of(text: str, kinds: Sequence[Kind] = ALL_KINDS) -> list[str]:
+def spans_of(text: str, kinds: Sequence[SpanKind] = ALL_KINDS) -> list[str]:
     return [text[span.start : span.end] for span in find_protected_spans(text, kinds)]
 
 
@@ -353,7 +356,7 @@ def adversaries(draw: st.DrawFn) -> Search:
 @pytest.mark.exhaustive
 @given(st.lists(SOURCES, max_size=4), adversaries(), st.sampled_from([USUAL_KINDS, ALL_KINDS]))
 def test_every_span_is_kept_whatever_the_search_does(
-    sentences: list[str], search: Search, kinds: Sequence[Kind]
+    sentences: list[str], search: Search, kinds: Sequence[SpanKind]
 ) -> None:
     found = translate_protected(sentences, search, kinds=kinds)
     assert len(found) == len(sentences)
@@ -371,7 +374,7 @@ def test_every_span_is_kept_whatever_the_search_does(
 @pytest.mark.exhaustive
 @given(st.lists(SOURCES, max_size=4), adversaries(), st.sampled_from([(), USUAL_KINDS, ALL_KINDS]))
 def test_every_term_is_used_whatever_the_search_does(
-    sentences: list[str], search: Search, kinds: Sequence[Kind]
+    sentences: list[str], search: Search, kinds: Sequence[SpanKind]
 ) -> None:
     for sentence, translation in zip(
         sentences, translate_protected(sentences, search, kinds=kinds, glossary=GLOSSARY), strict=True
@@ -383,7 +386,7 @@ def test_every_term_is_used_whatever_the_search_does(
             if not any(span.start < term.end and term.start < span.end for span in spans)
         ]
         for target, times in Counter(free).items():
-            assert count_whole(translation.text, target) >= times
+            assert count_phrase(translation.text, target) >= times
         assert all(span.kind == "number" or sentence[span.start : span.end] in translation.text for span in spans)
 
 

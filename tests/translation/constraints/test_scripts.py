@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transduce.config import SearchConfig
-from transduce.text import Tokenizer, count_whole
+from transduce.text import Tokenizer, count_phrase
 from transduce.translation import LineTranslator, TranslationOptions, Translator
 from transduce.translation.engines.pytorch_engine import NetworkEngine
 
@@ -81,7 +81,7 @@ def test_a_required_word_stands_within_the_sentence(
     chinese: Translator, translate: Callable[..., str], word: str
 ) -> None:
     text = translate(chinese, require=[word])
-    assert count_whole(text, word) == 1
+    assert count_phrase(text, word) == 1
     assert " " not in text
 
 
@@ -105,6 +105,6 @@ def test_the_word_that_the_prefix_has_is_not_said_again(chinese: Translator, tra
 
 def test_a_vowel_sign_continues_the_word_before_it(translate: Callable[..., str]) -> None:
     hindi = make_translator(HINDI, 60)
-    assert count_whole(translate(hindi, require=["राम"]), "राम") == 1
-    assert count_whole(translate(hindi, require=["कम", "राम"]), "कम") == 1
-    assert not count_whole(translate(hindi, forbid=["में"]), "में")
+    assert count_phrase(translate(hindi, require=["राम"]), "राम") == 1
+    assert count_phrase(translate(hindi, require=["कम", "राम"]), "कम") == 1
+    assert not count_phrase(translate(hindi, forbid=["में"]), "में")

@@ -15,10 +15,10 @@ MAX_ORDER = 3
 """Words of the longest sequences that are looked up."""
 
 MANY_TIMES = 2.0
-"""How many times as many unknown words as text of the same kind has are a finding."""
+"""Unknown words are a finding from this many times as many on as text of the same kind would have."""
 
 MIN_UNKNOWN = 0.03
-"""Share of unknown words below which they are none."""
+"""Share of unknown words below which they are no finding."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Hashes of lines by their words, and of what is left of them without one word: equal words have equal hashes.
 
-Lines that differ by one word are found without comparing each with each (see `near_duplicates`). A hash has 64 bits:
+Lines that differ by one word are found without comparing each with each (see `find_near_lines`). A hash has 64 bits:
 the probability that any two of 40 million different ones are equal is 10^-4.
 """
 

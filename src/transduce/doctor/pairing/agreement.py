@@ -18,7 +18,7 @@ MAX_LOG_RATIO = 5.0
 """Limit of the evidence of one pair, so that one does not outweigh several."""
 
 MIN_JUDGED = 100
-"""Lines that can be judged of which there must be so many, related and unrelated."""
+"""Minimum number of related pairs of lines that can be judged, and of unrelated ones."""
 
 MAX_COMPARED = 20_000
 """Unrelated couples of lines whose agreement is measured."""

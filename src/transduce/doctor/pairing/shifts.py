@@ -20,10 +20,10 @@ LINES_AT_A_TIME = 2_000
 """Lines that are compared at a shift before the next ones."""
 
 NEAR_SHIFT, FAR_SHIFT = 10, 100
-"""Lines by which targets may be shifted further, and if none of these matches, the most."""
+"""Maximum number of lines by which targets may be shifted further; the second where none up to the first matches."""
 
 MAX_NEAR_SEARCHES, MAX_FAR_SEARCHES = 300, 30
-"""Searches up to these shifts; in a text that needs more, further shifts by more than a line are not found."""
+"""Maximum number of searches up to each of these shifts; after them, only shifts by a line are found."""
 
 DOUBTFUL = 0.4
 """Share of the usual evidence for translations below which the lines of a block do not match."""

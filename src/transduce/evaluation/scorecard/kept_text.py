@@ -18,7 +18,7 @@ from transduce.evaluation.scorecard.behaviour import (
     choose_evenly,
 )
 from transduce.evaluation.scorecard.options import PROTECT, PROTECT_ALL, PROTECT_NUMBERS
-from transduce.text import Kind, SpanCheck, find_protected_spans
+from transduce.text import SpanCheck, SpanKind, find_protected_spans
 from transduce.translation.confidence.guard import find_lost_numbers
 
 NUMBERS = ("37", "1,284", "2019", "65", "12.75", "480", "7,350,000", "93")
@@ -70,7 +70,7 @@ def _make_cases(
     return cases
 
 
-def _find_spans(kinds: Collection[Kind], text: str) -> list[str]:
+def _find_spans(kinds: Collection[SpanKind], text: str) -> list[str]:
     return [text[span.start : span.end] for span in find_protected_spans(text, kinds)]
 
 

@@ -17,10 +17,10 @@ from torch import Tensor
 from transduce.bundle import Bundle, Languages
 from transduce.errors import BundleError
 from transduce.interop import ctranslate2 as ctranslate2_format
-from transduce.interop.argos.splitter import splitter_model
+from transduce.interop.argos.splitter import make_splitter
 from transduce.interop.ctranslate2.layout import MODEL_FILE
 from transduce.interop.ctranslate2.runtime import CONFIG_FILE
-from transduce.interop.formats import ImportedModel, Runtime, render_card, tag_obstacles
+from transduce.interop.formats import ImportedModel, Runtime, find_tag_obstacles, render_card
 from transduce.storage import write_files
 from transduce.text import LANGUAGE_NAMES, Tokenizer
 
@@ -138,7 +138,7 @@ class ArgosFormat:
 
     def obstacles(self, bundle: Bundle) -> list[str]:
         found, tokenizer = ctranslate2_format.FORMAT.obstacles(bundle), bundle.load_tokenizer()
-        found += tag_obstacles(tokenizer, "Argos Translate")
+        found += find_tag_obstacles(tokenizer, "Argos Translate")
         if not tokenizer.is_joint:
             found.append("separate tokenizers: a package has one SentencePiece model for both languages")
         try:
@@ -162,7 +162,7 @@ class ArgosFormat:
             splitter = folder / "minisbd" / f"{source}.onnx"
             (folder / "model").mkdir(parents=True)
             splitter.parent.mkdir()
-            splitter.write_bytes(splitter_model(source))
+            splitter.write_bytes(make_splitter(source))
             ctranslate2_format.FORMAT.write(bundle, folder / "model", precision)
             for file in (folder / "model").iterdir():
                 if file.name not in MODEL_FILES:

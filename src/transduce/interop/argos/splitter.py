@@ -176,7 +176,7 @@ _PAD, _UNKNOWN = "<PAD>", "<UNK>"
 _Array = npt.NDArray[np.float32]
 
 
-def splitter_model(language: str) -> bytes:
+def make_splitter(language: str) -> bytes:
     """The file `minisbd/<language>.onnx` of a package whose source texts are in this language.
 
     The language is a code as in "de"; a region has no effect. Most languages have no list of abbreviations: their rules

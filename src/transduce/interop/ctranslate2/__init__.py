@@ -56,8 +56,8 @@ from transduce.interop.formats import (
     ExportedSettings,
     ImportedModel,
     Runtime,
+    find_network_obstacles,
     import_optional,
-    network_obstacles,
     refuse_import,
     render_card,
 )
@@ -78,7 +78,7 @@ class CTranslate2Format:
     packages = ("ctranslate2",)
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        return list(network_obstacles(bundle.model_config, "CTranslate2", has_head_width=True))
+        return list(find_network_obstacles(bundle.model_config, "CTranslate2", has_head_width=True))
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         tokenizer = bundle.load_tokenizer()

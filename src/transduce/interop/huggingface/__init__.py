@@ -32,12 +32,12 @@ from transduce.interop.formats import (
     ExportedSettings,
     ImportedModel,
     Runtime,
+    find_network_obstacles,
+    find_piece_obstacles,
+    find_source_obstacles,
     import_optional,
-    network_obstacles,
-    piece_obstacles,
     refuse_import,
     render_card,
-    source_obstacles,
 )
 from transduce.interop.huggingface.layout import (
     OUTPUT_BIAS,
@@ -60,7 +60,7 @@ Foreign = Any
 
 
 @contextmanager
-def quiet(transformers: ModuleType) -> Iterator[None]:
+def silence_transformers(transformers: ModuleType) -> Iterator[None]:
     """Transformers shows no progress bars and logs only errors within the block; the caller checks the rest."""
     logging = transformers.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -197,7 +197,7 @@ def load_folder(folder: Path, precision: str = "auto") -> tuple[Foreign, Foreign
     transformers = import_optional("transformers", f"loading {folder}")
     place = {"pretrained_model_name_or_path": str(folder), "local_files_only": True, "trust_remote_code": False}
     try:
-        with quiet(transformers):
+        with silence_transformers(transformers):
             model, found = transformers.AutoModelForSeq2SeqLM.from_pretrained(
                 **place, dtype=precision, weights_only=True, output_loading_info=True
             )
@@ -319,7 +319,7 @@ def _classify_table(table: Tensor) -> str:
 
 
 def _find_obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator[str]:
-    yield from network_obstacles(config, "Transformers", has_head_width=False)
+    yield from find_network_obstacles(config, "Transformers", has_head_width=False)
     if math.frexp(query_scale(config))[0] != 0.5:
         yield (
             f'attention_score = "dot": Transformers divides by sqrt(d_k), and with d_k = {config.d_k} queries that '
@@ -335,8 +335,8 @@ def _find_obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator
             f'positions = "{config.positions}" and norm_order = "post": the post-norm model of Transformers, Marian, '
             f"computes sinusoids and keeps no other table"
         )
-    yield from source_obstacles(tokenizer, "its tokenizer")
-    yield from piece_obstacles(tokenizer.pieces(range(tokenizer.vocabulary)), "Transformers")
+    yield from find_source_obstacles(tokenizer, "its tokenizer")
+    yield from find_piece_obstacles(tokenizer.pieces(range(tokenizer.vocabulary)), "Transformers")
 
 
 NORM_ORDERS = {"marian": "post", "pegasus": "pre"}

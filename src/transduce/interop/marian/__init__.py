@@ -36,13 +36,13 @@ from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
 from transduce.interop.formats import (
     ImportedModel,
     Runtime,
+    find_network_obstacles,
+    find_piece_obstacles,
+    find_source_obstacles,
+    find_tag_obstacles,
     import_optional,
-    network_obstacles,
-    piece_obstacles,
     refuse_import,
     render_card,
-    source_obstacles,
-    tag_obstacles,
 )
 from transduce.interop.marian.files import (
     DECODER_FILE,
@@ -215,21 +215,21 @@ class MarianFormat:
 
     def obstacles(self, bundle: Bundle) -> list[str]:
         config, tokenizer = bundle.model_config, bundle.load_tokenizer()
-        found = list(network_obstacles(config, "Marian", has_head_width=False))
+        found = list(find_network_obstacles(config, "Marian", has_head_width=False))
         if config.attention_score == "dot":
             found.append('attention_score = "dot": Marian divides by sqrt(d_k)')
         if config.activation == "gelu":
             found.append('activation = "gelu": exact in some versions of Marian, but x * sigmoid(1.702 x) in others')
         pieces = tokenizer.pieces(range(tokenizer.pad_id))
-        found += [*source_obstacles(tokenizer, "Marian"), *piece_obstacles(pieces, "Marian")]
+        found += [*find_source_obstacles(tokenizer, "Marian"), *find_piece_obstacles(pieces, "Marian")]
         if divided := next((piece for piece in pieces if set(piece) & {" ", "\n", "\r"}), None):
             found.append(f"the tokenizer has the token {divided!r}: Marian splits tokens at spaces and line ends")
         if tokenizer.is_joint:  # otherwise Marian is given pieces
-            found += tag_obstacles(tokenizer, "Marian")
+            found += find_tag_obstacles(tokenizer, "Marian")
         return found
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
-        """Numbers of 16 bits Marian and CTranslate2 compute with in float32, on a processor."""
+        """Marian and CTranslate2 compute with weights of 16 bits in float32, on a processor."""
         description, tokenizer = bundle.description, bundle.load_tokenizer()
         model = as_transformer(bundle.load_model(), "Marian")
         config, length = description.model, num_positions(description.model, description.search)

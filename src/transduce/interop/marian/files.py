@@ -73,7 +73,7 @@ def _unquote(text: str, place: str) -> str:
 
 
 def quote(text: str) -> str:
-    """`text` as YAML, Marian and CTranslate2 alike read it."""
+    """`text` as YAML that Marian and CTranslate2 read alike."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -21,7 +21,7 @@ from transduce.bundle.bundle import WEIGHTS
 from transduce.config import SearchConfig, Settings, TransformerConfig, first_problem
 from transduce.errors import BundleError, ConfigError, UserError
 from transduce.interop.conversion_steps import SentencePieceCodec
-from transduce.interop.formats import NetworkRuntime, Runtime, import_optional, render_card, source_obstacles
+from transduce.interop.formats import NetworkRuntime, Runtime, find_source_obstacles, import_optional, render_card
 from transduce.interop.onnx.network import (
     ATTENTION_SCORES_OF_GRAPHS,
     CONSTANT,
@@ -297,7 +297,10 @@ class OnnxFormat:
         """Every Transformer with a known attention score can be expressed, unless positions are relative, up to some
         size.
         """
-        found, size = source_obstacles(bundle.load_tokenizer(), "translate.py"), bundle.description.files[WEIGHTS].bytes
+        found, size = (
+            find_source_obstacles(bundle.load_tokenizer(), "translate.py"),
+            bundle.description.files[WEIGHTS].bytes,
+        )
         config, score = bundle.description.model, bundle.description.model.attention_score
         if config.architecture != "transformer":
             return [*found, f'architecture = "{config.architecture}": there are graphs for a Transformer only']

@@ -147,7 +147,7 @@ def plan(laboratory: Laboratory) -> Sequence[Trial]:
     """Plan a trial for each size."""
     sizes = list_sizes()
     share = 0.5 * laboratory.budget / (len(sizes) * len(laboratory.seeds))
-    seconds = float(laboratory.remember("seconds", lambda: min(MAX_SECONDS, share)))
+    seconds = float(laboratory.decide_once("seconds", lambda: min(MAX_SECONDS, share)))
     return [Trial({"length": length, "d_k": d_k}, partial(measure_cost, length, d_k, seconds)) for length, d_k in sizes]
 
 

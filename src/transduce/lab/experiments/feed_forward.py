@@ -149,7 +149,7 @@ def plan(laboratory: Laboratory) -> Sequence[Trial]:
     variants: dict[str, dict[str, Value]] = {_name(d_ff): {"model.d_ff": d_ff} for d_ff in SIZES}
     reserve = 0.1 * laboratory.budget
     share = 0.5 * reserve / (len(NUM_POSITIONS) * len(laboratory.seeds))
-    seconds = float(laboratory.remember("seconds", lambda: min(MAX_SECONDS, share)))
+    seconds = float(laboratory.decide_once("seconds", lambda: min(MAX_SECONDS, share)))
     return [
         Trial({"comparison": "convolutions"}, measure_equality, cost=0.05),
         *(Trial({"positions": n}, partial(measure_time, n, seconds), cost=0.1) for n in NUM_POSITIONS),

@@ -221,8 +221,10 @@ def plan(laboratory: Laboratory) -> Sequence[Trial]:
     """Plan the trials: the task of two places, the times, and models with each number of heads."""
     num_seeds = len(laboratory.seeds)
     for_task, for_time = 0.25 * laboratory.budget, 0.1 * laboratory.budget
-    task_updates = int(laboratory.remember("task updates", lambda: _plan_task(for_task / (len(IN_TASK) * num_seeds))))
-    seconds = float(laboratory.remember("seconds", lambda: min(MAX_SECONDS, 0.5 * for_time / num_seeds)))
+    task_updates = int(
+        laboratory.decide_once("task updates", lambda: _plan_task(for_task / (len(IN_TASK) * num_seeds)))
+    )
+    seconds = float(laboratory.decide_once("seconds", lambda: min(MAX_SECONDS, 0.5 * for_time / num_seeds)))
     variants: dict[str, Settings] = {_name(num_heads): {"model.num_heads": num_heads} for num_heads in TRAINED}
     updates = laboratory.plan_updates(list(variants.values()), reserve=for_task + for_time)
 

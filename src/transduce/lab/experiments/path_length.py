@@ -256,7 +256,7 @@ def count_multiplications(network: str, length: int, width: int, kernel_width: i
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
     """Plan the trials: counts in deep networks, chains and times of single layers, and training for every distance."""
-    updates = laboratory.remember("updates", lambda: _plan_updates(laboratory))
+    updates = laboratory.decide_once("updates", lambda: _plan_updates(laboratory))
     counted = ("self-attention", "recurrent", "ConvS2S, k = 3", "ConvS2S, k = 5", "ByteNet", "dilated")
     counts = [Trial({"path": name}, partial(_count_path, name), cost=0.3) for name in counted]
     layers = [Trial({"layer": one}, partial(count_chains, one), cost=0.1) for one in NAMES]

@@ -127,7 +127,7 @@ def choose_rate(laboratory: Laboratory, name: str, settings: Mapping[str, Value]
         def decide(own: Mapping[str, Value] = own) -> float:
             return laboratory.train(own, max(1, updates // RATE_UPDATES), laboratory.seeds[0])["loss"]
 
-        losses[rate] = laboratory.remember(f"loss of {name} with learning rate {rate}", decide)
+        losses[rate] = laboratory.decide_once(f"loss of {name} with learning rate {rate}", decide)
         laboratory.report(f"{name}, learning rate {rate}: loss {losses[rate]:.3f} after a short run")
     return rates[min(losses, key=losses.__getitem__)]
 
@@ -164,7 +164,7 @@ def measure_same_time(
         return max(1, round(updates * others / own))
 
     try:
-        own_updates = int(laboratory.remember(f"updates of {name} in the same time", decide))
+        own_updates = int(laboratory.decide_once(f"updates of {name} in the same time", decide))
     except RunError:
         return {}
     return measure(laboratory, settings, own_updates, seed)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.search import Constraints
-from transduce.text import WITHOUT_SPACES, Tokenizer, count_whole, find_whole
+from transduce.text import WITHOUT_SPACES, Tokenizer, count_phrase, find_phrase
 from transduce.text.corpus import is_visible
 from transduce.text.glossary import is_border
 
@@ -89,8 +89,8 @@ class TextConstraints:
     def are_met_by(self, text: str) -> bool:
         """Whether the text contains the required phrases as often as required, and no forbidden one, as whole words."""
         required = [phrase.strip() for phrase in self.required]
-        return all(count_whole(text, phrase) == required.count(phrase) for phrase in required) and not any(
-            count_whole(text, phrase.strip()) for phrase in self.forbidden
+        return all(count_phrase(text, phrase) == required.count(phrase) for phrase in required) and not any(
+            count_phrase(text, phrase.strip()) for phrase in self.forbidden
         )
 
     def as_ids(self, tokenizer: Tokenizer) -> Constraints:
@@ -142,7 +142,7 @@ class TextConstraints:
         around = chain.from_iterable(_find_pieces_around(tokenizer, phrase) for phrase in counted)
         found |= {piece for piece in around if needed.isdisjoint(piece)}
         for phrase in map(str.strip, (*self.forbidden, *self.required)):
-            for start in find_whole(text, phrase):
+            for start in find_phrase(text, phrase):
                 first, last = owners[start], owners[start + len(phrase) - 1]
                 end = last + 1
                 if phrase in counted and (end <= len(prefix) or _ends_with(row[:end], counted[phrase])):
@@ -180,7 +180,7 @@ def _encode_required(tokenizer: Tokenizer, phrase: str) -> tuple[int, ...]:
 
 def _count_ended(text: str, phrase: str) -> int:
     """The number of occurrences of `phrase` in `text` as whole words that nothing behind the text can continue."""
-    return sum(is_border(text + "a", start + len(phrase)) for start in find_whole(text, phrase))
+    return sum(is_border(text + "a", start + len(phrase)) for start in find_phrase(text, phrase))
 
 
 def _encode_glued(tokenizer: Tokenizer, phrase: str) -> list[tuple[int, ...]]:

@@ -16,10 +16,10 @@ from typing import Literal, NamedTuple
 from transduce.text import (
     USUAL_KINDS,
     Glossary,
-    Kind,
     ProtectedSpan,
     SpanCheck,
-    count_whole,
+    SpanKind,
+    count_phrase,
     find_fitting_spans,
     find_protected_spans,
     pair_tags,
@@ -57,7 +57,7 @@ class ProtectedItem(NamedTuple):
 
     place: TextRange
     text: str
-    kind: Kind | Literal["term"]
+    kind: SpanKind | Literal["term"]
 
 
 class TextCounter:
@@ -87,7 +87,7 @@ class TextCounter:
 class ProtectedSentence:
     """A sentence, its protected spans and terms, and the test that its translation must pass."""
 
-    def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary) -> None:
+    def __init__(self, text: str, kinds: Collection[SpanKind], glossary: Glossary) -> None:
         self.text = text
         self.kept = _find_protected_items(text, kinds, glossary)
         copy = replace_places(text, {kept.place: kept.text for kept in self.kept})
@@ -104,9 +104,9 @@ class ProtectedSentence:
         self._times = self._texts.count(copy)
         # Minimum occurrences of a term are counted in kept items only, the maximum in the whole source copy.
         together = "\n".join(item.text for item in self.kept)
-        self._max_counts = {item.text: count_whole(copy, item.text) for item in self.kept if item.kind == "term"}
+        self._max_counts = {item.text: count_phrase(copy, item.text) for item in self.kept if item.kind == "term"}
         self._min_counts = {
-            target: min(count_whole(together, target), max_count) for target, max_count in self._max_counts.items()
+            target: min(count_phrase(together, target), max_count) for target, max_count in self._max_counts.items()
         }
 
     def passes(self, text: str) -> bool:
@@ -114,7 +114,7 @@ class ProtectedSentence:
         return (
             self._texts.count(text) == self._times
             and all(
-                self._min_counts[target] <= count_whole(text, target) <= max_count
+                self._min_counts[target] <= count_phrase(text, target) <= max_count
                 for target, max_count in self._max_counts.items()
             )
             and self._spans.passes(text)
@@ -214,7 +214,7 @@ class ProtectedSentence:
         return character.isalnum() or bool(self._is_kept[index]) if is_divided else not character.isspace()
 
 
-def _find_protected_items(text: str, kinds: Collection[Kind], glossary: Glossary) -> list[ProtectedItem]:
+def _find_protected_items(text: str, kinds: Collection[SpanKind], glossary: Glossary) -> list[ProtectedItem]:
     """Spans and terms of a text in order; of those that overlap the longest, and spans before terms."""
     spans = find_protected_spans(text, kinds)
     kept = [ProtectedItem(TextRange(span.start, span.end), text[span.start : span.end], span.kind) for span in spans]
@@ -308,7 +308,7 @@ def translate_protected(
     lines: Sequence[str],
     search: Search,
     *,
-    kinds: Collection[Kind] = USUAL_KINDS,
+    kinds: Collection[SpanKind] = USUAL_KINDS,
     glossary: Glossary | None = None,
     language: str = "",
     fits: Fits = lambda _: True,
@@ -356,7 +356,7 @@ def _translate_sentences(sources: Sequence[ProtectedSentence], search: Search) -
 
 
 class _Line:
-    def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary, language: str, fits: Fits) -> None:
+    def __init__(self, text: str, kinds: Collection[SpanKind], glossary: Glossary, language: str, fits: Fits) -> None:
         self._whole = whole = ProtectedSentence(text, kinds, glossary)
         tags = [ProtectedSpan(*kept.place, "tag") for kept in whole.kept if kept.kind == "tag"]
         between_tags = [TextRange(*place) for place in split_tagged_sentences(text, tags, language)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from transduce.text import ProtectedSpan, find_protected_spans, find_run_before, find_run_behind, find_whole
+from transduce.text import ProtectedSpan, find_phrase, find_protected_spans, find_run_before, find_run_behind
 from transduce.translation.constraints import TextConstraints, spell
 from transduce.translation.constraints.protection import ConstrainedText, TextRange, replace_places
 from transduce.translation.translator import EncodedText, Translation, Translator
@@ -245,7 +245,7 @@ class SpanSearch:
                 waiting.setdefault(spelling, []).append(term)
         for spelling, terms in waiting.items():
             spans = find_protected_spans(text, {span.kind for span in request.spans})
-            places = [TextRange(start, start + len(spelling)) for start in find_whole(text, spelling)]
+            places = [TextRange(start, start + len(spelling)) for start in find_phrase(text, spelling)]
             free = [
                 place
                 for place in places

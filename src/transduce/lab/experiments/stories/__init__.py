@@ -52,7 +52,7 @@ PERFORM_WELL = Claim(
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
     """Plan the trials: both memory networks and the Transformer; with another budget, with more or fewer epochs."""
     memory, transformer = MemoryNetworkSettings(), TransformerSettings()
-    share = laboratory.remember_share(USUAL_SECONDS, least=1 / transformer.epochs)
+    share = laboratory.decide_training_share(USUAL_SECONDS, least=1 / transformer.epochs)
 
     def count_epochs(usual: int) -> int:
         return max(1, round(usual * share))
