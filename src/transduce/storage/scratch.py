@@ -1,6 +1,4 @@
-"""Folders that are there for a while: removed after use, also by the next process if theirs was killed; or renamed when
-they are complete.
-"""
+"""Temporary folders: removed after use, or by the next process if theirs was killed; or renamed when complete."""
 
 import re
 import shutil
