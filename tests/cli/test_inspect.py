@@ -25,7 +25,7 @@ def test_a_page_holds_everything(run_folder: Path, workspace: Path, transduce: C
         "inspect", run_folder, "ku do le", "--reference", "uk od el", "--beam", "2", "--output", "page.html"
     )
     assert (answer.exit_code, answer.output) == (0, b"")
-    assert "model: 6 of 6 heads switched off" in answer.messages
+    assert "model: 6 of 6 heads pruned" in answer.messages
     assert "page.html written in" in answer.messages
     (document,) = documents(workspace / "page.html")
     translated = transduce(
@@ -36,7 +36,7 @@ def test_a_page_holds_everything(run_folder: Path, workspace: Path, transduce: C
     assert document["model"]["name"] == "model"
     assert document["model"]["source_language"] == "en"
     assert document["search"]["beam"] == 2
-    assert len(document["heads_off"]) == len(document["arithmetic"]) == 6
+    assert len(document["pruned_heads"]) == len(document["arithmetic"]) == 6
     assert document["continuations"]
     assert not list(workspace.glob("*.tmp"))
 
@@ -45,7 +45,7 @@ def test_quick_leaves_out_what_takes_long(run_folder: Path, workspace: Path, tra
     answer = transduce("inspect", run_folder, "ku do", "--quick", "--output", "page.html")
     assert answer.exit_code == 0
     (document,) = documents(workspace / "page.html")
-    assert document["heads_off"] == document["continuations"] == []
+    assert document["pruned_heads"] == document["continuations"] == []
     assert document["attention"] is not None
     assert document["arithmetic"]
 

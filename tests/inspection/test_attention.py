@@ -102,7 +102,7 @@ def test_a_head_that_is_off_is_one_without_its_rows_of_the_output(
     model = make_model(num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     searches, heads = make_searches(model, beam=2), list_heads(model.config)
     with torch.inference_mode():
-        found = searches.ablate_each_head(heads, lambda _: None)
+        found = searches.search_without_each_head(heads, lambda _: None)
     engines = [PyTorchEngine(without_rows(model, head), 1) for head in heads]
     expected = [engine.search([searches.source], searches.config)[0][0] for engine in engines]
     assert_same(found, expected)

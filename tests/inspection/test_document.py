@@ -67,7 +67,7 @@ def test_a_request_from_json_is_the_same() -> None:
         ({"text": "x" * 10_001}, "text: "),
         ({"include": ["pictures"]}, r"include\.0: "),
         ({"colour": "red"}, "colour: Extra inputs"),
-        ({"heads_off": [{"attention": "memory", "layer": 0, "head": 0}]}, r"heads_off\.0\.attention: "),
+        ({"masked_heads": [{"attention": "memory", "layer": 0, "head": 0}]}, r"masked_heads\.0\.attention: "),
         ({"prefix": [1] * 129}, "prefix: "),
     ],
 )

@@ -169,7 +169,7 @@ def test_all_kinds_of_models_are_looked_into(
         assert document["positions"] == {"kind": config.positions, "table": None}
     else:
         assert unpacked(document["positions"]["table"]) == pytest.approx(model.positions(length).numpy())
-    assert len(document["heads_off"]) == len(list_heads(config))
+    assert len(document["pruned_heads"]) == len(list_heads(config))
     assert document["model"]["parameters"] == model.num_parameters
     assert document["model"]["config"] == config.model_dump(mode="json")
 
@@ -180,7 +180,7 @@ def test_what_is_not_asked_for_is_not_there(make_model: MakeModel, make_translat
         "reference", "confidence", "attention", "positions", "search", "layers",
     ]  # fmt: skip
     assert [name for name, value in document.items() if value == []] == [
-        "arithmetic", "switched_off", "heads_off", "continuations",
+        "arithmetic", "masked_heads", "pruned_heads", "continuations",
     ]  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def test_a_translation_goes_on_from_a_prefix(make_model: MakeModel, make_transla
     ended = inspect_text(translator, InspectionRequest(text=SENTENCE, prefix=[44, 1], include=list(EVERYTHING)))
     assert ended["target"]["ids"] == ended["greedy"]["ids"] == [44, 1]
     assert ended["continuations"] == []
-    assert {one["text"] for one in ended["heads_off"]} == {ended["target"]["text"]}
+    assert {one["text"] for one in ended["pruned_heads"]} == {ended["target"]["text"]}
 
 
 @pytest.mark.exhaustive
@@ -243,26 +243,28 @@ def test_continuations_that_the_logits_processor_forbids_are_left_out(
 
 
 @pytest.mark.exhaustive
-def test_a_head_off_in_the_request_is_that_head_off_alone(
+def test_the_translation_with_a_head_pruned_is_that_with_the_head_masked(
     make_model: MakeModel, make_translator: MakeTranslator, unpacked: Callable[..., np.ndarray]
 ) -> None:
     translator = make_translator(make_model(num_encoder_layers=1, num_decoder_layers=1), beam=2)
     messages: list[str] = []
-    document = inspect_text(translator, InspectionRequest(text=SENTENCE, include=["heads_off"]), report=messages.append)
-    assert messages[-1] == "12 of 12 heads switched off, one at a time"
-    assert any(one["changed"] for one in document["heads_off"])
-    assert len(document["heads_off"]) == 12
-    for one in document["heads_off"][::4]:
+    document = inspect_text(
+        translator, InspectionRequest(text=SENTENCE, include=["pruned_heads"]), report=messages.append
+    )
+    assert messages[-1] == "12 of 12 heads pruned, one at a time"
+    assert any(one["changed"] for one in document["pruned_heads"])
+    assert len(document["pruned_heads"]) == 12
+    for one in document["pruned_heads"][::4]:
         head = Head(attention=one["attention"], layer=one["layer"], head=one["head"])
-        off = inspect_text(translator, InspectionRequest(text=SENTENCE, heads_off=[head], include=["attention"]))
-        assert off["switched_off"] == [head.model_dump()]
-        assert one["text"] == off["target"]["text"]
+        masked = inspect_text(translator, InspectionRequest(text=SENTENCE, masked_heads=[head], include=["attention"]))
+        assert masked["masked_heads"] == [head.model_dump()]
+        assert one["text"] == masked["target"]["text"]
         assert one["changed"] == (one["text"] != document["target"]["text"])
-        assert one["log_probability"] == pytest.approx(sum(off["target"]["log_probabilities"]), abs=1e-4)
-        forced = InspectionRequest(text=SENTENCE, heads_off=[head], prefix=document["target"]["ids"], include=[])
+        assert one["log_probability"] == pytest.approx(sum(masked["target"]["log_probabilities"]), abs=1e-4)
+        forced = InspectionRequest(text=SENTENCE, masked_heads=[head], prefix=document["target"]["ids"], include=[])
         total = sum(inspect_text(translator, forced)["target"]["log_probabilities"])
         assert one["log_probability_of_target"] == pytest.approx(total, abs=1e-4)
-        norms = unpacked(off["attention"][one["attention"]]["norms"])
+        norms = unpacked(masked["attention"][one["attention"]]["norms"])
         assert not norms[one["layer"], one["head"]].any()
 
 
@@ -273,35 +275,35 @@ def test_single_heads_are_tried_with_the_tokens_of_the_translation(
     """Not with those that its text would be cut into, which are others here."""
     translator = make_translator(make_model(num_encoder_layers=1, num_decoder_layers=1), beam=2)
     asked = {"text": SENTENCE, "prefix": [44, 12]}
-    document = inspect_text(translator, InspectionRequest(**asked, include=["heads_off"]))
+    document = inspect_text(translator, InspectionRequest(**asked, include=["pruned_heads"]))
     target = document["target"]
     assert translator.tokenizer.as_target(translator.tokenizer.encode(target["text"])) != target["ids"]
     last, first = (Head(attention="decoder", layer=0, head=3), Head(attention="encoder", layer=0, head=1))
     request = InspectionRequest(**asked, without_each=[last, first, last], include=[])
     messages: list[str] = []
-    single = inspect_text(translator, request, report=messages.append)["heads_off"]
-    assert messages[-1] == "2 of 2 heads switched off, one at a time"
+    single = inspect_text(translator, request, report=messages.append)["pruned_heads"]
+    assert messages[-1] == "2 of 2 heads pruned, one at a time"
     for one, head in zip(single, (last, first), strict=True):
-        (same,) = (known for known in document["heads_off"] if known.items() >= head.model_dump().items())
+        (same,) = (known for known in document["pruned_heads"] if known.items() >= head.model_dump().items())
         assert (one["text"], one["changed"]) == (same["text"], same["changed"])
         assert one["log_probability"] == pytest.approx(same["log_probability"], abs=1e-4)
         assert one["log_probability_of_target"] == pytest.approx(same["log_probability_of_target"], abs=1e-4)
         assert one.items() >= head.model_dump().items()
-    off = inspect_text(translator, request.model_copy(update={"heads_off": [first]}))
-    assert [one["attention"] for one in off["heads_off"]] == ["decoder"]
+    masked = inspect_text(translator, request.model_copy(update={"masked_heads": [first]}))
+    assert [one["attention"] for one in masked["pruned_heads"]] == ["decoder"]
 
 
 @pytest.mark.exhaustive
 def test_more_threads_find_the_same(make_model: MakeModel, make_translator: MakeTranslator) -> None:
     translator = make_translator(make_model(num_encoder_layers=1, num_decoder_layers=1), beam=2)
-    request = InspectionRequest(text="moon", include=["heads_off", "continuations"])
+    request = InspectionRequest(text="moon", include=["pruned_heads", "continuations"])
     alone = inspect_text(translator, request)
     torch.set_num_threads(2)
     try:
         together = inspect_text(translator, request)
     finally:
         torch.set_num_threads(1)
-    for name in ("heads_off", "continuations"):
+    for name in ("pruned_heads", "continuations"):
         assert [one["text"] for one in together[name]] == [one["text"] for one in alone[name]]
 
 
@@ -332,7 +334,10 @@ def test_confidence_is_that_of_the_calibration(make_model: MakeModel, make_trans
         ({"prefix": [310]}, "prefix: .310. must be ids of this model's tokens, from 0 to 308"),
         ({"prefix": [-1]}, "prefix: .-1. must be ids"),
         ({"prefix": [1, 33]}, "prefix: .1, 33. has tokens after 1"),
-        ({"heads_off": [Head(attention="encoder", layer=2, head=0)]}, r"head encoder.3.1 \(from 1\): this model has 2"),
+        (
+            {"masked_heads": [Head(attention="encoder", layer=2, head=0)]},
+            r"head encoder.3.1 \(from 1\): this model has 2",
+        ),
         ({"arithmetic": [Head(attention="decoder", layer=0, head=4)]}, "head decoder.1.5"),
         ({"without_each": [Head(attention="decoder", layer=0, head=5)]}, "head decoder.1.6"),
         ({"reference": "zzzz " * 100}, "reference: has .* tokens, </s> included, but at most 128 can be inspected"),
@@ -414,7 +419,7 @@ def test_whatever_a_checkpoint_raises_ends_it_there(make_model: MakeModel, make_
 
     last = -1
     counts = []
-    for include in ([], ["heads_off"], ["continuations"], list(EVERYTHING)):
+    for include in ([], ["pruned_heads"], ["continuations"], list(EVERYTHING)):
         passed = 0
         inspect_text(translator, InspectionRequest(text=SENTENCE, include=include), check_cancelled=check_cancelled)
         counts.append(passed)

@@ -416,7 +416,7 @@ def test_preparing_ends_with_the_request(bundle: Path, monkeypatch: pytest.Monke
 def test_an_inspection_holds_no_core_for_nobody(make_bundle: Callable[..., Path], tmp_path: Path, leaves: bool) -> None:
     """Whether its time is over or its client has left, it is given up at the next step."""
     slow = make_bundle(tmp_path / "slow", num_encoder_layers=6, num_decoder_layers=6, num_heads=16)
-    request = InspectionRequest(text="Sun and moon and river and stone.", include=["heads_off", "continuations"])
+    request = InspectionRequest(text="Sun and moon and river and stone.", include=["pruned_heads", "continuations"])
 
     async def check(service: Service) -> None:
         asking = asyncio.create_task(service.inspect(EN_DE, request))

@@ -28,7 +28,7 @@ class InspectionOptions:
         beam: hypotheses kept in the search, at most 16. Default: the model's setting.
         head: ATTENTION.LAYER.HEAD, from 1, as in encoder_decoder.1.3: a head whose complete arithmetic is included in
             the page; may be given several times. Further heads are included as space permits.
-        quick: leave out the slow parts: translation with each head removed, and with words replaced.
+        quick: leave out the slow parts: translation with each head pruned, and with words replaced.
     """
 
     reference: str | None = None

@@ -316,7 +316,7 @@ class InspectionDocument(Settings):
     """The complete inspection result; parts that were not requested are null or empty lists."""
 
     format: Literal["transduce-inspection"] = "transduce-inspection"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     model: ModelFacts
     source: Side
     target: Side
@@ -329,11 +329,11 @@ class InspectionDocument(Settings):
     search: SearchTree | None
     layers: LayerPredictions | None
     arithmetic: list[HeadArithmetic]
-    switched_off: list[Head]
-    """Heads that were switched off in all computations."""
+    masked_heads: list[Head]
+    """Heads masked in all computations."""
 
-    heads_off: list[PrunedHead]
-    """The translation without each of the requested heads."""
+    pruned_heads: list[PrunedHead]
+    """The translation without each of the requested heads, one at a time."""
 
     continuations: list[Continuation]
     code: dict[str, CodePlace]
@@ -348,11 +348,11 @@ MAX_BEAM = 16
 MAX_CHARACTERS = 10_000
 """Maximum number of characters of a text; 128 tokens never have as many."""
 
-Part = Literal["attention", "search", "layers", "positions", "arithmetic", "heads_off", "continuations"]
+Part = Literal["attention", "search", "layers", "positions", "arithmetic", "pruned_heads", "continuations"]
 QUICK: tuple[Part, ...] = ("attention", "search", "layers", "positions")
 """Parts that need no separate search, and are not large."""
 
-EVERYTHING: tuple[Part, ...] = (*QUICK, "arithmetic", "heads_off", "continuations")
+EVERYTHING: tuple[Part, ...] = (*QUICK, "arithmetic", "pruned_heads", "continuations")
 """All parts."""
 
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
@@ -385,14 +385,14 @@ class InspectionRequest(Settings):
     arithmetic: _List[Head] = Field(default_factory=list, max_length=64)
     """Heads whose complete arithmetic is requested; with "arithmetic" in `include`, also as many others as fit."""
 
-    heads_off: _List[Head] = Field(default_factory=list, max_length=4096)
-    """Heads that are switched off, all at once, in all computations."""
+    masked_heads: _List[Head] = Field(default_factory=list, max_length=4096)
+    """Heads masked, all at once, in all computations."""
 
     without_each: _List[Head] = Field(default_factory=list, max_length=4096)
-    """Heads to switch off one at a time, to show the effect of each; with "heads_off" in `include`, all heads."""
+    """Heads to prune one at a time, to show the effect of each; with "pruned_heads" in `include`, all heads."""
 
     include: _List[Part] = Field(default=list(QUICK))
-    """The requested parts; "heads_off" shows the effect of switching off each single head."""
+    """The requested parts; "pruned_heads" shows the effect of pruning each single head."""
 
     @classmethod
     def checked(cls, **values: Any) -> "InspectionRequest":  # noqa: ANN401 - unvalidated values may have any type

@@ -107,7 +107,7 @@ class SentenceSearches:
         config: the settings of the search.
         source: ids, `</s>` included.
         prefix: ids with which every translation begins; one that ends with `</s>` is the whole translation.
-        off: heads that are masked in every search.
+        masked_heads: heads that are masked in every search.
         check_cancelled: is called before every search and step; an exception from it ends the search.
     """
 
@@ -116,7 +116,7 @@ class SentenceSearches:
     config: SearchConfig
     source: Sequence[int]
     prefix: tuple[int, ...] = ()
-    off: tuple[Head, ...] = ()
+    masked_heads: tuple[Head, ...] = ()
     check_cancelled: Callable[[], None] = lambda: None
 
     @property
@@ -153,7 +153,7 @@ class SentenceSearches:
 
         return self.in_batches(prefixes, search, beam=1)
 
-    def ablate_each_head(self, heads: Sequence[Head], report: Callable[[str], None]) -> list[Hypothesis]:
+    def search_without_each_head(self, heads: Sequence[Head], report: Callable[[str], None]) -> list[Hypothesis]:
         """The best translation with each of the heads pruned; `report` is told how many are finished."""
         num_done = 0
 
@@ -162,7 +162,7 @@ class SentenceSearches:
             network = HeadMaskedNetwork(self.model, self.make_head_mask([[head] for head in chosen]))
             found = self.run_beam_search(network, [self.prefix] * len(chosen), beam=self.config.beam)
             num_done += len(found)
-            report(f"{num_done} of {len(heads)} heads switched off, one at a time")
+            report(f"{num_done} of {len(heads)} heads pruned, one at a time")
             return found
 
         return self.in_batches(heads, search, beam=self.config.beam)
@@ -224,7 +224,7 @@ class SentenceSearches:
 
     def make_head_mask(self, also: Sequence[Sequence[Head]]) -> HeadMask:
         """A mask for some rows: without the heads that are masked in every search, and others for each row."""
-        return HeadMask.excluding(self.model, [[*self.off, *heads] for heads in also])
+        return HeadMask.excluding(self.model, [[*self.masked_heads, *heads] for heads in also])
 
     def _make_step(self, network: Network[Any]) -> StepFunction[Any]:
         def step(last_ids: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 - of any network
@@ -234,7 +234,7 @@ class SentenceSearches:
         return step
 
     def _network(self, rows: int) -> Network[Any]:
-        if self.off:
+        if self.masked_heads:
             return HeadMaskedNetwork(self.model, self.make_head_mask([[]] * rows))
         return self._network_of_all_heads
 
@@ -270,7 +270,8 @@ def make_searches(
     if tokenizer.end_id in prefix[:-1]:
         raise UserError(f"prefix: {list(prefix)} has tokens after {tokenizer.end_id}, </s>: remove them")
     check_length("prefix", len(prefix), model.max_length)
-    return SentenceSearches(model, tokenizer, given.search, source, prefix, tuple(request.heads_off), check_cancelled)
+    masked_heads = tuple(request.masked_heads)
+    return SentenceSearches(model, tokenizer, given.search, source, prefix, masked_heads, check_cancelled)
 
 
 def check_length(name: str, length: int, max_length: int) -> None:

@@ -198,7 +198,7 @@ def prune_each_head(
     """The same search with each of the heads pruned, one at a time, and the log-probability of `target` (ids) without
     that head.
     """
-    found = searches.ablate_each_head(heads, report)
+    found = searches.search_without_each_head(heads, report)
     of_target = _score_without_heads(searches, heads, target)
     before = searches.text(target)
     texts = [searches.text(hypothesis.ids) for hypothesis in found]
@@ -310,7 +310,7 @@ def inspect_text(
             "the vectors that relative positions add for each distance; inspect a model with other positions"
         )
     known = set(list_heads(config))
-    for head in (*request.arithmetic, *request.heads_off, *request.without_each):
+    for head in (*request.arithmetic, *request.masked_heads, *request.without_each):
         if head not in known:
             raise UserError(
                 f"head {head} (from 1): this model has {config.num_encoder_layers} layers in the encoder, "
@@ -341,8 +341,8 @@ def _make_document(
         check_length("reference", len(ids), model.max_length)
         reference = _score_target(searches, ids, request.reference)[1]
     longest = max(len(searches.source), len(best.ids))
-    heads = list_heads(model.config) if "heads_off" in include else list(dict.fromkeys(request.without_each))
-    heads = [head for head in heads if head not in request.heads_off]
+    heads = list_heads(model.config) if "pruned_heads" in include else list(dict.fromkeys(request.without_each))
+    heads = [head for head in heads if head not in request.masked_heads]
     return InspectionDocument(
         model=ModelFacts(
             name=about.name,
@@ -374,8 +374,8 @@ def _make_document(
         arithmetic=collect_head_arithmetic(
             records, request.arithmetic, model.config, as_many_as_fit="arithmetic" in include
         ),
-        switched_off=request.heads_off,
-        heads_off=prune_each_head(searches, best.ids, heads, report),
+        masked_heads=request.masked_heads,
+        pruned_heads=prune_each_head(searches, best.ids, heads, report),
         continuations=find_continuations(searches, target) if "continuations" in include else [],
         code=locate_code(model.config),
     )

@@ -178,7 +178,7 @@ def test_models(client: httpx.Client) -> None:
         ("score", {"pairs": [{"text": "Sun.", "translation": "x"}], "source": "auto"}, 404, "no model translates from"),
         ("score", {"pairs": [{"text": "a", "translation": "b"}] * 1_001}, 413, "1,001 texts"),
         ("inspect", {"text": " "}, 422, "text"),
-        ("inspect", {"text": "Sun.", "heads_off": [{"attention": "encoder", "layer": 5, "head": 0}]}, 422, ""),
+        ("inspect", {"text": "Sun.", "masked_heads": [{"attention": "encoder", "layer": 5, "head": 0}]}, 422, ""),
         ("inspect", {"text": "sun " * 400}, 422, "this model reads at most 40 at once"),
     ],
 )

@@ -78,7 +78,7 @@ def look_inside(page: Page, sentence: str = "River stone bird.") -> None:
 
 def without(page: Page, attention: str, head: int) -> str:
     """What a view says of the translation without a head of the first layer."""
-    page.click(f"#off-{attention}-0-{head}")
+    page.click(f"#pruned-{attention}-0-{head}")
     name = {"encoder": "Without encoder", "decoder": "Without decoder"}[attention]
     expect(page.locator("#without h3")).to_have_text(f"{name} attention, layer 1, head {head + 1}")
     return text(page, "#without .quiet")
@@ -311,12 +311,12 @@ def test_bytes_are_read_as_letters(open_page: Callable[..., Page], unlike: str) 
 def test_a_head_is_turned_off(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(f"{file}#view=layers")
     assert page.locator("main table.lens tbody tr").count() == 1
-    page.click("#off-encoder-0-1")
+    page.click("#pruned-encoder-0-1")
     assert "Without encoder" in text(page, "#without h3")
     assert "nats" in text(page, "#without")
     words = re.search("(less likely|likelier) by [0-9.]+ nats", text(page, "#without"))
     assert words is not None
-    assert words[0] in (page.get_attribute("#off-encoder-0-1", "aria-label") or "")
+    assert words[0] in (page.get_attribute("#pruned-encoder-0-1", "aria-label") or "")
 
 
 @pytest.mark.exhaustive
@@ -391,7 +391,7 @@ def test_a_server_gives_the_page_and_answers_it(open_page: Callable[..., Page], 
     page.click("#tab-layers")
     page.click("#all-heads")
     page.wait_for_selector(".tile:not(.unknown)")
-    page.click("#off-decoder-0-1")
+    page.click("#pruned-decoder-0-1")
     assert "nats" in text(page, "#without")
 
 
@@ -416,7 +416,7 @@ def test_what_is_drawn_again_is_not_asked_again(open_page: Callable[..., Page], 
     page.wait_for_selector("#without")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.evaluate("for (const id of ['off-decoder-0-1', 'theme', 'theme']) document.getElementById(id).click()")
+    page.evaluate("for (const id of ['pruned-decoder-0-1', 'theme', 'theme']) document.getElementById(id).click()")
     expect(page.locator("#without h3")).to_contain_text("Without decoder")
     assert len(asked) == 1
     page.evaluate("for (const id of ['all-heads', 'theme', 'theme']) document.getElementById(id).click()")

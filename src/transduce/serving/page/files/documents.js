@@ -19,8 +19,8 @@ import { joined } from "transduce/pieces";
  *   Promise<?{continuation: import("./types.js").Continuation, place: ?number}>} goOn
  * @property {(inspection: Inspection, head: Head) => ?import("./types.js").Arithmetic} arithmeticAtHand
  * @property {(inspection: Inspection, head: Head) => Promise<?import("./types.js").Arithmetic>} arithmetic
- * @property {(inspection: Inspection, head: Head) => Promise<?import("./types.js").HeadOff>} headOff
- * @property {(inspection: Inspection) => Promise<void>} allHeadsOff
+ * @property {(inspection: Inspection, head: Head) => Promise<?import("./types.js").PrunedHead>} prunedHead
+ * @property {(inspection: Inspection) => Promise<void>} pruneAllHeads
  */
 
 /** @returns {Documents} */
@@ -34,7 +34,7 @@ export const sameHead = (head) => (one) =>
   one.attention === head.attention && one.layer === head.layer && one.head === head.head;
 
 const arithmeticAtHand = (inspection, head) => inspection.arithmetic?.find(sameHead(head)) ?? null;
-const headOffAtHand = (inspection, head) => inspection.heads_off?.find(sameHead(head)) ?? null;
+const prunedHeadAtHand = (inspection, head) => inspection.pruned_heads?.find(sameHead(head)) ?? null;
 
 /** @param {Inspection[]} list @returns {Documents} */
 function fromFile(list) {
@@ -50,8 +50,8 @@ function fromFile(list) {
     },
     arithmeticAtHand,
     arithmetic: async (inspection, head) => arithmeticAtHand(inspection, head),
-    headOff: async (inspection, head) => headOffAtHand(inspection, head),
-    allHeadsOff: notHere,
+    prunedHead: async (inspection, head) => prunedHeadAtHand(inspection, head),
+    pruneAllHeads: notHere,
   };
 }
 
@@ -99,15 +99,15 @@ function fromServer() {
         (inspection.arithmetic ??= []).push(found);
         return found;
       }),
-    headOff: async (inspection, head) => headOffAtHand(inspection, head)
-      ?? once(inspection, `without ${nameOfHead(head)}`, async () => {
-        const [found] = (await more(inspection, { without_each: [head] })).heads_off;
+    prunedHead: async (inspection, head) => prunedHeadAtHand(inspection, head)
+      ?? once(inspection, `pruned ${nameOfHead(head)}`, async () => {
+        const [found] = (await more(inspection, { without_each: [head] })).pruned_heads;
         // All heads may have been measured meanwhile.
-        if (!headOffAtHand(inspection, head)) (inspection.heads_off ??= []).push(found);
+        if (!prunedHeadAtHand(inspection, head)) (inspection.pruned_heads ??= []).push(found);
         return found;
       }),
-    allHeadsOff: (inspection) => once(inspection, "without each", async () => {
-      inspection.heads_off = (await more(inspection, { include: ["heads_off"] })).heads_off;
+    pruneAllHeads: (inspection) => once(inspection, "pruned heads", async () => {
+      inspection.pruned_heads = (await more(inspection, { include: ["pruned_heads"] })).pruned_heads;
     }),
   };
 }

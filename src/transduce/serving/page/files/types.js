@@ -27,7 +27,7 @@
  *            greedy: (?number)[]}} Search */
 
 /** @typedef {Head & {text: string, log_probability: number, changed: boolean,
- *            log_probability_of_target: number}} HeadOff */
+ *            log_probability_of_target: number}} PrunedHead */
 
 /** @typedef {{position: number, token: number, piece: string, probability: number, text: string,
  *            pieces: string[], log_probabilities: number[]}} Continuation */
@@ -45,7 +45,7 @@
  *   confidence: ?{sentence: number, words: {word: string, confidence: number}[]},
  *   attention: Object<Attention, Maps>, positions: {kind: string, table: ?Packed}, search: ?Search,
  *   layers: {predictions: {piece: string, probability: number}[][][], norms: number[][]},
- *   arithmetic: Arithmetic[], heads_off: HeadOff[], continuations: Continuation[],
+ *   arithmetic: Arithmetic[], pruned_heads: PrunedHead[], continuations: Continuation[],
  *   code: Object<string, Code>}} Inspection */
 
 /** What is looked at; `layer` and `head` count from 0 here, from 1 in the address and on the page.

@@ -1,4 +1,4 @@
-// 6: how the prediction forms from layer to layer, and what becomes of the translation when a head is turned off.
+// 6: how the prediction forms from layer to layer, and what becomes of the translation when a head is pruned.
 
 import { colour, inkOn } from "transduce/colour";
 import { marked } from "transduce/difference";
@@ -24,11 +24,11 @@ export function layersView(context) {
     explanation({
       number: 6, title: "Layers", topics: ["decoder_layer", "output", "encoder_layer"],
       text: ["Every decoder layer changes the vector ", formula(sub(bold("x"), "t")), " of a position a little; read through the output projection, each layer shows what would have been written if it were the last (the logit lens, nostalgebraist 2020). ",
-        "Turning a head off takes its part out of the sum, and shows what it was good for in this sentence."],
+        "Pruning a head takes its part out of the sum, and shows what it was good for in this sentence."],
       formula: isPost ? display(bold("x"), "←", norm, "(", bold("x"), "+", "Sublayer", "(", bold("x"), ")", ")") : display(bold("x"), "←", bold("x"), "+", "Sublayer", "(", norm, "(", bold("x"), ")", ")"),
     }, inspection),
     inspection.layers ? lens(context) : note("What the layers would have written was not recorded."),
-    off(context),
+    pruning(context),
   ];
 }
 
@@ -57,27 +57,27 @@ function lens({ inspection: { layers, target }, state, set }) {
     h("ol", { class: "thoughts" }, chosen.reverse()));
 }
 
-/** Of which inspections every head is being turned off, however often they are drawn meanwhile.
+/** Of which inspections every head is being pruned, however often they are drawn meanwhile.
  * @type {WeakMap<import("./types.js").Inspection, Promise<void>>} */
 const measuring = new WeakMap();
 
-function off(context) {
+function pruning(context) {
   const { inspection, documents, redraw } = context;
-  const known = inspection.heads_off ?? [];
+  const known = inspection.pruned_heads ?? [];
   const all = sum(ATTENTIONS.map(([attention]) => inspection.attention[attention]).map(({ layers, heads }) => layers * heads));
   const measure = () => {
-    const measured = documents.allHeadsOff(inspection).finally(() => measuring.delete(inspection));
+    const measured = documents.pruneAllHeads(inspection).finally(() => measuring.delete(inspection));
     measuring.set(inspection, measured);
     redraw();
     measured.then(redraw, () => {});
   };
-  return h("section", { class: "card" }, h("h2", {}, "Turn a head off"),
+  return h("section", { class: "card" }, h("h2", {}, "Prune a head"),
     h("p", {}, "How much less likely the translation becomes without each head, in nats; a dot where the model then writes something else."),
     !known.length && !documents.live ? note("This file was made without it (--quick).") : [
-      h("div", { class: "off-grids" }, ATTENTIONS.map(([attention]) => grid(context, attention, known))),
+      h("div", { class: "pruned-grids" }, ATTENTIONS.map(([attention]) => grid(context, attention, known))),
       known.length > 0 && legend("signed", `+${fixed(most(inspection), 1)}`, `−${fixed(most(inspection), 1)}`, "log-probability: likelier without the head, or less likely"),
       documents.live && known.length < all && (measuring.has(inspection)
-        ? awaited(measuring.get(inspection), () => null, "Turning every head off in turn.")
+        ? awaited(measuring.get(inspection), () => null, "Pruning each head, one at a time.")
         : h("p", {}, h("button", { type: "button", id: "all-heads", onclick: measure }, "Measure every head"))),
       without(context),
     ]);
@@ -89,7 +89,7 @@ const inNats = (less) => `${less < 0 ? "likelier" : "less likely"} by ${fixed(Ma
 /** Nats by which the translation becomes less likely without a head. */
 const loss = (inspection, one) => sum(inspection.target.log_probabilities) - one.log_probability_of_target;
 
-const most = (inspection) => Math.max(1e-9, ...inspection.heads_off.map((one) => Math.abs(loss(inspection, one))));
+const most = (inspection) => Math.max(1e-9, ...inspection.pruned_heads.map((one) => Math.abs(loss(inspection, one))));
 
 function grid({ inspection, state, set }, attention, known) {
   const { layers, heads } = inspection.attention[attention];
@@ -100,19 +100,19 @@ function grid({ inspection, state, set }, attention, known) {
     const one = known.find(sameHead(head));
     const background = colour("signed", one ? loss(inspection, one) / scale : 0);
     return {
-      id: `off-${attention}-${head.layer}-${head.head}`, class: `tile${one?.changed ? " changed" : ""}${one ? "" : " unknown"}`,
+      id: `pruned-${attention}-${head.layer}-${head.head}`, class: `tile${one?.changed ? " changed" : ""}${one ? "" : " unknown"}`,
       style: { "background-color": background, color: inkOn(background) }, content: one ? (one.changed ? "●" : "") : "",
       aria: `layer ${head.layer + 1}, head ${head.head + 1}${one ? `: ${inNats(loss(inspection, one))}${one.changed ? ", changes the translation" : ""}` : ""}`,
     };
   });
   const tiles = roving({ class: "tiles", label: `${attentionName(attention)} head`, chosen, columns: heads, choose: (i) => set(all[i]), buttons });
   tiles.style.setProperty("--heads", heads);
-  return h("div", { class: "off-grid" }, h("h3", {}, attentionName(attention)), tiles, h("p", { class: "axis quiet" }, h("span", {}, "↓ layer"), h("span", {}, "head →")));
+  return h("div", { class: "pruned-grid" }, h("h3", {}, attentionName(attention)), tiles, h("p", { class: "axis quiet" }, h("span", {}, "↓ layer"), h("span", {}, "head →")));
 }
 
 function without({ inspection, documents, state }) {
   const head = { attention: state.attention, layer: state.layer, head: state.head };
-  return awaited(documents.headOff(inspection, head), (one) => {
+  return awaited(documents.prunedHead(inspection, head), (one) => {
     if (!one) return note(`What happens without ${headName(head)} is not kept in this file.`);
     const less = loss(inspection, one);
     return h("div", { class: "variation", id: "without" }, h("h3", {}, `Without ${headName(head)}`),
