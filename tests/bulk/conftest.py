@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 import torch
 
-from transduce.bulk import BulkProgress, BulkTask, ProcessPool, TranslationSettings, translate_files
+from transduce.bulk import BlockTranslatorSettings, BulkProgress, BulkTask, ProcessPool, translate_files
 from transduce.bundle import BundleDescription, Languages, save_bundle
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.model import Transformer
@@ -88,7 +88,7 @@ def make_task(bundle: Path, tmp_path: Path) -> Callable[..., BulkTask]:
     def make(*inputs: str, settings: dict[str, Any] | None = None, **values: Any) -> BulkTask:
         options = TranslationOptions.parse(values.pop("options", {}))
         return BulkTask(
-            settings=TranslationSettings(model=bundle, options=options, **(settings or {})),
+            settings=BlockTranslatorSettings(model=bundle, options=options, **(settings or {})),
             inputs=tuple(str(tmp_path / one) for one in inputs or ("in/*",)),
             output=values.pop("output", tmp_path / "out"),
             **{"block_lines": BLOCK_LINES, **values},
@@ -102,7 +102,7 @@ def run() -> Callable[..., list[BulkProgress]]:
     """Carry out a task with real processes; returns the progress after each block."""
 
     def translate(task: BulkTask, num_workers: int = 2, messages: list[str] | None = None) -> list[BulkProgress]:
-        def make_pool(settings: TranslationSettings, digest: str) -> ProcessPool:
+        def make_pool(settings: BlockTranslatorSettings, digest: str) -> ProcessPool:
             return ProcessPool(settings, digest, num_workers)
 
         found = messages if messages is not None else []

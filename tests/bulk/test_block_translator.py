@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.bulk import BlockTranslator, TranslationSettings
+from transduce.bulk import BlockTranslator, BlockTranslatorSettings
 from transduce.translation import TranslationOptions
 
 
@@ -22,10 +22,10 @@ def test_a_model_that_is_replaced_meanwhile_is_not_read_again(
     model = tmp_path / "model"
     shutil.copytree(bundle, model)
     translator = BlockTranslator.load(
-        TranslationSettings(model=model, options=TranslationOptions.parse(options), device="cpu", **settings)
+        BlockTranslatorSettings(model=model, options=TranslationOptions.parse(options), device="cpu", **settings)
     )
     shutil.rmtree(model)
     block = translator.translate([line], [1], "text")
     assert len(block.lines) == 1
     assert block.guard_report is None or block.guard_report.retried == 1
-    assert not TranslationSettings(model=model, options=TranslationOptions()).may_need_pytorch
+    assert not BlockTranslatorSettings(model=model, options=TranslationOptions()).may_need_pytorch

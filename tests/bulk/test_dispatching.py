@@ -4,7 +4,7 @@ import pytest
 
 from transduce.bulk.block_translator import Failure, TranslatedBlock
 from transduce.bulk.blocks import Block
-from transduce.bulk.dispatching import Answer, Lost, Ready, translate_blocks
+from transduce.bulk.dispatching import Answer, WorkerLost, WorkerReady, translate_blocks
 from transduce.errors import CorpusError, TransduceError, UserError
 
 
@@ -20,7 +20,7 @@ class ListedPool:
 
     def start(self) -> int:
         self._num_started += 1
-        self._answer(self._num_started, Ready(self._num_started))
+        self._answer(self._num_started, WorkerReady(self._num_started))
         return self._num_started
 
     def submit(self, worker: int, block: Block) -> None:
@@ -28,7 +28,7 @@ class ListedPool:
 
     def _answer(self, worker: int, answer: Answer) -> None:
         self._turn += 1
-        self.answers.append((worker, Lost("gone") if self._turn in self._lost else answer))
+        self.answers.append((worker, WorkerLost("gone") if self._turn in self._lost else answer))
 
     def wait(self) -> tuple[int, Answer]:
         self.most_waiting = max(self.most_waiting, len(self.answers))
@@ -108,7 +108,7 @@ def test_a_worker_that_cannot_load_the_model_says_why_and_is_not_replaced() -> N
     def start() -> int:
         worker = first()
         if worker == 2:
-            pool.answers[-1:] = [(2, Failure("it was trained anew", "mistake")), (2, Lost("exit code 0"))]
+            pool.answers[-1:] = [(2, Failure("it was trained anew", "mistake")), (2, WorkerLost("exit code 0"))]
         return worker
 
     pool.start = start  # type: ignore[method-assign]

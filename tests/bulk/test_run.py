@@ -140,7 +140,7 @@ def test_a_killed_worker_is_replaced(
     states = translate_files(make_task(), make_pool, messages.append)
     next(states)
     # Both workers have a block: the next one is given before the first is written.
-    killed = pools[0].process_ids[0]
+    killed = pools[0].find_process_ids()[0]
     os.kill(killed, signal.SIGKILL)
     last = list(states)[-1]
     assert messages == ["a worker was lost (killed by SIGKILL): another one takes its place"]
@@ -362,7 +362,7 @@ def test_a_model_that_changes_is_noticed(bundle: Path, make_task: Any, write_tex
     next(states)
     description = json.loads((model / "bundle.json").read_bytes())
     (model / "bundle.json").write_text(json.dumps({**description, "training": {"update": 7}}), encoding="utf-8")
-    os.kill(pools[0].process_ids[0], signal.SIGKILL)
+    os.kill(pools[0].find_process_ids()[0], signal.SIGKILL)
     with pytest.raises(UserError, match="is not the model that this translation began with"):
         list(states)
 
@@ -391,10 +391,10 @@ def test_a_script_need_not_guard_its_calls(bundle: Path, write_text: Any, tmp_pa
     script = tmp_path / "script.py"
     script.write_text(
         "from pathlib import Path\n"
-        "from transduce.bulk import BulkTask, ProcessPool, TranslationSettings, translate_files\n"
+        "from transduce.bulk import BulkTask, ProcessPool, BlockTranslatorSettings, translate_files\n"
         "from transduce.translation import TranslationOptions\n"
         "print('once', flush=True)\n"
-        f"settings = TranslationSettings(model=Path({str(bundle)!r}), options=TranslationOptions())\n"
+        f"settings = BlockTranslatorSettings(model=Path({str(bundle)!r}), options=TranslationOptions())\n"
         f"task = BulkTask(settings=settings, inputs=({str(tmp_path / 'in/text')!r},), output=Path('out'))\n"
         "list(translate_files(task, lambda *given: ProcessPool(*given, 1)))\n",
         encoding="utf-8",

@@ -20,7 +20,6 @@ from transduce.cli.console import (
     ConsoleReporter,
     LineProgress,
     StandardOutput,
-    format_count,
     format_duration,
     format_score,
     standard_input,
@@ -254,8 +253,3 @@ def test_output_is_the_streams(tmp_path: Path) -> None:
         StandardOutput(stream).write("a")
         StandardOutput(stream).flush()
     assert (tmp_path / "file").read_text() == "a"
-
-
-@pytest.mark.parametrize(("number", "words"), [(0, "0 lines"), (1, "1 line"), (2, "2 lines"), (1000, "1,000 lines")])
-def test_one_is_no_plural(number: int, words: str) -> None:
-    assert format_count(number, "line") == words

@@ -8,7 +8,6 @@ from transduce.doctor.corpus.texts import Text
 from transduce.doctor.findings import (
     Finding,
     PairReference,
-    format_count,
     format_pairs,
     mark_differences,
     mark_nothing,
@@ -58,7 +57,6 @@ def test_a_finding_counts_its_pairs(read: Callable[..., Text]) -> None:
 
 
 def test_numbers_are_words_of_a_sentence() -> None:
-    assert [format_count(1, "line"), format_count(1234, "line")] == ["1 line", "1,234 lines"]
     assert [format_pairs(1, 0.5), format_pairs(20, 0.00052), format_pairs(3, 1e-7)] == [
         "1 pair (50.0 %)",
         "20 pairs (0.05 %)",

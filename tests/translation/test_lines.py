@@ -28,10 +28,10 @@ from transduce.translation import (
     AlignmentHead,
     Confidence,
     ForcedDecoder,
-    Line,
     LineTranslator,
     PyTorchEngine,
     TextConstraints,
+    TranslatedLine,
     TranslatedSentence,
     Translation,
     TranslationAlternative,
@@ -363,7 +363,7 @@ def decoder_of(translator: Translator) -> ForcedDecoder:
 def test_spans_are_aligned_with_themselves_and_words_as_without_them(translator: Translator) -> None:
     source = 'sun ({x}) <a href="b c">moon</a> river'
     text = '<a href="b c">moon</a> river ({x}) sun'
-    line = Line(
+    line = TranslatedLine(
         source,
         Translation((TranslationAlternative(text, -1.0),)),
         "constrained",
@@ -413,7 +413,7 @@ def bundle(tmp_path: Path, copier: Transformer, tokenizer: Tokenizer) -> Bundle:
     return Bundle.open(tmp_path / "bundle")
 
 
-def details(lines: list[Line], bundle: Bundle, translator: Translator) -> list[dict[str, Any]]:
+def details(lines: list[TranslatedLine], bundle: Bundle, translator: Translator) -> list[dict[str, Any]]:
     """The lines as the command line prints them."""
     head, confidence = AlignmentHead.load(bundle), Confidence.load(bundle)
     found = describe_lines(lines, translator, confidence=confidence, head=head, has_alignment=head is not None)

@@ -63,15 +63,15 @@ def test_options_become_constraints_settings_and_a_distribution() -> None:
     drawn = TranslationOptions(num_samples=4, num_best=2, temperature=0.5, top_k=3, top_p=0.9, seed=7, max_length=9)
     assert (drawn.search, drawn.sampling) == ({"max_length": 9}, Sampling(0.5, 3, 0.9))
     assert TranslationOptions().constraints is None
-    assert [TranslationOptions(**given).keeps_spans for given in ({}, {"protect": ["url"]})] == [False, True]
+    assert [TranslationOptions(**given).has_protected_text for given in ({}, {"protect": ["url"]})] == [False, True]
 
 
 def test_options_that_concern_a_whole_text_leave_it_whole() -> None:
-    assert TranslationOptions().splits_texts
-    assert TranslationOptions(forbid=["x"]).splits_texts
-    assert not TranslationOptions(split_sentences=False).splits_texts
-    assert not TranslationOptions(prefix="The").splits_texts
-    assert not TranslationOptions(require=["x"]).splits_texts
+    assert TranslationOptions().should_split_texts
+    assert TranslationOptions(forbid=["x"]).should_split_texts
+    assert not TranslationOptions(split_sentences=False).should_split_texts
+    assert not TranslationOptions(prefix="The").should_split_texts
+    assert not TranslationOptions(require=["x"]).should_split_texts
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from transduce.lazy_imports import import_on_first_use
 
 if TYPE_CHECKING:
-    from transduce.bulk.block_translator import BlockTranslator, TranslatedBlock, TranslationSettings
+    from transduce.bulk.block_translator import BlockTranslator, BlockTranslatorSettings, TranslatedBlock
     from transduce.bulk.dispatching import WorkerPool
     from transduce.bulk.processes import ProcessPool
     from transduce.bulk.ray_pool import RayPool
@@ -14,7 +14,7 @@ else:
     __getattr__ = import_on_first_use(
         __name__,
         {
-            "transduce.bulk.block_translator": "BlockTranslator TranslatedBlock TranslationSettings",
+            "transduce.bulk.block_translator": "BlockTranslator BlockTranslatorSettings TranslatedBlock",
             "transduce.bulk.dispatching": "WorkerPool",
             "transduce.bulk.processes": "ProcessPool",
             "transduce.bulk.ray_pool": "RayPool",
@@ -24,12 +24,12 @@ else:
 
 __all__ = [
     "BlockTranslator",
+    "BlockTranslatorSettings",
     "BulkProgress",
     "BulkTask",
     "ProcessPool",
     "RayPool",
     "TranslatedBlock",
-    "TranslationSettings",
     "WorkerPool",
     "translate_files",
 ]

@@ -13,9 +13,9 @@ from transduce.bundle.bundle import CALIBRATION, DESCRIPTION
 from transduce.errors import BundleError, ConfigError, CorpusError, TransduceError, UserError, is_out_of_memory
 from transduce.interop import NATIVE, load_translator
 from transduce.translation import (
-    Line,
     LineTranslator,
     TextConstraints,
+    TranslatedLine,
     TranslatedSentence,
     TranslationLine,
     TranslationOptions,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationSettings:
+class BlockTranslatorSettings:
     """Everything that decides the translation of lines.
 
     Args:
@@ -63,7 +63,7 @@ class TranslationSettings:
             or self.json_input
             or options.guard
             or options.num_samples
-            or options.keeps_spans
+            or options.has_protected_text
             or options.constraints
             or options.no_repeat_ngram
             or options.repetition_penalty
@@ -152,7 +152,7 @@ class BlockTranslator:
     def __init__(
         self,
         line_translator: LineTranslator,
-        describe: Callable[[Sequence[Line]], list[TranslatedSentence]] | None = None,
+        describe: Callable[[Sequence[TranslatedLine]], list[TranslatedSentence]] | None = None,
         *,
         json_input: bool = False,
     ) -> None:
@@ -163,7 +163,7 @@ class BlockTranslator:
     @classmethod
     def load(
         cls,
-        settings: TranslationSettings,
+        settings: BlockTranslatorSettings,
         digest: str | None = None,
         report: Callable[[str], None] = lambda _: None,
     ) -> "BlockTranslator":
@@ -228,7 +228,7 @@ class BlockTranslator:
             problem,
         )
 
-    def _format_line(self, number: int, line: Line, known: TranslatedSentence | None) -> str:
+    def _format_line(self, number: int, line: TranslatedLine, known: TranslatedSentence | None) -> str:
         if known is not None:
             return dumps({"line": number, **known.as_json()}, ensure_ascii=False, allow_nan=False)
         if self.line_translator.options.num_best == 1:
@@ -257,7 +257,7 @@ class BlockTranslator:
         return found, None
 
 
-def describe_unusual_line(name: str, line: Line, otherwise: str) -> list[str]:
+def describe_unusual_line(name: str, line: TranslatedLine, otherwise: str) -> list[str]:
     """What is unusual about the translation of a line or sentence; `otherwise` says what replaces a translation."""
     messages = []
     if line.has_failed:
@@ -281,16 +281,16 @@ def describe_unusual_line(name: str, line: Line, otherwise: str) -> list[str]:
 
 def _make_describe(
     translator: Translator, confidence: "Confidence | None", head: "AlignmentHead | None"
-) -> Callable[[Sequence[Line]], list[TranslatedSentence]]:
+) -> Callable[[Sequence[TranslatedLine]], list[TranslatedSentence]]:
     return partial(
         describe_lines, translator=translator, confidence=confidence, head=head, has_alignment=head is not None
     )
 
 
-def _load_measurements(settings: TranslationSettings) -> "tuple[AlignmentHead | None, Confidence | None]":
+def _load_measurements(settings: BlockTranslatorSettings) -> "tuple[AlignmentHead | None, Confidence | None]":
     """The alignment head and the confidence of a calibrated bundle, as far as the settings need them."""
     bundle = open_calibrated_bundle(settings.model) if settings.engine == NATIVE else None
-    if bundle is None or not (settings.json or settings.options.keeps_spans):
+    if bundle is None or not (settings.json or settings.options.has_protected_text):
         return None, None
     from transduce.translation import AlignmentHead  # noqa: PLC0415 - loads PyTorch
 

@@ -12,20 +12,20 @@ from transduce.errors import TransduceError
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A worker has loaded its model, in the process of this id on its machine."""
+class WorkerReady:
+    """The answer of a worker that has loaded its model, in the process of this id on its machine."""
 
     process_id: int
 
 
 @dataclass(frozen=True)
-class Lost:
-    """A worker has ended without an answer; `cause` says how."""
+class WorkerLost:
+    """In place of an answer: the worker has ended without one; `cause` says how."""
 
     cause: str
 
 
-Answer: TypeAlias = Ready | Lost | Failure | TranslatedBlock
+Answer: TypeAlias = WorkerReady | WorkerLost | Failure | TranslatedBlock
 
 
 @runtime_checkable
@@ -36,7 +36,7 @@ class WorkerPool(Protocol):
     """Number of workers that may run at a time."""
 
     def start(self) -> int:
-        """Start a worker, which is `Ready` later."""
+        """Start a worker, which is `WorkerReady` later."""
         ...
 
     def submit(self, worker: int, block: Block) -> None:
@@ -58,8 +58,8 @@ def translate_blocks(
     """Blocks with their translations, in the order in which they are finished.
 
     As many blocks are read as there are workers, and another one whenever a worker needs it, so that memory is bounded
-    however slow the workers are. No worker is started where there are no blocks. An error of
-    `blocks` is raised when the blocks before it are translated, and that of a worker when the others have finished.
+    however slow the workers are. No worker is started where there are no blocks. An error of `blocks` is raised after
+    the blocks before it are translated, that of a worker after the others have finished.
 
     Raises:
         TransduceError, MemoryError, RuntimeError: a worker has failed, with its message; or several workers were lost
@@ -82,7 +82,7 @@ def translate_blocks(
             has_failed = True
             queue.clear()
             continue
-        if isinstance(answer, Lost):
+        if isinstance(answer, WorkerLost):
             if not has_failed or block is not None:  # otherwise it could not load the model, and has said so
                 _count_loss(losses, block, answer)
                 report(f"a worker was lost ({answer.cause}): another one takes its place")
@@ -92,7 +92,7 @@ def translate_blocks(
         queue.extend(islice(readable, 0 if queue or problems else 1))
         if queue:
             pool.submit(worker, busy.setdefault(worker, queue.popleft()))
-        if isinstance(answer, Ready):
+        if isinstance(answer, WorkerReady):
             losses.pop(None, None)
         elif block is not None:
             yield block, answer
@@ -107,7 +107,7 @@ def _read_until_error(blocks: Iterator[Block], problems: list[Exception]) -> Ite
         problems.append(error)
 
 
-def _count_loss(losses: Counter[tuple[int, int] | None], block: Block | None, answer: Lost) -> None:
+def _count_loss(losses: Counter[tuple[int, int] | None], block: Block | None, answer: WorkerLost) -> None:
     key = None if block is None else (block.file, block.number)
     losses[key] += 1
     if losses[key] < MAX_LOSSES:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transduce.bulk.block_translator import TranslationSettings
+from transduce.bulk.block_translator import BlockTranslatorSettings
 from transduce.bulk.inputs import InputFile
 from transduce.errors import OutputError
 
@@ -13,7 +13,7 @@ _VERSION = 1
 
 
 def make_plan(
-    settings: TranslationSettings,
+    settings: BlockTranslatorSettings,
     digest: str,
     files: Sequence[InputFile],
     *,

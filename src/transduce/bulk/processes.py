@@ -10,9 +10,9 @@ from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from transduce.bulk.block_translator import BlockTranslator, Failure, TranslatedBlock, TranslationSettings
+from transduce.bulk.block_translator import BlockTranslator, BlockTranslatorSettings, Failure, TranslatedBlock
 from transduce.bulk.blocks import Block
-from transduce.bulk.dispatching import Answer, Lost, Ready
+from transduce.bulk.dispatching import Answer, WorkerLost, WorkerReady
 from transduce.kernels.hardware import count_threads
 from transduce.kernels.memory import give_back_freed_memory
 
@@ -31,19 +31,18 @@ class ProcessPool:
 
     Args:
         settings: what the processes need to load.
-        digest: that of the model, see `TranslationSettings.find_model_digest`.
+        digest: that of the model, see `BlockTranslatorSettings.find_model_digest`.
         num_workers: number of processes.
     """
 
-    def __init__(self, settings: TranslationSettings, digest: str, num_workers: int) -> None:
+    def __init__(self, settings: BlockTranslatorSettings, digest: str, num_workers: int) -> None:
         self.num_workers = num_workers
         self._settings, self._digest = settings, digest
         self._context = get_context("spawn")
         self._processes: dict[int, tuple[Connection, "SpawnProcess"]] = {}
         self._num_started = 0
 
-    @property
-    def process_ids(self) -> list[int]:
+    def find_process_ids(self) -> list[int]:
         """The ids of all processes."""
         return [process.pid for _, process in self._processes.values() if process.pid is not None]
 
@@ -78,7 +77,7 @@ class ProcessPool:
             _, process = self._processes.pop(worker)
             process.join()
             ours.close()
-            return worker, Lost(_describe_exit(process.exitcode))
+            return worker, WorkerLost(_describe_exit(process.exitcode))
         return worker, answer
 
     def close(self) -> None:
@@ -139,21 +138,21 @@ def _hide_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def run_worker(settings: TranslationSettings, digest: str, driver: Connection) -> None:
+def run_worker(settings: BlockTranslatorSettings, digest: str, driver: Connection) -> None:
     """Load the model, and translate blocks until the other end of the connection is closed."""
     translator = load_or_describe(settings, digest)
     with suppress(EOFError, OSError):  # the driver has ended
         if isinstance(translator, Failure):
             driver.send(translator)
             return
-        driver.send(Ready(os.getpid()))
+        driver.send(WorkerReady(os.getpid()))
         while True:
             lines, numbers, path = driver.recv()
             driver.send(translate_or_describe(translator, lines, numbers, path))
             give_back_freed_memory()
 
 
-def load_or_describe(settings: TranslationSettings, digest: str) -> BlockTranslator | Failure:
+def load_or_describe(settings: BlockTranslatorSettings, digest: str) -> BlockTranslator | Failure:
     """The translator, or what went wrong."""
     try:
         translator = BlockTranslator.load(settings, digest)

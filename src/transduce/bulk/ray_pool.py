@@ -6,9 +6,9 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from transduce.bulk.block_translator import Failure, TranslatedBlock, TranslationSettings
+from transduce.bulk.block_translator import BlockTranslatorSettings, Failure, TranslatedBlock
 from transduce.bulk.blocks import Block
-from transduce.bulk.dispatching import Answer, Lost, Ready
+from transduce.bulk.dispatching import Answer, WorkerLost, WorkerReady
 from transduce.bulk.processes import load_or_describe, translate_or_describe
 from transduce.errors import ConfigError, MissingExtraError, TransduceError
 
@@ -28,7 +28,7 @@ class RayPool:
 
     Args:
         settings: what the actors need to load.
-        digest: that of the model, see `TranslationSettings.find_model_digest`.
+        digest: that of the model, see `BlockTranslatorSettings.find_model_digest`.
         num_workers: number of actors; None: as many as the cluster has cores, or GPUs with the device cuda.
         address: as of `ray.init`, for example "auto", "10.0.0.1:6379" or "ray://10.0.0.1:10001"; "local" starts Ray.
         report: receives messages about Ray.
@@ -40,7 +40,7 @@ class RayPool:
 
     def __init__(
         self,
-        settings: TranslationSettings,
+        settings: BlockTranslatorSettings,
         digest: str,
         num_workers: int | None,
         address: str = LOCAL,
@@ -93,8 +93,8 @@ class RayPool:
         except self._ray.exceptions.RayError as error:
             del self._actors[worker]
             self._process_ids.pop(worker, None)
-            return worker, Lost(_shorten(error))
-        if isinstance(answer, Ready):
+            return worker, WorkerLost(_shorten(error))
+        if isinstance(answer, WorkerReady):
             self._process_ids[worker] = answer.process_id
         return worker, answer
 
@@ -106,12 +106,12 @@ class RayPool:
 class RayWorker:
     """The actor: a translator, or what went wrong when it was loaded."""
 
-    def __init__(self, given: tuple[TranslationSettings, str]) -> None:
+    def __init__(self, given: tuple[BlockTranslatorSettings, str]) -> None:
         self._translator = load_or_describe(*given)
 
-    def find_state(self) -> Ready | Failure:
+    def find_state(self) -> WorkerReady | Failure:
         """Whether the model was loaded."""
-        return self._translator if isinstance(self._translator, Failure) else Ready(os.getpid())
+        return self._translator if isinstance(self._translator, Failure) else WorkerReady(os.getpid())
 
     def translate(self, lines: list[str], numbers: Sequence[int], path: str) -> TranslatedBlock | Failure:
         """The translation of a block."""

@@ -5,9 +5,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from transduce.bulk.block_translator import TranslatedBlock, TranslationSettings
+from transduce.bulk.block_translator import BlockTranslatorSettings, TranslatedBlock
 from transduce.bulk.blocks import BLOCK_LINES, Block
 from transduce.bulk.dispatching import WorkerPool, translate_blocks
 from transduce.bulk.formats import FileFormat, TextFormat, choose_format
@@ -17,9 +17,7 @@ from transduce.bulk.output_url import OutputUrl
 from transduce.bulk.plan import make_plan
 from transduce.bulk.stores import is_url
 from transduce.errors import ConfigError
-
-if TYPE_CHECKING:
-    from transduce.translation.confidence.guard import GuardReport
+from transduce.translation.confidence.guard import GuardReport, add_reports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +33,7 @@ class BulkTask:
         block_lines: lines, rows or records of a block.
     """
 
-    settings: TranslationSettings
+    settings: BlockTranslatorSettings
     inputs: tuple[str, ...]
     output: Path | str
     column: str | None = None
@@ -60,11 +58,11 @@ class BulkProgress:
     share: float
     seconds: float
     seconds_remaining: float | None
-    guard_report: "GuardReport | None" = None
+    guard_report: GuardReport | None = None
     messages: tuple[str, ...] = ()
 
 
-PoolMaker = Callable[[TranslationSettings, str], WorkerPool]
+PoolMaker = Callable[[BlockTranslatorSettings, str], WorkerPool]
 
 
 def translate_files(
@@ -149,7 +147,7 @@ class _Run:
     folder: OutputFolder | OutputUrl
     block_lines: int
     num_lines: int = 0
-    guard_report: "GuardReport | None" = None
+    guard_report: GuardReport | None = None
     started: float = field(default_factory=time.monotonic)
     num_missing: dict[int, int] = field(default_factory=dict)
     """For each file that is being translated, how many of the blocks read so far are not done."""
@@ -187,9 +185,7 @@ class _Run:
         self.folder.write_block(block.file, block.number, content)
         self.num_lines += len(block.lines)
         self.shares[block.file] = max(block.share, self.shares.get(block.file, 0.0))
-        if translated.guard_report is not None:
-            before = self.guard_report
-            self.guard_report = translated.guard_report if before is None else before + translated.guard_report
+        self.guard_report = add_reports(self.guard_report, translated.guard_report)
         self.num_missing[block.file] -= 1
         self._finish_if_complete(block.file)
 

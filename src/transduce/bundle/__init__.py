@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         inherit_search_settings,
         is_bundle,
         list_foreign_files,
+        name_model,
         save_bundle,
     )
     from transduce.bundle.calibration import (
@@ -52,7 +53,7 @@ else:
         {
             "transduce.bundle.bundle": (
                 "Bundle apply_start_from check_new_bundle find_bundle inherit_search_settings is_bundle "
-                "list_foreign_files save_bundle"
+                "list_foreign_files name_model save_bundle"
             ),
             "transduce.bundle.calibration": (
                 "Calibration LogisticFit RecordedConfidence RecordedHead check_calibratable read_calibration "
@@ -101,6 +102,7 @@ __all__ = [
     "make_empty_model",
     "make_model_overview",
     "model_tensors",
+    "name_model",
     "read_calibration",
     "read_scorecard",
     "recover_checkpoints",

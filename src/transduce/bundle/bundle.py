@@ -287,6 +287,12 @@ def find_bundle(path: Path) -> Path:
     raise _make_missing_bundle_error(path, places)
 
 
+def name_model(folder: Path) -> str:
+    """The name of a model: that of its folder, or of the run if the folder is its `best` or `last`."""
+    folder = folder.resolve()
+    return folder.parent.name if folder.name in {"best", "last"} else folder.name
+
+
 def _make_missing_bundle_error(path: Path, places: list[Path]) -> BundleError:
     if not path.exists():
         return BundleError(f"{path}: there is no such folder; give the folder of a bundle or of a run")

@@ -140,7 +140,6 @@ _MODULES = {
     **dict.fromkeys(("calibrate", "align"), "score"),
     "--install-completion": "completion",
     "compare": "evaluate",
-    "demo": "train",
     "info": "overview",
     "translate-file": "translate_file",
 }

@@ -223,11 +223,6 @@ class ConsoleReporter:
             self.report(f"    reference   {sample.reference}")
 
 
-def format_count(number: int, noun: str) -> str:
-    """A number with a noun whose plural ends in s, as in "1 line" and "1,000 lines"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def format_score(score: "Score") -> str:
     """A score as in "BLEU 34.57 (95% 33.12 to 36.01)"; without the interval where none was computed."""
     return f"{score.metric} {score.value:.2f}{score.interval}"

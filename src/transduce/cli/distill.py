@@ -8,8 +8,7 @@ from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.console import ConsoleReporter, print_message
-from transduce.cli.texts import TextOptions
-from transduce.cli.train import choose_automatic_settings, get_text_settings
+from transduce.cli.texts import TextFlags, choose_automatic_settings, get_text_settings
 from transduce.config import load_run_config
 from transduce.errors import UserError
 from transduce.pages import format_columns
@@ -23,7 +22,7 @@ def distill(
     teacher: Path,
     /,
     *,
-    texts: TextOptions | None = None,
+    texts: TextFlags | None = None,
     student: str = SHALLOW,
     output: str,
     time: Annotated[str | None, Parameter(metavar="DURATION")] = None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from transduce.cli.console import print_json, print_message, standard_input
-from transduce.cli.texts import TextOptions
+from transduce.cli.texts import TextFlags
 from transduce.config import CorpusConfig, load_run_config
 from transduce.data.settings_for_size import describe_expected_quality, describe_expected_training
 from transduce.doctor import examine_corpus, format_summary, is_report, list_lines, make_json, render_page
@@ -30,7 +30,7 @@ EXIT_SERIOUS = 3
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class TestTextOptions:
+class TestTextFlags:
     """Test text, which no setting of a run names."""
 
     test_source: str | None = None
@@ -67,8 +67,8 @@ def doctor(
     recipe: Path | None = None,
     /,
     *,
-    texts: TextOptions | None = None,
-    test: TestTextOptions | None = None,
+    texts: TextFlags | None = None,
+    test: TestTextFlags | None = None,
     output: Path | None = None,
     settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
     force: bool = False,
@@ -86,12 +86,12 @@ def doctor(
         force: replace any existing file.
         json: print one JSON object.
     """
-    corpus = (test or TestTextOptions()).make_corpus()
+    corpus = (test or TestTextFlags()).make_corpus()
     config, _ = load_run_config(
         recipe,
         settings=settings or [],
         environment=os.environ,
-        arguments=(texts or TextOptions()).settings,
+        arguments=(texts or TextFlags()).settings,
         automatic={} if recipe is not None else {"text.vocabulary": "fitted"},
     )
     places = [] if output is None else _list_places(output)

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from cyclopts import Parameter
 
-from transduce.cli.console import format_count, print_json, print_message
-from transduce.cli.options import Computation
+from transduce.cli.console import print_json, print_message
+from transduce.cli.options import EngineFlags
 from transduce.cli.texts import is_in_one_file
 from transduce.errors import UserError
 from transduce.evaluation import (
@@ -31,11 +31,11 @@ from transduce.evaluation import (
 )
 from transduce.evaluation.comet import CometScorer, summarize_lines
 from transduce.evaluation.comparison_page import MARK
-from transduce.pages import format_columns
+from transduce.pages import format_columns, format_count
 from transduce.storage import check_output_file, has_mark, write_output_file
 from transduce.text import read_lines
 
-_COMPUTATION = Computation()
+_ENGINE_FLAGS = EngineFlags()
 
 PAGE = "page of transduce compare"
 
@@ -96,7 +96,7 @@ def evaluate(
     measured: TestSetFlags = _TEST_SETS,
     output: Path | None = None,
     confidence: bool = False,
-    computation: Computation = _COMPUTATION,
+    engine_flags: EngineFlags = _ENGINE_FLAGS,
     json: bool = False,
     force: bool = False,
 ) -> None:
@@ -111,14 +111,14 @@ def evaluate(
         output: a folder to write the translations to, as TEST-SET.SYSTEM.txt. Test sets whose files have the same name
             are called by their paths, with _ between the folders.
         confidence: add the 95 % confidence interval of each score, by bootstrap resampling of the lines.
-        computation: what computes.
+        engine_flags: what computes.
         json: print one JSON object.
         force: replace existing files in the output folder.
     """
     comet = measured.find_comet()
     test_sets = measured.read()
     files = {} if output is None else _name_outputs(output, systems, test_sets, force=force)
-    outputs = _translate(systems, test_sets, measured.beam, computation)
+    outputs = _translate(systems, test_sets, measured.beam, engine_flags)
     for (system, number), path in files.items():
         text = "".join(f"{line}\n" for line in outputs[number][system].hypotheses)
         write_output_file(path, text.encode("utf-8"), _never, "translation", force=force)
@@ -158,7 +158,7 @@ def compare(
     measured: TestSetFlags = _TEST_SETS,
     output: Path | None = None,
     frequencies: Path | None = None,
-    computation: Computation = _COMPUTATION,
+    engine_flags: EngineFlags = _ENGINE_FLAGS,
     json: bool = False,
     force: bool = False,
 ) -> None:
@@ -176,7 +176,7 @@ def compare(
             earlier page of this command is replaced.
         frequencies: the target side of the training text, by which the page counts how frequent words are. Default:
             they are counted in the references.
-        computation: what computes.
+        engine_flags: what computes.
         json: print one JSON object.
         force: replace any existing file.
     """
@@ -190,7 +190,7 @@ def compare(
     test_sets = measured.read()
     tokenizations = [measured.tokenize or choose_tokenization(one.references[0]) for one in test_sets]
     counts = {} if frequencies is None else {one: count_words(read_lines(frequencies), one) for one in {*tokenizations}}
-    outputs = _translate(systems, test_sets, measured.beam, computation)
+    outputs = _translate(systems, test_sets, measured.beam, engine_flags)
     comparisons = [
         compare_systems(test_set, own, tokenization=tokenization, comet=comet, report=print_message)
         for test_set, own, tokenization in zip(test_sets, outputs, tokenizations, strict=True)
@@ -214,7 +214,7 @@ def _never(_: Path) -> bool:
 
 
 def _translate(
-    systems: Sequence[Path], test_sets: Sequence[TestSet], beam: int | None, computation: Computation
+    systems: Sequence[Path], test_sets: Sequence[TestSet], beam: int | None, engine_flags: EngineFlags
 ) -> list[list[SystemOutput]]:
     """The translations of each test set by all systems."""
     if len(set(systems)) < len(systems):
@@ -228,11 +228,11 @@ def _translate(
         if system in written:
             outputs[0].append(written[system])
             continue
-        translator = computation.load(system)
+        translator = engine_flags.load(system)
         for own, test_set in zip(outputs, test_sets, strict=True):
             found = translate_test_set(translator, str(system), test_set, beam=beam)
             own.append(found)
-            how = f"beam {found.beam}, {computation.engine}, {computation.choose_precision()}"
+            how = f"beam {found.beam}, {engine_flags.engine}, {engine_flags.choose_precision()}"
             names = f"{system}, {test_set.name}: " if len(systems) * len(test_sets) > 1 else ""
             print_message(f"{names}{format_count(len(test_set.sources), 'line')} in {found.seconds:.1f} s, {how}")
     return outputs

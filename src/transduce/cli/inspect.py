@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from transduce.bundle import Bundle, find_bundle
+from transduce.bundle import Bundle, find_bundle, name_model
 from transduce.cli.console import print_message
 from transduce.errors import UserError
 from transduce.inspection import EVERYTHING, QUICK, Head, InspectedModel, InspectionRequest, inspect_text
@@ -20,8 +20,8 @@ PAGE = "page of transduce inspect"
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class InspectionOptions:
-    """Options of the inspection.
+class InspectionFlags:
+    """What the page shows.
 
     Args:
         reference: a human translation, which the model scores token by token.
@@ -54,7 +54,7 @@ def inspect(
     *,
     output: Path,
     compare: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
-    options: InspectionOptions | None = None,
+    flags: InspectionFlags | None = None,
     device: str = "auto",
     force: bool = False,
 ) -> None:
@@ -65,12 +65,12 @@ def inspect(
         sentence: the source text.
         output: the page to write, as in page.html, or a pipe or device; an earlier page of this command is replaced.
         compare: another model or checkpoint, shown beside the first; may be given several times.
-        options: options of the inspection.
+        flags: what the page shows.
         device: cpu, cuda, mps or auto.
         force: replace any existing file.
     """
     started = time.monotonic()
-    request = (options or InspectionOptions()).make_request(sentence)
+    request = (flags or InspectionFlags()).make_request(sentence)
     if output.is_dir() or not output.parent.is_dir():
         raise UserError(f"--output {output}: must be a file in a folder that exists, as in page.html")
     check_output_file(output, is_standalone_page, PAGE, force=force)
@@ -84,8 +84,7 @@ def inspect(
 
 def _make_document(path: Path, request: InspectionRequest, device: str) -> dict[str, Any]:
     bundle = Bundle.open(find_bundle(path))
-    folder = bundle.folder.resolve()
-    name = folder.parent.name if folder.name in {"best", "last"} else folder.name
+    name = name_model(bundle.folder)
     translator = Translator.load(bundle.folder, device=device, precision="float32")
     about = InspectedModel(name, bundle.digest, Confidence.load(bundle))
     return inspect_text(translator, request, about, report=lambda text: print_message(f"{name}: {text}"))

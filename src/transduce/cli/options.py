@@ -13,13 +13,15 @@ from transduce.errors import ConfigError
 from transduce.interop import NATIVE, load_translator
 from transduce.kernels.hardware import is_surely_cpu
 from transduce.kernels.native.library import explain_missing_library
+from transduce.pages import format_count
 from transduce.text import USUAL_KINDS, Glossary, SpanKind
-from transduce.translation import TranslationOptions, Translator
+from transduce.translation import PROBLEMS, TranslationOptions, Translator
+from transduce.translation.confidence.guard import GuardReport
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Computation:
+class EngineFlags:
     """The engine, precision and device that compute translations.
 
     Args:
@@ -96,7 +98,7 @@ def _make_flags() -> type:
 
 
 if TYPE_CHECKING:
-    from transduce.bulk import TranslationSettings, WorkerPool
+    from transduce.bulk import BlockTranslatorSettings, WorkerPool
 
     TranslationFlags = TranslationOptions
 else:
@@ -195,7 +197,7 @@ class BulkFlags:
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"--workers {self.workers}: must be 1 or more")
 
-    def make_pool(self, settings: "TranslationSettings", digest: str) -> "WorkerPool":
+    def make_pool(self, settings: "BlockTranslatorSettings", digest: str) -> "WorkerPool":
         """The workers that the flags ask for.
 
         Raises:
@@ -219,3 +221,31 @@ def make_options(flags: TranslationFlags, source_flags: SourceFlags) -> Translat
         CorpusError: the glossary cannot be read.
     """
     return TranslationOptions.parse({**vars(flags), **source_flags.values})
+
+
+def check_document_flags(flags: TranslationFlags) -> None:
+    """Check that no flags are given for a document that are meant for each text: it is translated in sentences."""
+    given = {"--prefix": flags.prefix, "--require": flags.require}
+    names = ", ".join(name for name, value in given.items() if value)
+    if names:
+        raise ConfigError(
+            f"{names}: would apply to every sentence of the document: leave it out, or use --glossary for words that "
+            "translate those of the source"
+        )
+
+
+def check_engine(engine: str, flags: dict[str, bool]) -> None:
+    """Check that flags that need the attention weights of the native engine are not given to another engine."""
+    names = ", ".join(name for name, is_given in flags.items() if is_given)
+    if names and engine != NATIVE:
+        raise ConfigError(
+            f"{names}: needs the native engine, which provides attention weights: leave out --engine {engine}"
+        )
+
+
+def report_guard(report: GuardReport | None) -> None:
+    """Print what the guard has found, if there was one."""
+    if report is not None:
+        found = ", ".join(f"{name} {report.before[name]} -> {report.after[name]}" for name in PROBLEMS)
+        retried = format_count(report.retried, "line")
+        print_message(f"guard: {retried} retried, {report.kept:,} replaced; {found}")

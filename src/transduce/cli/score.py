@@ -16,9 +16,10 @@ from transduce.bundle import (
     find_bundle,
     update_calibration,
 )
-from transduce.cli.console import format_count, print_json, print_message
-from transduce.cli.texts import PairOptions
+from transduce.cli.console import print_json, print_message
+from transduce.cli.texts import PairFlags
 from transduce.errors import UserError
+from transduce.pages import format_count
 from transduce.text import ParallelCorpus
 from transduce.translation import (
     AlignmentHead,
@@ -34,14 +35,14 @@ from transduce.translation import (
     score_stream,
 )
 
-_TEXT = PairOptions()
+_TEXT = PairFlags()
 
 
 def score(
     model: Path,
     /,
     *,
-    text: PairOptions = _TEXT,
+    text: PairFlags = _TEXT,
     tokens: bool = False,
     json: bool = False,
     device: str = "auto",
@@ -86,7 +87,7 @@ def calibrate(
     model: Path,
     /,
     *,
-    text: PairOptions = _TEXT,
+    text: PairFlags = _TEXT,
     beam: int | None = None,
     device: str = "auto",
     force: bool = False,
@@ -137,7 +138,7 @@ def _format_figures(measured: RecordedConfidence) -> str:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class HeadChoice:
+class HeadFlags:
     """The attention head that gives the alignments, or the text on which to choose it."""
 
     head: str | None = None
@@ -157,8 +158,8 @@ def align(
     model: Path,
     /,
     *,
-    text: PairOptions = _TEXT,
-    choice: HeadChoice | None = None,
+    text: PairFlags = _TEXT,
+    choice: HeadFlags | None = None,
     json: bool = False,
     device: str = "auto",
 ) -> None:
@@ -173,7 +174,7 @@ def align(
     """
     corpus = text.open_corpus()
     num_pairs = corpus.check()  # read both files to the end before printing
-    given = choice or HeadChoice()
+    given = choice or HeadFlags()
     chosen_on = _open_text_to_choose_on(given, text.columns)
     bundle = Bundle.open(find_bundle(model))
     decoder = ForcedDecoder.from_bundle(bundle, device=device)
@@ -192,7 +193,7 @@ def align(
     print_message(f"{format_count(num_pairs, 'pair')} in {time.monotonic() - started:.1f} s")
 
 
-def _open_text_to_choose_on(given: HeadChoice, columns: tuple[str, str] | None) -> ParallelCorpus | None:
+def _open_text_to_choose_on(given: HeadFlags, columns: tuple[str, str] | None) -> ParallelCorpus | None:
     source, target, pairs = given.choose_on_source, given.choose_on_target, given.choose_on_pairs
     if given.head is not None and any((source, target, pairs, given.gold)):
         raise UserError(
@@ -206,7 +207,7 @@ def _open_text_to_choose_on(given: HeadChoice, columns: tuple[str, str] | None) 
         raise UserError(
             "--choose-on-pairs has both sides in one file: leave out --choose-on-source and --choose-on-target"
         )
-    return PairOptions(source=source, target=target, pairs=pairs, columns=columns if pairs else None).open_corpus()
+    return PairFlags(source=source, target=target, pairs=pairs, columns=columns if pairs else None).open_corpus()
 
 
 def _choose_measured_head(decoder: ForcedDecoder, text: ParallelCorpus, gold: Path | None) -> AlignmentHead:

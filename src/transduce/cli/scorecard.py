@@ -5,8 +5,8 @@ from pathlib import Path
 
 from cyclopts import Parameter
 
-from transduce.bundle import Bundle, check_scorecard, find_bundle, save_scorecard
-from transduce.cli.console import format_count, print_json, print_message
+from transduce.bundle import Bundle, check_scorecard, find_bundle, name_model, save_scorecard
+from transduce.cli.console import print_json, print_message
 from transduce.errors import UserError
 from transduce.evaluation import (
     PageHeading,
@@ -18,7 +18,7 @@ from transduce.evaluation import (
     tabulate_behaviours,
 )
 from transduce.evaluation.scorecard import NUM_SENTENCES
-from transduce.pages import format_columns
+from transduce.pages import format_columns, format_count
 from transduce.storage import check_output_file, write_output_file
 from transduce.translation import Translator
 
@@ -27,7 +27,7 @@ PAGE = "page of transduce scorecard"
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ScorecardInputs:
+class ScorecardFlags:
     """The sentences that the inputs of a scorecard are made of."""
 
     source: Path | None = None
@@ -52,14 +52,14 @@ class ScorecardInputs:
             raise UserError(f"--reference {self.reference}: has translations of no source; give --source, too")
 
 
-_INPUTS = ScorecardInputs()
+_INPUTS = ScorecardFlags()
 
 
 def scorecard(
     model: Path,
     /,
     *,
-    inputs: ScorecardInputs = _INPUTS,
+    inputs: ScorecardFlags = _INPUTS,
     json: bool = False,
     output: Path | None = None,
     print_only: bool = False,
@@ -93,9 +93,8 @@ def scorecard(
         files = {side: path for side, path in (("source", source), ("reference", reference)) if path is not None}
         save_scorecard(bundle, measured.as_record(text, files), force=force)
     if output is not None:
-        folder = bundle.folder.resolve()
-        name = folder.parent.name if folder.name in {"best", "last"} else folder.name
-        page = render_scorecard_page(measured, PageHeading(name, text, *dict(bundle.description.languages).values()))
+        languages = dict(bundle.description.languages).values()
+        page = render_scorecard_page(measured, PageHeading(name_model(bundle.folder), text, *languages))
         write_output_file(output, page.encode("utf-8", "replace"), is_scorecard_page, PAGE, force=force)
     if json:
         print_json({"model": str(model), "text": text, **measured.as_json()})

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from transduce.cli.console import print_message
-from transduce.cli.options import Computation
+from transduce.cli.options import EngineFlags
 from transduce.errors import ConfigError, MissingExtraError
 from transduce.interop import NATIVE
 from transduce.serving.scheduling import Limits
@@ -35,7 +35,7 @@ _PACKAGES = {
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class AccessOptions:
+class AccessFlags:
     """Address of the service, and who may use it.
 
     Args:
@@ -71,16 +71,16 @@ class AccessOptions:
             raise ConfigError(f"--traces {self.traces}: must be an address, as in http://localhost:4318")
 
 
-_ACCESS, _LIMITS, _COMPUTATION = AccessOptions(), Limits(), Computation()
+_ACCESS, _LIMITS, _ENGINE_FLAGS = AccessFlags(), Limits(), EngineFlags()
 
 
 def serve(
     model: Path,
     /,
     *more: Path,
-    access: AccessOptions = _ACCESS,
+    access: AccessFlags = _ACCESS,
     limits: Annotated[Limits, Parameter(name="*")] = _LIMITS,
-    computation: Computation = _COMPUTATION,
+    engine_flags: EngineFlags = _ENGINE_FLAGS,
     source_language: str = "",
     target_language: str = "",
     glossary_folder: Path | None = None,
@@ -93,7 +93,7 @@ def serve(
         more: further models, each for another language pair.
         access: the address to listen on, and who may use the service.
         limits: limits on requests.
-        computation: engine, precision and device.
+        engine_flags: engine, precision and device.
         source_language: source language code, as in en, for a model without recorded languages.
         target_language: target language code, as in de, for a model without recorded languages.
         glossary_folder: where glossaries of DeepL's clients are kept; without it, in memory until the service ends.
@@ -114,11 +114,11 @@ def serve(
 
     authorization = Authorization() if access.api_key_file is None else Authorization.read(access.api_key_file)
     start_logging(log_format)
-    computation.report_missing_kernels(log)
+    engine_flags.report_missing_kernels(log)
     send_last_spans = None if access.traces is None else start_tracing(access.traces)
-    with listen(access.host, access.port) as listening, _temporary_folder(computation.engine) as temporary:
+    with listen(access.host, access.port) as listening, _temporary_folder(engine_flags.engine) as temporary:
         settings = ModelSettings(
-            computation.engine, computation.device, computation.choose_precision(), source_language, target_language
+            engine_flags.engine, engine_flags.device, engine_flags.choose_precision(), source_language, target_language
         )
         service = Service((model, *more), settings, limits=limits, report=log)
         rate = RequestRate(access.requests_per_minute)

@@ -1,19 +1,21 @@
 """Options that name parallel text, of the commands that train on it, examine it, or measure with it."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from transduce.config import load_run_config, parse_duration
 from transduce.errors import UserError
 from transduce.text import ParallelCorpus, open_parallel_corpus
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class TextOptions:
+class TextFlags:
     """Training and validation text and their languages, for a run without a recipe."""
 
     source: str | None = None
@@ -64,7 +66,7 @@ def is_in_one_file(
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class PairOptions:
+class PairFlags:
     """Text with human translations, in two files or in one."""
 
     source: Path | None = None
@@ -93,3 +95,42 @@ class PairOptions:
             return {name: path for name, path in (("source", self.source), ("target", self.target)) if path}
         files = self.open_corpus().files
         return {"pairs" if len(files) == 1 else f"pairs, file {number}": path for number, path in enumerate(files, 1)}
+
+
+def get_text_settings(texts: TextFlags | None, output: str | None, time: str | None) -> dict[str, str]:
+    """The settings of a run, by dotted names, that these flags give.
+
+    Raises:
+        UserError: `time` is not a duration.
+    """
+    given: dict[str, str] = (texts or TextFlags()).settings
+    if output is not None:
+        given["output"] = output
+    if time is not None:
+        given["training.time_limit"] = time
+        try:
+            parse_duration(time)
+        except ValueError as error:
+            raise UserError(f"--time: {error}") from None
+    return given
+
+
+def choose_automatic_settings(
+    given: Mapping[str, str], settings: Sequence[str], time: str | None, *, restart: bool
+) -> dict[str, Any]:
+    """The settings that fit the text of a run without a recipe; see `choose_settings_for_run`."""
+    from transduce.training import choose_settings_for_run  # noqa: PLC0415 - loads PyTorch; other commands have texts, too
+
+    return choose_settings_for_run(_locate_run(given, settings), time, restart=restart)
+
+
+def _locate_run(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:
+    """The folder, text and starting model of the run, from which automatic settings are derived."""
+    known = ("TRANSDUCE_DATA_", "TRANSDUCE_OUTPUT", "TRANSDUCE_TRAINING_START_FROM")
+    environment = {name: value for name, value in os.environ.items() if name.startswith(known)}
+    given = {key: value for key, value in given.items() if not key.startswith("training.")}
+    own = ("data.", "output", "training.start_from")
+    located = [setting for setting in settings if setting.lstrip().startswith(own)]
+    config, _ = load_run_config(None, settings=located, environment=environment, arguments=given)
+    start_from = {"training.start_from": config.training.start_from}
+    return {"output": config.output} | start_from | {f"data.{key}": value for key, value in config.data}

@@ -1,20 +1,18 @@
-"""`transduce train` and `demo`."""
+"""`transduce train`."""
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.console import ConsoleReporter, format_duration, print_json, print_message, standard_input
-from transduce.cli.texts import TextOptions
-from transduce.config import RunConfig, load_run_config, parse_duration
-from transduce.demo import demonstrate
+from transduce.cli.console import ConsoleReporter, format_duration, print_message, standard_input
+from transduce.cli.texts import TextFlags, choose_automatic_settings, get_text_settings
+from transduce.config import RunConfig, load_run_config
 from transduce.errors import TrainingError, UserError
-from transduce.training import agree_on_run, choose_settings_for_run, connect_ranks, verify_resume
+from transduce.training import agree_on_run, connect_ranks, verify_resume
 from transduce.training import train as train_run
 
 
@@ -22,7 +20,7 @@ def train(
     recipe: Path | None = None,
     /,
     *,
-    texts: TextOptions | None = None,
+    texts: TextFlags | None = None,
     output: str | None = None,
     time: Annotated[str | None, Parameter(metavar="DURATION")] = None,
     settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
@@ -74,31 +72,6 @@ def train(
         )
 
 
-def get_text_settings(texts: TextOptions | None, output: str | None, time: str | None) -> dict[str, str]:
-    """The settings of a run, by dotted names, that these flags give.
-
-    Raises:
-        UserError: `time` is not a duration.
-    """
-    given: dict[str, str] = (texts or TextOptions()).settings
-    if output is not None:
-        given["output"] = output
-    if time is not None:
-        given["training.time_limit"] = time
-        try:
-            parse_duration(time)
-        except ValueError as error:
-            raise UserError(f"--time: {error}") from None
-    return given
-
-
-def choose_automatic_settings(
-    given: Mapping[str, str], settings: Sequence[str], time: str | None, *, restart: bool
-) -> dict[str, Any]:
-    """The settings that fit the text of a run without a recipe; see `choose_settings_for_run`."""
-    return choose_settings_for_run(_locate_run(given, settings), time, restart=restart)
-
-
 def _verify(config: RunConfig) -> None:
     proof = verify_resume(config, print_message)
     how = f"{proof.updates} updates, killed {', '.join(proof.kills) or 'never'}, resumed each time"
@@ -112,45 +85,4 @@ def _verify(config: RunConfig) -> None:
         f"EQUAL: {how}, are bit-identical to those of a run that was never stopped: {proof.num_lines} lines of metrics "
         "with "
         f"the digests of batches and weights, and the bytes of weights and optimiser"
-    )
-
-
-def _locate_run(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:
-    """The folder, text and starting model of the run, from which automatic settings are derived."""
-    known = ("TRANSDUCE_DATA_", "TRANSDUCE_OUTPUT", "TRANSDUCE_TRAINING_START_FROM")
-    environment = {name: value for name, value in os.environ.items() if name.startswith(known)}
-    given = {key: value for key, value in given.items() if not key.startswith("training.")}
-    own = ("data.", "output", "training.start_from")
-    located = [setting for setting in settings if setting.lstrip().startswith(own)]
-    config, _ = load_run_config(None, settings=located, environment=environment, arguments=given)
-    start_from = {"training.start_from": config.training.start_from}
-    return {"output": config.output} | start_from | {f"data.{key}": value for key, value in config.data}
-
-
-def demo(
-    *,
-    output: Path = Path("runs/demo"),
-    updates: int | None = None,
-    restart: bool = False,
-    json: bool = False,
-) -> None:
-    """Make data, train a small model on it, and test it on unseen inputs.
-
-    Args:
-        output: folder of the run; the generated text is in it, as data/text.tsv.
-        updates: train for fewer updates than the task needs.
-        restart: delete the earlier demonstration in the folder and start over.
-        json: print one JSON object.
-    """
-    with ConsoleReporter() as reporter:
-        result = demonstrate(output, reporter, updates=updates, restart=restart)
-    if json:
-        print_json(result.as_json())
-        return
-    for sample in result.samples:
-        correction = "" if sample.is_right else f"   (should be {sample.reference})"
-        print(f"{sample.source}\n  -> {sample.translation}{correction}")
-    print(
-        f"exact matches: {result.exact_match:.1%} of {result.num_tested:,} inputs never seen in training; "
-        f"trained in {result.seconds:.0f} s; bundle: {result.bundle}"
     )

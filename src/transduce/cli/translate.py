@@ -3,42 +3,36 @@
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.bulk import BlockTranslator, TranslationSettings
+from transduce.bulk import BlockTranslator, BlockTranslatorSettings
 from transduce.bulk.block_translator import describe_unusual_line
-from transduce.cli.console import (
-    MAX_BLOCK,
-    LineProgress,
-    LiveLine,
-    format_count,
-    format_duration,
-    print_message,
-    standard_input,
-)
+from transduce.cli.console import MAX_BLOCK, LineProgress, LiveLine, format_duration, print_message, standard_input
 from transduce.cli.options import (
     BulkFlags,
-    Computation,
+    EngineFlags,
     InputFlags,
     SourceFlags,
     TranslationFlags,
+    check_document_flags,
+    check_engine,
     make_options,
+    report_guard,
 )
 from transduce.errors import ConfigError
 from transduce.interop import NATIVE
 from transduce.kernels.memory import give_back_freed_memory
+from transduce.pages import format_count
 from transduce.text import read_available_blocks, read_document, rebuild_document, split_document
-from transduce.translation import PROBLEMS, LineTranslator
-
-if TYPE_CHECKING:
-    from transduce.translation.confidence.guard import GuardReport
+from transduce.translation import LineTranslator
+from transduce.translation.confidence.guard import GuardReport, add_reports
 
 STANDARD_INPUT = "standard input"
 
 _FLAGS, _SOURCE_FLAGS, _INPUT_FLAGS = TranslationFlags(), SourceFlags(), InputFlags()
-_COMPUTATION, _BULK_FLAGS = Computation(), BulkFlags()
+_ENGINE_FLAGS, _BULK_FLAGS = EngineFlags(), BulkFlags()
 
 
 def translate(
@@ -50,7 +44,7 @@ def translate(
     source_flags: SourceFlags = _SOURCE_FLAGS,
     json: bool = False,
     input_flags: InputFlags = _INPUT_FLAGS,
-    computation: Computation = _COMPUTATION,
+    engine_flags: EngineFlags = _ENGINE_FLAGS,
     bulk_flags: BulkFlags = _BULK_FLAGS,
 ) -> None:
     """Translate standard input to standard output, line by line.
@@ -63,7 +57,7 @@ def translate(
         source_flags: protected spans and glossary.
         json: print one JSON object per line: translation, score, tokens, alternatives, alignment, confidence.
         input_flags: how the input is read.
-        computation: engine, precision and device.
+        engine_flags: engine, precision and device.
         bulk_flags: files instead of standard input.
     """
     document, max_pieces = input_flags.document, input_flags.max_pieces
@@ -75,24 +69,24 @@ def translate(
     if document and bulk_flags.input:
         raise ConfigError("--document: reads standard input; leave it out, or give the text there instead of --input")
     options = make_options(flags, source_flags)
-    check_engine(computation.engine, {"--json": json, **source_flags.given})
-    if max_pieces is not None and computation.engine != NATIVE:
+    check_engine(engine_flags.engine, {"--json": json, **source_flags.given})
+    if max_pieces is not None and engine_flags.engine != NATIVE:
         raise ConfigError(
             f"--max-pieces {max_pieces}: needs the native engine, as an exported model has a fixed number of "
-            f"positions: leave out --engine {computation.engine}"
+            f"positions: leave out --engine {engine_flags.engine}"
         )
-    settings = TranslationSettings(
+    settings = BlockTranslatorSettings(
         model=model.absolute(),
         options=options,
-        engine=computation.engine,
-        precision=computation.choose_precision("auto"),
-        device=computation.device,
+        engine=engine_flags.engine,
+        precision=engine_flags.choose_precision("auto"),
+        device=engine_flags.device,
         ensemble=tuple(other.absolute() for other in ensemble),
         max_pieces=max_pieces,
         json=json,
         json_input=input_flags.json_input,
     )
-    computation.report_missing_kernels()
+    engine_flags.report_missing_kernels()
     if bulk_flags.input:
         _translate_files(settings, bulk_flags)
         return
@@ -101,34 +95,6 @@ def translate(
     num_lines = _translate_document(translator.line_translator) if document else _translate_lines(translator)
     count = format_count(num_lines, "sentence" if document else "line")
     print_message(f"{count} in {time.monotonic() - started:.1f} s")
-
-
-def check_document_flags(flags: TranslationFlags) -> None:
-    """Check that no flags are given for a document that are meant for each text: it is translated in sentences."""
-    given = {"--prefix": flags.prefix, "--require": flags.require}
-    names = ", ".join(name for name, value in given.items() if value)
-    if names:
-        raise ConfigError(
-            f"{names}: would apply to every sentence of the document: leave it out, or use --glossary for words that "
-            "translate those of the source"
-        )
-
-
-def check_engine(engine: str, flags: dict[str, bool]) -> None:
-    """Check that flags that need the attention weights of the native engine are not given to another engine."""
-    names = ", ".join(name for name, is_given in flags.items() if is_given)
-    if names and engine != NATIVE:
-        raise ConfigError(
-            f"{names}: needs the native engine, which provides attention weights: leave out --engine {engine}"
-        )
-
-
-def report_guard(report: "GuardReport | None") -> None:
-    """Print what the guard has found, if there was one."""
-    if report is not None:
-        found = ", ".join(f"{name} {report.before[name]} -> {report.after[name]}" for name in PROBLEMS)
-        retried = format_count(report.retried, "line")
-        print_message(f"guard: {retried} retried, {report.kept:,} replaced; {found}")
 
 
 def _translate_lines(translator: BlockTranslator) -> int:
@@ -146,8 +112,7 @@ def _translate_lines(translator: BlockTranslator) -> int:
             sys.stdout.flush()  # the writer may wait for this block before sending the next
             if block.error is not None:
                 raise block.error
-            if block.guard_report is not None:
-                guard_report = block.guard_report if guard_report is None else guard_report + block.guard_report
+            guard_report = add_reports(guard_report, block.guard_report)
             num_lines += len(lines)
             progress.add_finished_lines(len(lines), time.monotonic() - started)
             if len(lines) == MAX_BLOCK:  # of a long text: blocks of all sizes come and go, and gaps add up
@@ -171,7 +136,7 @@ def _translate_document(translator: LineTranslator) -> int:
     return len(lines)
 
 
-def _translate_files(settings: TranslationSettings, flags: BulkFlags) -> None:
+def _translate_files(settings: BlockTranslatorSettings, flags: BulkFlags) -> None:
     from transduce.bulk import BulkTask, translate_files  # noqa: PLC0415 - plain translation is not to wait for it
 
     assert flags.output is not None  # noqa: S101 - `check` has seen to it

@@ -5,14 +5,21 @@ from pathlib import Path
 
 from transduce.bulk.block_translator import describe_unusual_line, open_calibrated_bundle
 from transduce.cli.console import print_message
-from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
-from transduce.cli.translate import check_document_flags, check_engine, report_guard
+from transduce.cli.options import (
+    EngineFlags,
+    SourceFlags,
+    TranslationFlags,
+    check_document_flags,
+    check_engine,
+    make_options,
+    report_guard,
+)
 from transduce.documents import FORMATS, find_format, read_formatted_document
 from transduce.errors import ConfigError, OutputError
 from transduce.interop import NATIVE
 from transduce.storage import check_output_file, write_output_file
 
-_FLAGS, _SOURCE_FLAGS, _COMPUTATION = TranslationFlags(), SourceFlags(), Computation()
+_FLAGS, _SOURCE_FLAGS, _ENGINE_FLAGS = TranslationFlags(), SourceFlags(), EngineFlags()
 _REPLACED = "empty file"
 """What is replaced without --force: nothing tells a translated document from any other."""
 
@@ -25,7 +32,7 @@ def translate_file(
     *,
     flags: TranslationFlags = _FLAGS,
     source_flags: SourceFlags = _SOURCE_FLAGS,
-    computation: Computation = _COMPUTATION,
+    engine_flags: EngineFlags = _ENGINE_FLAGS,
     force: bool = False,
 ) -> None:
     """Translate a document, and keep its formatting.
@@ -36,7 +43,7 @@ def translate_file(
         output: the translation, with the same ending.
         flags: options of the search.
         source_flags: protected spans and glossary.
-        computation: engine, precision and device.
+        engine_flags: engine, precision and device.
         force: replace any existing file.
     """
     from transduce.translation import AlignmentHead, DocumentTranslator  # noqa: PLC0415 - the former loads PyTorch
@@ -49,13 +56,13 @@ def translate_file(
     check_output_file(output, _is_never_replaced, _REPLACED, force=force)
     check_document_flags(flags)
     options = make_options(flags, source_flags)
-    check_engine(computation.engine, source_flags.given)
+    check_engine(engine_flags.engine, source_flags.given)
     read = read_formatted_document(document.read_bytes(), ending)
     started = time.monotonic()
-    is_native = computation.engine == NATIVE
+    is_native = engine_flags.engine == NATIVE
     bundle = open_calibrated_bundle(model) if is_native else None
     translator = DocumentTranslator(
-        computation.load(model, "auto"),
+        engine_flags.load(model, "auto"),
         options,
         None if bundle is None else AlignmentHead.load(bundle),
         can_align=is_native,

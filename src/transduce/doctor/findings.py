@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from transduce.doctor.corpus.texts import Place, Text
+from transduce.pages import format_count
 from transduce.text import Pair
 
 NUM_SAMPLES = 5
@@ -157,11 +158,6 @@ def spread_evenly(rows: Int[np.ndarray, " rows"], max_count: int) -> Int[np.ndar
     if len(rows) <= max_count:
         return rows
     return rows[np.linspace(0, len(rows) - 1, max_count).astype(np.int64)]
-
-
-def format_count(number: int, noun: str) -> str:
-    """A number with a noun whose plural ends in s, as in "1 source" and "1,234 sources"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def format_pairs(num_pairs: int, share: float) -> str:

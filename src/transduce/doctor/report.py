@@ -10,8 +10,8 @@ from typing import Any
 from transduce.doctor.checks.languages import name_language
 from transduce.doctor.checks.lengths import BIN_WIDTH, QUANTILES, RATIO_BIN, count_lengths, count_ratios
 from transduce.doctor.examination import Examination, TextFigures
-from transduce.doctor.findings import Finding, Span, format_count
-from transduce.pages import Series, Table, draw_histogram, draw_line_chart, make_templates, read_style
+from transduce.doctor.findings import Finding, Span
+from transduce.pages import Series, Table, draw_histogram, draw_line_chart, format_count, make_templates, read_style
 from transduce.storage import has_mark
 
 GENERATOR = "transduce doctor"

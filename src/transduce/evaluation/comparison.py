@@ -26,7 +26,7 @@ from transduce.evaluation.significance import (
     measure_differences,
 )
 from transduce.evaluation.test_sets import SystemOutput, TestSet
-from transduce.pages import Table
+from transduce.pages import Table, format_count
 
 FEW_LINES = 50
 """Below this number of lines, intervals by resampling may be too narrow (docs/experiments.md)."""
@@ -76,8 +76,8 @@ class Comparison:
     @property
     def size(self) -> str:
         """The size of the test set, as in "1,000 lines, 1 reference each"."""
-        counts = (len(self.test_set.sources), "line"), (len(self.test_set.references), "reference")
-        return ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for count, noun in counts) + " each"
+        lines = format_count(len(self.test_set.sources), "line")
+        return f"{lines}, {format_count(len(self.test_set.references), 'reference')} each"
 
     @property
     def notes(self) -> list[str]:

@@ -20,6 +20,7 @@ from transduce.errors import CorpusError, DivergedError, RunError, UserError
 from transduce.evaluation import corpus_scores
 from transduce.kernels.device import find_device
 from transduce.lab.measurements import Value
+from transduce.pages import format_count
 from transduce.storage import replace_file
 from transduce.text import Pair, open_parallel_corpus
 from transduce.training import MetricsLog, Progress, SilentReporter, Updater, train
@@ -293,7 +294,7 @@ class Laboratory:
 
     def _warn_if_longer(self, what: str, expected: float) -> None:
         if round(expected) > self.budget:
-            count = f"{len(self.seeds)} seed{'' if len(self.seeds) == 1 else 's'}"
+            count = format_count(len(self.seeds), "seed")
             self.report(
                 f"{what} with {count}: about {timedelta(seconds=round(expected))}, longer than the budget of "
                 f"{timedelta(seconds=round(self.budget))}"

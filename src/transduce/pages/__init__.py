@@ -1,16 +1,33 @@
 """What reports are made of: charts, tables, templates and style sheets of pages that open from disk."""
 
-from transduce.pages.charts import (
-    MAX_SERIES,
-    Series,
-    bin_name,
-    draw_bar_chart,
-    draw_histogram,
-    draw_line_chart,
-    make_standalone,
-)
-from transduce.pages.tables import Table, format_columns, format_table
-from transduce.pages.templates import make_templates, read_style, shorten_text
+from typing import TYPE_CHECKING
+
+from transduce.lazy_imports import import_on_first_use
+
+if TYPE_CHECKING:
+    from transduce.pages.charts import (
+        MAX_SERIES,
+        Series,
+        bin_name,
+        draw_bar_chart,
+        draw_histogram,
+        draw_line_chart,
+        make_standalone,
+    )
+    from transduce.pages.tables import Table, format_columns, format_count, format_table
+    from transduce.pages.templates import make_templates, read_style, shorten_text
+else:
+    # Tables and counts are for the terminal, too, where nothing is to wait for the templates.
+    __getattr__ = import_on_first_use(
+        __name__,
+        {
+            "transduce.pages.charts": (
+                "MAX_SERIES Series bin_name draw_bar_chart draw_histogram draw_line_chart make_standalone"
+            ),
+            "transduce.pages.tables": "Table format_columns format_count format_table",
+            "transduce.pages.templates": "make_templates read_style shorten_text",
+        },
+    )
 
 __all__ = [
     "MAX_SERIES",
@@ -21,6 +38,7 @@ __all__ = [
     "draw_histogram",
     "draw_line_chart",
     "format_columns",
+    "format_count",
     "format_table",
     "make_standalone",
     "make_templates",

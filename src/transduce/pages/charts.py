@@ -20,6 +20,9 @@ CLASSES = ("one", "two", "three", "four", "five", "six")
 MAX_SERIES = len(CLASSES)
 """Maximum number of series of a chart: of more, colours would repeat."""
 
+NUM_TICKS = 5
+"""About how many numbers an axis has."""
+
 _TEMPLATES = make_templates()
 
 
@@ -163,13 +166,13 @@ def make_standalone(chart: str) -> str:
     return chart.replace("<title>", f"<style>{read_style('chart.css')}</style><title>", 1)
 
 
-def choose_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """About `count` round numbers, from at most `low` to at least `high`."""
+def choose_ticks(low: float, high: float) -> list[float]:
+    """About `NUM_TICKS` round numbers, from at most `low` to at least `high`."""
     span = high - low
     if span <= 1e-9 * abs(high):
         span = abs(high) or 1.0
-    step = 10.0 ** math.floor(math.log10(span / count))
-    step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= count)
+    step = 10.0 ** math.floor(math.log10(span / NUM_TICKS))
+    step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= NUM_TICKS)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [number * step for number in range(first, max(last, first + 1) + 1)]
 

@@ -1,4 +1,4 @@
-"""Tables of reports, and how they are written in Markdown and on a terminal."""
+"""Tables of reports, how they are written in Markdown and on a terminal, and numbers with a noun."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,3 +38,8 @@ def format_columns(table: Table) -> str:
         for line in lines
     ]
     return "\n".join([*([table.caption] if table.caption else []), *texts])
+
+
+def format_count(number: int, noun: str) -> str:
+    """A number with a noun whose plural ends in s, as in "1 line" and "1,000 lines"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

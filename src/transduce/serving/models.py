@@ -12,7 +12,7 @@ import torch
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from pydantic import Field
 
-from transduce.bundle import Bundle, find_bundle
+from transduce.bundle import Bundle, find_bundle, name_model
 from transduce.errors import BundleError, ConfigError
 from transduce.interop import ENGINES, NATIVE, load_translator, read_exported_settings
 from transduce.interop.argos import argos_code, language_name
@@ -134,7 +134,7 @@ class LoadedModel:
         info = ModelInfo(
             source=source,
             target=target,
-            model=_get_name(path),
+            model=name_model(path),
             engine=settings.engine,
             precision=_find_precision(path, settings),
             digest=None if bundle is None else bundle.digest,
@@ -259,12 +259,6 @@ def compute_fingerprint(path: Path) -> Fingerprint:
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
     return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats.items())
-
-
-def _get_name(path: Path) -> str:
-    """Return the name of the model's folder, or of the run if the folder is its `best` or `last`."""
-    folder = path.resolve()
-    return folder.parent.name if folder.name in {"best", "last"} else folder.name
 
 
 def _find_precision(path: Path, settings: ModelSettings) -> str:

@@ -33,7 +33,13 @@ if TYPE_CHECKING:
     from transduce.translation.engines.engine import Engine, batch_by_length
     from transduce.translation.engines.networks import Network
     from transduce.translation.engines.pytorch_engine import NetworkEngine, PyTorchEngine, find_pytorch_engine
-    from transduce.translation.lines import Line, LineTranslator, align_lines, describe_lines, make_safer_settings
+    from transduce.translation.lines import (
+        LineTranslator,
+        TranslatedLine,
+        align_lines,
+        describe_lines,
+        make_safer_settings,
+    )
     from transduce.translation.options import (
         DescribedFields,
         ScoredText,
@@ -62,7 +68,9 @@ else:
             "transduce.translation.engines.engine": "Engine batch_by_length",
             "transduce.translation.engines.networks": "Network",
             "transduce.translation.engines.pytorch_engine": "PyTorchEngine NetworkEngine find_pytorch_engine",
-            "transduce.translation.lines": "Line LineTranslator align_lines describe_lines make_safer_settings",
+            "transduce.translation.lines": (
+                "LineTranslator TranslatedLine align_lines describe_lines make_safer_settings"
+            ),
             "transduce.translation.options": (
                 "DescribedFields ScoredText Token TranslatedSentence TranslationLine TranslationOptions"
             ),
@@ -82,7 +90,6 @@ __all__ = [
     "Engine",
     "ForcedDecoder",
     "GoldAlignment",
-    "Line",
     "LineTranslator",
     "Network",
     "NetworkEngine",
@@ -92,6 +99,7 @@ __all__ = [
     "ScoredText",
     "TextConstraints",
     "Token",
+    "TranslatedLine",
     "TranslatedSentence",
     "Translation",
     "TranslationAlternative",

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from transduce.documents import FormattedDocument
 from transduce.documents.markup import Passage, split_markup
 from transduce.text import rebuild_document, split_document
-from transduce.translation.lines import Line, LineTranslator
+from transduce.translation.confidence.guard import GuardReport, add_reports
+from transduce.translation.lines import LineTranslator, TranslatedLine
 from transduce.translation.options import TranslationOptions
 from transduce.translation.translator import Translator
 
 if TYPE_CHECKING:
     from transduce.translation.confidence.alignment import AlignmentHead
-    from transduce.translation.confidence.guard import GuardReport
 
 
 class DocumentTranslator:
@@ -43,15 +43,13 @@ class DocumentTranslator:
         if can_align and options.constraints is None and not options.num_samples:
             keeping_tags = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
             self._with_tags = LineTranslator(translator, keeping_tags, head)
-        self.lines: list[Line] = []
+        self.lines: list[TranslatedLine] = []
         """The sentences of all documents so far, with marks in place of tags, and what became of them."""
 
     @property
-    def guard_report(self) -> "GuardReport | None":
+    def guard_report(self) -> GuardReport | None:
         """What the guard has found in all documents so far; None without it."""
-        both = [self._plain] if self._with_tags is None else [self._plain, self._with_tags]
-        reports = [one.guard_report for one in both if one.guard_report is not None]
-        return sum(reports[1:], start=reports[0]) if reports else None
+        return add_reports(self._plain.guard_report, self._with_tags.guard_report if self._with_tags else None)
 
     def translate(self, document: FormattedDocument) -> bytes:
         """Translate a document, and return the file."""
@@ -81,7 +79,7 @@ class DocumentTranslator:
         return markups | {passage: passage.replace_texts(pieces) for passage in in_parts}
 
 
-def _translate_texts(translator: LineTranslator, texts: Sequence[str]) -> list[tuple[str, list[Line]]]:
+def _translate_texts(translator: LineTranslator, texts: Sequence[str]) -> list[tuple[str, list[TranslatedLine]]]:
     """Translate the sentences of all texts together; returns each text with its sentences."""
     documents = [split_document(text, translator.translator.source_language) for text in texts]
     lines = iter(translator.translate([sentence for document in documents for sentence in document.sentences]))

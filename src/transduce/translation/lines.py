@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from transduce.config import SearchConfig
 from transduce.text import Glossary, ProtectedSpan, pair_spans
-from transduce.translation.confidence.guard import GuardReport, find_problems, retry_suspects
+from transduce.translation.confidence.guard import GuardReport, add_reports, find_problems, retry_suspects
 from transduce.translation.constraints import TextConstraints
 from transduce.translation.constraints.protection import ProtectedTranslation, translate_protected
 from transduce.translation.constraints.span_search import SpanSearch, find_removed_places, remove_spans
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Line:
+class TranslatedLine:
     """A line and its translation.
 
     Args:
@@ -100,12 +100,12 @@ class LineTranslator:
         self._constraints = None if constraints is None else constraints.as_written(translator.tokenizer)
         self._safer = translator.with_search(make_safer_settings(translator.search)) if options.guard else translator
         self._glossary, self._head = Glossary(options.glossary), head
-        if options.keeps_spans:
+        if options.has_protected_text:
             SpanSearch(translator, head)  # which checks the engine
 
     def translate(
         self, sources: Sequence[str | EncodedText], constraints: Sequence[TextConstraints | None] | None = None
-    ) -> list[Line]:
+    ) -> list[TranslatedLine]:
         """The translation of each line, encoded or not; each may have constraints besides those of every line.
 
         Raises:
@@ -114,25 +114,25 @@ class LineTranslator:
         own = constraints if constraints is not None else [None] * len(sources)
         combined = [self._combine_constraints(one) for one in own]
         # Encoded once for all searches; a search that keeps spans encodes texts without them.
-        texts = sources if self.options.keeps_spans else self.translator.encode(sources)
+        texts = sources if self.options.has_protected_text else self.translator.encode(sources)
         first = self._translate_once(self.translator, texts, combined)
         if not self.options.guard:
             return first
         languages = self.translator.source_language, self.translator.target_language
         is_same_language = bool(languages[0]) and languages[0] == languages[1]
 
-        def find_line_problems(place: int, line: Line) -> list[str]:
+        def find_line_problems(place: int, line: TranslatedLine) -> list[str]:
             source, translation = first[place].bare_texts[0], line.bare_texts[1]
-            return find_problems(source, translation, same_language=is_same_language)
+            return find_problems(source, translation, is_same_language=is_same_language)
 
-        def retry(places: list[int]) -> list[Line]:
+        def retry(places: list[int]) -> list[TranslatedLine]:
             again = [texts[place] for place in places], [combined[place] for place in places]
             lines = self._translate_once(self._safer, *again)
             # Constraints come first: an attempt that does not keep them is none.
             return [first[place] if line.has_failed else line for place, line in zip(places, lines, strict=True)]
 
         best, report = retry_suspects(first, find_line_problems, retry)
-        self.guard_report = report if self.guard_report is None else self.guard_report + report
+        self.guard_report = add_reports(self.guard_report, report)
         return best
 
     def check(self, own: TextConstraints) -> None:
@@ -155,11 +155,11 @@ class LineTranslator:
 
     def _translate_once(
         self, translator: Translator, texts: Sequence[str | EncodedText], constraints: Sequence[TextConstraints | None]
-    ) -> list[Line]:
+    ) -> list[TranslatedLine]:
         """Translate lines without the guard; they are encoded unless spans are kept."""
         options = self.options
         sources = [text if isinstance(text, str) else text.text for text in texts]
-        if options.keeps_spans:
+        if options.has_protected_text:
             encoded = [text for text in texts if isinstance(text, EncodedText)]
             return self._translate_with_spans(SpanSearch(translator, self._head, encoded), sources)
         encoded = translator.encode(texts)
@@ -170,7 +170,7 @@ class LineTranslator:
             found = [replace(one, alternatives=one.alternatives[: options.num_best]) for one in found]
         else:
             found = self._search(translator, encoded, constraints)
-        return list(map(Line, sources, found))
+        return list(map(TranslatedLine, sources, found))
 
     def _search(
         self, translator: Translator, texts: Sequence[EncodedText], constraints: Sequence[TextConstraints | None]
@@ -206,13 +206,15 @@ class LineTranslator:
         found |= {place: result for place, result in pairs if result.alternatives[0].score > -math.inf}
         return [found[place] for place in range(len(texts))]
 
-    def _translate_with_spans(self, span_search: SpanSearch, sources: Sequence[str]) -> list[Line]:
+    def _translate_with_spans(self, span_search: SpanSearch, sources: Sequence[str]) -> list[TranslatedLine]:
         kinds, language = self.options.protect, self.translator.source_language
         kept = translate_protected(
             sources, span_search.search, kinds=kinds, glossary=self._glossary, language=language, fits=span_search.fits
         )
         return [
-            Line(source, _make_translation(one), one.how, tuple(pair_spans(source, one.text, kinds)), one.is_given_up)
+            TranslatedLine(
+                source, _make_translation(one), one.how, tuple(pair_spans(source, one.text, kinds)), one.is_given_up
+            )
             for source, one in zip(sources, kept, strict=True)
         ]
 
@@ -253,7 +255,7 @@ def _rank_by_risk(translation: Translation) -> Translation:
 
 
 def align_lines(
-    decoder: "ForcedDecoder", lines: Sequence[Line], head: "AlignmentHead | None"
+    decoder: "ForcedDecoder", lines: Sequence[TranslatedLine], head: "AlignmentHead | None"
 ) -> "list[Alignment | None]":
     """The alignment of each line with its translation, between words as they stand there; see `align_pairs`.
 
@@ -270,7 +272,7 @@ def align_lines(
     ]
 
 
-def _add_span_links(line: Line, bare: "Alignment") -> "Alignment":
+def _add_span_links(line: TranslatedLine, bare: "Alignment") -> "Alignment":
     from transduce.translation.confidence.alignment import Alignment, Link  # noqa: PLC0415 - loads PyTorch
 
     source, target = line.source, line.translation.text
@@ -310,7 +312,7 @@ def _map_words(text: str, spans: Sequence[ProtectedSpan], bare: Sequence[str]) -
 
 
 def describe_lines(
-    lines: Sequence[Line],
+    lines: Sequence[TranslatedLine],
     translator: Translator,
     *,
     confidence: "Confidence | None" = None,
@@ -339,7 +341,9 @@ def describe_lines(
     return [_describe_line(*both, confidence) for both in zip(lines, alignments, strict=True)]
 
 
-def _describe_line(line: Line, alignment: "Alignment | None", confidence: "Confidence | None") -> TranslatedSentence:
+def _describe_line(
+    line: TranslatedLine, alignment: "Alignment | None", confidence: "Confidence | None"
+) -> TranslatedSentence:
     best = line.translation.alternatives[0]
     is_joined = not best.pieces or line.translation.num_parts > 1
     known = None if is_joined or line.has_failed else confidence

@@ -135,12 +135,12 @@ class TranslationOptions(Settings):
         return found if found != TextConstraints() else None
 
     @property
-    def keeps_spans(self) -> bool:
-        """Whether spans or terms of the source are kept in the translation."""
+    def has_protected_text(self) -> bool:
+        """Whether spans of the source are kept unchanged, or its terms translated as in the glossary."""
         return bool(self.protect or self.glossary)
 
     @property
-    def splits_texts(self) -> bool:
+    def should_split_texts(self) -> bool:
         """Whether texts are translated sentence by sentence: not with constraints that concern the whole text."""
         return self.split_sentences and not (self.prefix or self.require)
 
@@ -158,13 +158,13 @@ class TranslationOptions(Settings):
         """
         ways = {
             "samples": self.num_samples > 0,
-            "protected spans or a glossary": self.keeps_spans,
+            "protected spans or a glossary": self.has_protected_text,
             "required words, forbidden words or a prefix": self.constraints is not None,
         }
         given = [name for name, is_chosen in ways.items() if is_chosen]
         if len(given) > 1:
             raise ConfigError(f"{given[0]} cannot be combined with {given[1]}: use one of them")
-        if self.keeps_spans and self.num_best > 1:
+        if self.has_protected_text and self.num_best > 1:
             raise ConfigError(
                 f"num_best = {self.num_best}: with protected spans or a glossary there is one translation"
             )

@@ -75,10 +75,10 @@ def model(bundle: Path) -> LoadedModel:
 def test_texts_are_whole_again_when_their_sentences_are(model: LoadedModel, options: TranslationOptions) -> None:
     prepared = prepare_texts(model, TEXTS, options)
     sources = [sentence.text for sentence, _ in prepared.sentences]
-    assert sources == (["Sun moon.", "River!", "Bird"] if options.splits_texts else ["Sun moon. River!", "Bird"])
+    assert sources == (["Sun moon.", "River!", "Bird"] if options.should_split_texts else ["Sun moon. River!", "Bird"])
     answers = prepared.join_translations([sentence(source, (source, -1.0)) for source in sources], "en")
     assert [answer.text for answer in answers] == TEXTS
-    assert [len(answer.sentences) for answer in answers] == [2 if options.splits_texts else 1, 0, 0, 0, 1]
+    assert [len(answer.sentences) for answer in answers] == [2 if options.should_split_texts else 1, 0, 0, 0, 1]
 
 
 def test_lengths_are_tokens_with_the_end(model: LoadedModel, make_sentences: Callable[..., list[str]]) -> None:

@@ -11,16 +11,17 @@ from transduce.translation.confidence.guard import (
     PROBLEMS,
     SPELLED_OUT,
     GuardReport,
-    copied_source,
-    empty,
+    add_reports,
     find_lost_numbers,
     find_problems,
+    has_lost_numbers,
+    has_repetition,
+    is_copied_source,
+    is_empty,
+    is_too_long,
+    is_too_short,
     measure_length,
-    numbers_lost,
-    repetition,
     retry_suspects,
-    too_long,
-    too_short,
 )
 
 PAIRS = [
@@ -54,7 +55,7 @@ def test_good_translations_raise_no_alarm(source: str, translation: str) -> None
 def test_any_text_can_be_looked_at(source: str, translation: str) -> None:
     found = find_problems(source, translation)
     assert found == [name for name, has in PROBLEMS.items() if has(source, translation)]
-    assert set(found) - {"copied_source"} == set(find_problems(source, translation, same_language=True))
+    assert set(found) - {"copied_source"} == set(find_problems(source, translation, is_same_language=True))
 
 
 @given(st.text())
@@ -65,10 +66,10 @@ def test_a_copy_is_at_worst_a_copy(text: str) -> None:
 @given(PHRASES, PHRASES, st.integers(6, 20))
 def test_a_phrase_again_and_again_is_a_repetition(before: str, phrase: str, rounds: int) -> None:
     endless = " ".join([before, *[phrase] * rounds])
-    assert repetition("a text without any", endless)
-    assert repetition(before, endless)
-    assert not repetition(endless, endless)
-    assert repetition(endless, f"{endless} {phrase}")
+    assert has_repetition("a text without any", endless)
+    assert has_repetition(before, endless)
+    assert not has_repetition(endless, endless)
+    assert has_repetition(endless, f"{endless} {phrase}")
 
 
 @pytest.mark.parametrize(
@@ -90,24 +91,24 @@ def test_what_models_repeat(endless: str) -> None:
 @given(st.lists(WORDS, min_size=MIN_WORDS, max_size=12), st.randoms())
 def test_the_sources_words_in_any_order_are_a_copy(words: list[str], chance: random.Random) -> None:
     shuffled = chance.sample(words, len(words))
-    assert copied_source(" ".join(words), f"«{', '.join(shuffled)}»!")
+    assert is_copied_source(" ".join(words), f"«{', '.join(shuffled)}»!")
     assert find_problems(" ".join(words), " ".join(words)) == ["copied_source"]
-    assert find_problems(" ".join(words), " ".join(words), same_language=True) == []
-    assert not copied_source(" ".join(words), " ".join(f"{word}en" for word in words if f"{word}en" not in words))
+    assert find_problems(" ".join(words), " ".join(words), is_same_language=True) == []
+    assert not is_copied_source(" ".join(words), " ".join(f"{word}en" for word in words if f"{word}en" not in words))
 
 
 @given(st.lists(st.one_of(WORDS, st.integers(0).map(str)), max_size=9))
 def test_short_names_and_numbers_may_be_copied(words: list[str]) -> None:
     text = " ".join(words)
-    assert copied_source(text, text) == (len([word for word in words if word.isalpha()]) >= MIN_WORDS)
+    assert is_copied_source(text, text) == (len([word for word in words if word.isalpha()]) >= MIN_WORDS)
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t", "\u00a0\u200b", "\u00ad"])
 def test_nothing_for_something_is_empty(blank: str) -> None:
-    assert empty("A dog.", blank)
+    assert is_empty("A dog.", blank)
     assert "empty" in find_problems(".", blank)
-    assert not empty(blank, blank)
-    assert not empty(blank, "A dog.")
+    assert not is_empty(blank, blank)
+    assert not is_empty(blank, "A dog.")
 
 
 @given(
@@ -117,22 +118,22 @@ def test_numbers_are_compared_by_their_digits(number: int, one: str, other: str)
     def written(separator: str) -> str:
         return f"The price is {number:,} euros.".replace(",", separator)
 
-    assert not numbers_lost(written(one), written(other))
+    assert not has_lost_numbers(written(one), written(other))
     arabic = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
-    assert not numbers_lost(written(one), written(other).translate(arabic))
-    assert not numbers_lost(written(one).translate(arabic), written(other))
-    assert numbers_lost(written(one), "The price is lost.")
-    assert numbers_lost(written(one), written(other).replace(str(number % 10), "x"))
+    assert not has_lost_numbers(written(one), written(other).translate(arabic))
+    assert not has_lost_numbers(written(one).translate(arabic), written(other))
+    assert has_lost_numbers(written(one), "The price is lost.")
+    assert has_lost_numbers(written(one), written(other).replace(str(number % 10), "x"))
 
 
 @given(st.integers(0, SPELLED_OUT))
 def test_small_numbers_may_be_spelled_out(number: int) -> None:
-    assert not numbers_lost(f"{number} men, {number:03}", "So many men")
+    assert not has_lost_numbers(f"{number} men, {number:03}", "So many men")
 
 
 def test_a_number_of_any_length_can_be_looked_for() -> None:
-    assert numbers_lost("9" * 10_000, "9" * 9_999)
-    assert not numbers_lost("9" * 10_000, "9" * 10_000)
+    assert has_lost_numbers("9" * 10_000, "9" * 9_999)
+    assert not has_lost_numbers("9" * 10_000, "9" * 10_000)
 
 
 def test_lost_numbers_are_named_as_they_are_written() -> None:
@@ -149,10 +150,10 @@ def test_wide_characters_count_as_three_letters() -> None:
 @given(PHRASES)
 def test_lengths_that_cannot_be_right(phrase: str) -> None:
     text = phrase * 8
-    assert too_short(text, text[:2]) == (len(text) > 26)
-    assert too_long("", text) == (len(text) > 20)
-    assert too_short(text, "") == too_long("", text)
-    assert not too_short(text, text[: len(text) // 3 + 1])
+    assert is_too_short(text, text[:2]) == (len(text) > 26)
+    assert is_too_long("", text) == (len(text) > 20)
+    assert is_too_short(text, "") == is_too_long("", text)
+    assert not is_too_short(text, text[: len(text) // 3 + 1])
 
 
 def retry(lines: Sequence[tuple[str, str, str]]) -> tuple[list[str], GuardReport]:
@@ -202,9 +203,13 @@ def test_it_never_gets_worse_and_reports_add_up(lines: list[tuple[str, str, str]
     found, report = retry(lines)
     for (source, first, _), best in zip(lines, found, strict=True):
         assert len(find_problems(source, best)) <= len(find_problems(source, first))
-    total = GuardReport(Counter(), Counter(), 0, 0)
-    for line in lines:
-        total += retry([line])[1]
+    total = add_reports(GuardReport(Counter(), Counter(), 0, 0), *(retry([line])[1] for line in lines), None)
+    assert total is not None
     assert (total.retried, total.kept) == (report.retried, report.kept)
     assert +total.before == +report.before
     assert +total.after == +report.after
+
+
+def test_no_report_is_not_an_empty_one() -> None:
+    assert add_reports() is None
+    assert add_reports(None, None) is None

@@ -11,7 +11,8 @@ import numpy as np
 from transduce.doctor.corpus.reading import LineSearch
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.findings import Finding, format_count, format_pairs, grade, mark_nothing, mark_pattern
+from transduce.doctor.findings import Finding, format_pairs, grade, mark_nothing, mark_pattern
+from transduce.pages import format_count
 from transduce.text import CONTROL_CHARACTER
 
 _CONTINUATION = bytes(range(0x80, 0xC0)).decode("cp1252", errors="ignore") + "".join(map(chr, range(0x80, 0xC0)))

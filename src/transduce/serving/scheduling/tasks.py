@@ -200,7 +200,9 @@ def prepare_texts(
     documents = []
     for text in texts:
         check_waiting()
-        document = split_document(text, model.info.source) if options.splits_texts else _make_single_sentence(text)
+        document = (
+            split_document(text, model.info.source) if options.should_split_texts else _make_single_sentence(text)
+        )
         if not (options.prefix or options.require):  # otherwise the parts cannot be translated separately
             document = subdivide_document(document, divide)
         documents.append(document)

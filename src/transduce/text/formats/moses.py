@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from transduce.errors import CorpusError
+from transduce.pages import format_count
 from transduce.text.corpus import Pair, ParallelCorpus
 from transduce.text.formats.columns import GIVE_LANGUAGES, SideSelection, list_names
 from transduce.text.languages import find_codes
@@ -35,7 +36,7 @@ def _pair_lines(names: tuple[str, str], sources: Iterator[str], targets: Iterato
             num_sources = index if source_line is None else index + rest
             num_targets = index if target_line is None else index + rest
             raise CorpusError(
-                f"{names[0]} has {num_sources} line{'' if num_sources == 1 else 's'} and {names[1]} has {num_targets}: "
+                f"{names[0]} has {format_count(num_sources, 'line')} and {names[1]} has {num_targets:,}: "
                 f"they must be translations of each other, line for line"
             )
         yield source_line, target_line

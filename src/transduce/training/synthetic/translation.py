@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transduce.bulk import BulkTask, ProcessPool, TranslationSettings, translate_files
+from transduce.bulk import BlockTranslatorSettings, BulkTask, ProcessPool, translate_files
 from transduce.bundle import Bundle
 from transduce.data.store import writable_cache
 from transduce.errors import CorpusError, OutputError
@@ -101,7 +101,7 @@ class SyntheticText:
         is_tagged = self.tag is not None and model.load_tokenizer().split_tag(f"{self.tag} ")[0]
         prefix = f"{self.tag} " if is_tagged else ""
         task = BulkTask(
-            settings=TranslationSettings(
+            settings=BlockTranslatorSettings(
                 model=model.folder.absolute(), options=self.options, device=str(find_device(device))
             ),
             inputs=(str(work / TEXT),),

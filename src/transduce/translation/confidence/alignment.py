@@ -289,16 +289,16 @@ def _layer_weights(model: Transformer, batch: Batch) -> Iterator[Float[Tensor, "
     return cross_attention_weights(model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
 
 
-Positions = tuple[int, int]
-"""Number of a source word and of a target word, from 0."""
+WordPair = tuple[int, int]
+"""The numbers of a source word and of a target word, from 0."""
 
 
 @dataclass(frozen=True)
 class GoldAlignment:
     """A human word alignment (Och & Ney 2003): sure links, and possible ones, which include the sure ones."""
 
-    sure: frozenset[Positions]
-    possible: frozenset[Positions]
+    sure: frozenset[WordPair]
+    possible: frozenset[WordPair]
 
 
 def read_gold_alignments(path: Path, num_pairs: int) -> list[GoldAlignment]:

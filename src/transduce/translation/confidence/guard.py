@@ -58,13 +58,13 @@ _REPEATED = re.compile(
 _NUMBER = re.compile(r"\d+(?:[.,'’٬٫]\d+)*")
 
 
-def repetition(source: str, translation: str) -> bool:
+def has_repetition(source: str, translation: str) -> bool:
     """Whether characters or words repeat consecutively, more often than any in the source."""
     rounds = _count_rounds(translation)
     return rounds > 1 and rounds > _count_rounds(source)
 
 
-def copied_source(source: str, translation: str) -> bool:
+def is_copied_source(source: str, translation: str) -> bool:
     """Whether the translation has most of the source's words; for translations between two languages.
 
     Numbers do not count, nor does a source of less than `MIN_WORDS` words, which may be a name.
@@ -74,12 +74,12 @@ def copied_source(source: str, translation: str) -> bool:
     return words.total() >= MIN_WORDS and copied.total() >= COPIED_SHARE * words.total()
 
 
-def empty(source: str, translation: str) -> bool:
+def is_empty(source: str, translation: str) -> bool:
     """Whether the translation is blank, but the source is not."""
     return _is_visible(source) and not _is_visible(translation)
 
 
-def numbers_lost(source: str, translation: str) -> bool:
+def has_lost_numbers(source: str, translation: str) -> bool:
     """Whether the translation lacks a number of the source; see `find_lost_numbers`."""
     return bool(find_lost_numbers(source, translation))
 
@@ -98,25 +98,30 @@ def find_lost_numbers(source: str, translation: str) -> list[str]:
     ]
 
 
-def too_short(source: str, translation: str) -> bool:
-    """Whether the source is too long for the translation, by the rule of `too_long`, so that text must be missing."""
-    return too_long(translation, source)
+def is_too_short(source: str, translation: str) -> bool:
+    """Whether the source is too long for the translation, as `is_too_long` measures it: text must be missing."""
+    return is_too_long(translation, source)
 
 
-def too_long(source: str, translation: str) -> bool:
+def is_too_long(source: str, translation: str) -> bool:
     """Whether the translation is longer than `MAX_LENGTH_RATIO` times the source and `LENGTH_MARGIN` characters."""
     return measure_length(translation) > MAX_LENGTH_RATIO * measure_length(source) + LENGTH_MARGIN
 
 
 PROBLEMS: dict[str, Callable[[str, str], bool]] = {
-    check.__name__: check for check in (repetition, copied_source, empty, numbers_lost, too_short, too_long)
+    "repetition": has_repetition,
+    "copied_source": is_copied_source,
+    "empty": is_empty,
+    "numbers_lost": has_lost_numbers,
+    "too_short": is_too_short,
+    "too_long": is_too_long,
 }
 """All checks by name: each takes source and translation and says whether the translation has the problem."""
 
 
-def find_problems(source: str, translation: str, *, same_language: bool = False) -> list[str]:
+def find_problems(source: str, translation: str, *, is_same_language: bool = False) -> list[str]:
     """The names of the problems of a translation, in the order of `PROBLEMS`; in the same language, a copy is none."""
-    left_out = {"copied_source"} if same_language else set[str]()
+    left_out = {"copied_source"} if is_same_language else set[str]()
     return [name for name, has in PROBLEMS.items() if name not in left_out and has(source, translation)]
 
 
@@ -141,6 +146,12 @@ class GuardReport:
         before.update(other.before)
         after.update(other.after)
         return GuardReport(before, after, self.retried + other.retried, self.kept + other.kept)
+
+
+def add_reports(*reports: GuardReport | None) -> GuardReport | None:
+    """The sum of the reports; None if all are None."""
+    given = [report for report in reports if report is not None]
+    return sum(given[1:], start=given[0]) if given else None
 
 
 _TranslationT = TypeVar("_TranslationT")

@@ -180,16 +180,16 @@ def score_stream(decoder: ForcedDecoder, pairs: Iterable[Pair]) -> Iterator[Pair
             raise UserError(f"line {first_line + first}: {_find_problem(decoder, encoded[first])}")
 
 
-def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int = 1) -> list[PairScore]:
+def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair]) -> list[PairScore]:
     """The score of each pair of source and target text; the score of a pair does not depend on the others.
 
     If re-tokenising a translation yields the same tokens, its score equals the one reported by the search. A blank
-    side is `</s>` alone. Errors call the first pair `first_line`.
+    side is `</s>` alone.
 
     Raises:
-        UserError: a side is longer than `MAX_TOKENS`, or than the learned positions of the model; names the line.
+        UserError: a side is longer than `MAX_TOKENS`, or than the learned positions of the model; says which, from 1.
     """
-    return score_encoded_pairs(decoder, encode_pairs(decoder.tokenizer, pairs), first_line)
+    return score_encoded_pairs(decoder, encode_pairs(decoder.tokenizer, pairs))
 
 
 EncodedPair = tuple[list[int], list[int]]
@@ -207,7 +207,7 @@ def _find_problem(decoder: ForcedDecoder, pair: EncodedPair) -> str | None:
 
 
 def score_encoded_pairs(decoder: ForcedDecoder, pairs: Sequence[EncodedPair], first_line: int = 1) -> list[PairScore]:
-    """The score of each pair; see `score_pairs`."""
+    """The score of each pair; see `score_pairs`. Errors call the first pair line `first_line`."""
     tokenizer = decoder.tokenizer
     sources = [tokenizer.as_source(source_ids) for source_ids, _ in pairs]
     targets = [tokenizer.as_target(target_ids) for _, target_ids in pairs]

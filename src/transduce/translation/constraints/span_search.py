@@ -37,7 +37,7 @@ class RemovedSpan:
     Args:
         text: the span, with brackets or quotation marks around it.
         letters: number of characters of the bare text before it, without spaces.
-        opens: whether it belongs to the word after it rather than to the one before.
+        is_opening: whether it belongs to the word after it rather than to the one before.
         is_tag: whether it is a tag, which may touch other words than in the source, but only those of its own element.
         left: the word or sign directly before it, without a space; "" if none.
         right: the word or sign directly after it, without a space.
@@ -45,7 +45,7 @@ class RemovedSpan:
 
     text: str
     letters: int
-    opens: bool
+    is_opening: bool
     is_tag: bool
     left: str
     right: str
@@ -60,10 +60,10 @@ def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[R
         done = end
         written, is_tag = text[start:end], span.kind == "tag"
         left, right = find_run_before(text, start), find_run_behind(text, end)
-        opens = bool(right) and not left and right not in _PUNCTUATION
+        is_opening = bool(right) and not left and right not in _PUNCTUATION
         is_begin = is_tag and not written.endswith("/>")
-        opens = not (is_tag and written.startswith("</")) and (opens or is_begin)
-        removed.append(RemovedSpan(written, letters, opens, is_tag, left, right))
+        is_opening = not (is_tag and written.startswith("</")) and (is_opening or is_begin)
+        removed.append(RemovedSpan(written, letters, is_opening, is_tag, left, right))
     return _append_rest(bare, text[done:]).strip(), removed
 
 
@@ -142,7 +142,7 @@ def _find_sign_behind(text: str, span: RemovedSpan) -> str:
 def _touches(span: RemovedSpan | None, word: str) -> bool:
     if span is None or not span.right:
         return False
-    return (span.is_tag and span.opens) or find_run_behind(word, 0) == span.right
+    return (span.is_tag and span.is_opening) or find_run_behind(word, 0) == span.right
 
 
 def _join_word(text: str, rest: str, *, is_glued: bool) -> str:
@@ -162,8 +162,8 @@ class _PlaceFinder:
         self._num_source, self._num_target = len(alignment.source), len(alignment.target)
 
     def __call__(self, span: RemovedSpan) -> int:
-        # Of a word with the span inside, a span that opens counts the rest as its own.
-        if span.opens and span.right[:1].isalnum():
+        # Of a word with the span inside, an opening span counts the rest as its own.
+        if span.is_opening and span.right[:1].isalnum():
             word = bisect_right(self._starts, span.letters) - 1
         else:
             word = bisect_left(self._starts, span.letters)
@@ -171,7 +171,7 @@ class _PlaceFinder:
             return 0
         if word == self._num_source:
             return self._num_target
-        if span.opens:
+        if span.is_opening:
             linked = (self._first[word] for word in range(word, self._num_source) if word in self._first)
             return next(linked, self._num_target)
         return next((self._last[word] + 1 for word in range(word - 1, -1, -1) if word in self._last), 0)
