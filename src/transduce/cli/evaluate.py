@@ -224,6 +224,7 @@ def _translate(
     outputs: list[list[SystemOutput]] = [[] for _ in test_sets]
     # Before anything is translated, as a file may be refused.
     written = {system: read_system_output(system, test_sets[0]) for system in systems if system.is_file()}
+    engine_flags.report_missing_kernels(system for system in systems if system not in written)
     for system in systems:
         if system in written:
             outputs[0].append(written[system])

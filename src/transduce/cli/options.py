@@ -1,6 +1,6 @@
 """Options of the commands that translate: engine and precision, search, protected text, and input."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from transduce.bulk.blocks import BLOCK_LINES
+from transduce.bundle import BundleDescription, find_bundle
+from transduce.bundle.bundle import DESCRIPTION
+from transduce.bundle.manifest import read_description
 from transduce.cli.console import print_message
-from transduce.errors import ConfigError
+from transduce.errors import BundleError, ConfigError
 from transduce.interop import NATIVE, load_translator
 from transduce.kernels.hardware import is_surely_cpu
 from transduce.kernels.native.library import explain_missing_library
@@ -17,6 +20,7 @@ from transduce.pages import format_count
 from transduce.text import USUAL_KINDS, Glossary, SpanKind
 from transduce.translation import PROBLEMS, TranslationOptions, Translator
 from transduce.translation.confidence.guard import GuardReport
+from transduce.translation.engines.engine import has_inference_model
 
 
 @Parameter(name="*")
@@ -41,7 +45,6 @@ class EngineFlags:
 
     def load(self, model: Path, usual: str = "float32", ensemble: Sequence[Path] = ()) -> Translator:
         """The translator of a model, and of an ensemble with it; see `load_translator`."""
-        self.report_missing_kernels()
         return load_translator(
             model,
             self.engine,
@@ -51,14 +54,26 @@ class EngineFlags:
             report=print_message,
         )
 
-    def report_missing_kernels(self, report: Callable[[str], None] = print_message) -> None:
-        """Report if the native engine is to use a CPU, and the compiled kernels for it are missing."""
-        if self.engine == NATIVE and is_surely_cpu(self.device) and (problem := explain_missing_library()):
+    def report_missing_kernels(self, models: Iterable[Path], report: Callable[[str], None] = print_message) -> None:
+        """Report that the compiled kernels are missing, once, if one of the models would be computed by them here."""
+        if self.engine != NATIVE or self.precision == "bfloat16" or not is_surely_cpu(self.device):
+            return
+        problem = explain_missing_library()
+        if problem is not None and any(map(_is_computed_by_kernels, models)):
             report(problem)
 
     def choose_precision(self, usual: str = "float32") -> str:
         """The given precision, or else `usual` for the native engine."""
         return self.precision or (usual if self.engine == NATIVE else "auto")
+
+
+def _is_computed_by_kernels(model: Path) -> bool:
+    """Whether the compiled kernels, where they are there, compute the network of a bundle or run."""
+    try:
+        description = read_description(find_bundle(model) / DESCRIPTION, BundleDescription)
+    except BundleError:  # loading the model says what is wrong
+        return False
+    return has_inference_model(description.model)
 
 
 _NAMES = {"num_samples": "samples", "minimum_bayes_risk": "mbr"}

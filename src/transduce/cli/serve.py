@@ -114,7 +114,7 @@ def serve(
 
     authorization = Authorization() if access.api_key_file is None else Authorization.read(access.api_key_file)
     start_logging(log_format)
-    engine_flags.report_missing_kernels(log)
+    engine_flags.report_missing_kernels((model, *more), log)
     send_last_spans = None if access.traces is None else start_tracing(access.traces)
     with listen(access.host, access.port) as listening, _temporary_folder(engine_flags.engine) as temporary:
         settings = ModelSettings(

@@ -86,7 +86,7 @@ def translate(
         json=json,
         json_input=input_flags.json_input,
     )
-    engine_flags.report_missing_kernels()
+    engine_flags.report_missing_kernels((model, *ensemble))
     if bulk_flags.input:
         _translate_files(settings, bulk_flags)
         return

@@ -57,6 +57,7 @@ def translate_file(
     check_document_flags(flags)
     options = make_options(flags, source_flags)
     check_engine(engine_flags.engine, source_flags.given)
+    engine_flags.report_missing_kernels([model])
     read = read_formatted_document(document.read_bytes(), ending)
     started = time.monotonic()
     is_native = engine_flags.engine == NATIVE

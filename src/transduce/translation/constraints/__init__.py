@@ -27,18 +27,21 @@ _MAX_LETTERS = 64
 class TextConstraints:
     """The words and phrases that the translation of one text must and must not contain.
 
-    A text contains a phrase where it stands as whole words: "an" is not in "Mann", and "." is in "Hut.". The search
-    compares rows of pieces, of which one text has several: its hypotheses are to be verified with `are_met_by`, of
-    these constraints `as_written`. It also leaves out longer words that begin with the pieces of a forbidden one.
+    A text contains a phrase where it stands as whole words: "an" is not in "Mann", and "." is in "Hut.".
 
-    In scripts without spaces between words, a phrase may stand anywhere in a text, and only pieces that divide the text
-    where the phrase begins and ends show it to the search: see `learn_spellings` for the others.
+    The search compares token ids, and a text has several tokenisations; so it may return hypotheses that violate the
+    constraints, and every text must be verified by `constraints.as_written(tokenizer).are_met_by(text)`. The search
+    also excludes longer words that begin with the tokens of a forbidden word.
+
+    In scripts without spaces between words, a phrase may stand anywhere in a text. The search finds it there only if
+    one piece begins, and one ends, where the phrase does; `learn_spellings` adds the other spellings.
 
     Args:
         prefix: how the translation begins; a space at its end ends the word before it.
         required: phrases that it contains exactly once, or as often as they are given.
         forbidden: phrases that it does not contain.
-        spellings: rows of ids of pieces that are forbidden, too; see `learn_spellings`.
+        spellings: sequences of token ids that are forbidden, too, learned from translations that violated the
+            constraints; see `learn_spellings`.
 
     Raises:
         ConfigError: a phrase is blank, or contains a line end, which no translation does.

@@ -329,7 +329,7 @@ class _DecoderLayer:
 
 
 class InferenceModel:
-    """A Transformer for inference, see `Network`: one of which `has_inference_model` is true.
+    """A `Network` that computes a Transformer in few operations, if `has_inference_model` is true of its configuration.
 
     In float32 the weights are the model's own, in bfloat16 they are copies.
     """

@@ -40,7 +40,7 @@ LENGTH_MULTIPLE = 4
 
 
 class NetworkEngine(BatchEngine):
-    """An engine that searches with any network, whoever computes it; see `BatchEngine`.
+    """An engine that searches with any `Network`, computed by PyTorch or by another program; see `BatchEngine`.
 
     Args:
         network: computes the probabilities; its methods may be called by several threads at a time.
