@@ -27,7 +27,7 @@ def main() -> None:
     (DOCS / "multi30k-en-de.svg").write_text(curve, encoding="utf-8", newline="\n")
     bundle = Bundle.open(find_bundle(run))
     translator = Translator.load(bundle.folder, precision="float32")
-    request = InspectionRequest.checked(text=SENTENCE, beam=4, include=[*QUICK, "arithmetic"])
+    request = InspectionRequest.parse(text=SENTENCE, beam=4, include=[*QUICK, "arithmetic"])
     document = inspect_text(
         translator, request, InspectedModel("multi30k-en-de", bundle.digest, Confidence.load(bundle))
     )

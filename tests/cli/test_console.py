@@ -22,7 +22,7 @@ from transduce.cli.console import (
     StandardOutput,
     format_duration,
     format_score,
-    standard_input,
+    open_standard_input,
 )
 from transduce.errors import WriteError
 from transduce.evaluation import Score
@@ -127,17 +127,17 @@ def half_read(tmp_path: Path) -> Iterator[BinaryIO]:
 
 def test_blocks_grow_while_they_are_fast_and_shrink_when_they_are_slow() -> None:
     with LineProgress(None) as progress:
-        sizes = [progress.block_size()]
+        sizes = [progress.choose_block_size()]
         for _ in range(5):
-            progress.add_finished_lines(progress.block_size(), 0.1)
-            sizes.append(progress.block_size())
+            progress.add_finished_lines(progress.choose_block_size(), 0.1)
+            sizes.append(progress.choose_block_size())
         assert sizes == [FIRST_BLOCK, 2 * FIRST_BLOCK, 4 * FIRST_BLOCK, MAX_BLOCK, MAX_BLOCK, MAX_BLOCK]
         progress.add_finished_lines(MAX_BLOCK, 40.0)
-        assert progress.block_size() == MAX_BLOCK // 4
+        assert progress.choose_block_size() == MAX_BLOCK // 4
         progress.add_finished_lines(1, 0.001)  # a line that somebody typed says nothing about a block
-        assert progress.block_size() == MAX_BLOCK // 4
+        assert progress.choose_block_size() == MAX_BLOCK // 4
         progress.add_finished_lines(1, 100.0)
-        assert progress.block_size() == 1
+        assert progress.choose_block_size() == 1
 
 
 def test_nothing_is_said_at_first(half_read: BinaryIO, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,7 +193,7 @@ def test_standard_input_that_does_not_block_is_read_to_its_end(monkeypatch: pyte
     with os.fdopen(reader) as stream:
         monkeypatch.setattr(sys, "stdin", stream)
         later.start()
-        taken = standard_input()
+        taken = open_standard_input()
         assert taken is not None
         assert taken.read() == b"first\nsecond\n"
     later.join()

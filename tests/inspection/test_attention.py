@@ -31,7 +31,7 @@ TARGETS = torch.tensor([[11, 12, 1, 309, 309], [7, 20, 21, 22, 1]])
 
 
 def test_the_pass_is_the_models_own_to_the_last_bit(model: Transformer) -> None:
-    head_mask = HeadMask.excluding(model, [[], []])
+    head_mask = HeadMask.from_masked_heads(model, [[], []])
     source_mask, target_mask = SOURCES != 309, TARGETS != 309
     with torch.inference_mode():
         memory = model.encode(SOURCES, source_mask, head_mask)
@@ -48,7 +48,7 @@ def test_nothing_sees_what_comes_after_it(make_model: Callable[..., Transformer]
     model = make_model()
     changed = TARGETS[1:].clone()
     changed[0, position] = 33
-    head_mask = HeadMask.excluding(model, [[]])
+    head_mask = HeadMask.from_masked_heads(model, [[]])
     with torch.inference_mode():
         before, after = (run_teacher_forced(model, SOURCES[:1], target, head_mask) for target in (TARGETS[1:], changed))
     for old, new in zip(before, after, strict=True):
@@ -58,7 +58,7 @@ def test_nothing_sees_what_comes_after_it(make_model: Callable[..., Transformer]
 
 
 def test_every_attention_is_recorded_once(model: Transformer) -> None:
-    recorder = Recorder(model, HeadMask.excluding(model, [[]]))
+    recorder = Recorder(model, HeadMask.from_masked_heads(model, [[]]))
     with torch.inference_mode():
         run_teacher_forced(model, SOURCES[:1], TARGETS[1:], recorder)
     config = model.config
@@ -113,10 +113,10 @@ def test_a_given_target_without_a_head(model: Transformer, make_searches: Callab
     searches, target = make_searches(model), [40, 7, 12, 1]
     heads = list_heads(model.config)[1::6]
     assert len({head.attention for head in heads}) == 3
-    head_mask = HeadMask.excluding(model, [[head] for head in heads])
+    head_mask = HeadMask.from_masked_heads(model, [[head] for head in heads])
     with torch.inference_mode():
         outputs = run_teacher_forced(
-            model, searches.source_ids(len(heads)), torch.tensor([target] * len(heads)), head_mask
+            model, searches.make_source_ids(len(heads)), torch.tensor([target] * len(heads)), head_mask
         )
         found = log_probabilities(model, outputs[-1])[:, range(4), target].tolist()
     for head, log_probs in zip(heads, found, strict=True):
@@ -149,7 +149,7 @@ MODULES = {
 
 
 def recorded(model: Transformer, off: list[Head]) -> dict[AttentionId, AttentionRecord]:
-    recorder = Recorder(model, HeadMask.excluding(model, [off]))
+    recorder = Recorder(model, HeadMask.from_masked_heads(model, [off]))
     run_teacher_forced(model, torch.tensor([SOURCE]), torch.tensor([TARGET]), recorder)
     return recorder.records
 

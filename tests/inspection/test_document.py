@@ -55,7 +55,7 @@ def test_a_request_from_json_is_the_same() -> None:
         text="x", prefix=[3], arithmetic=[Head(attention="decoder", layer=1, head=0)], include=list(EVERYTHING)
     )
     assert InspectionRequest.model_validate_json(request.model_dump_json()) == request
-    assert InspectionRequest.checked(**request.model_dump()) == request
+    assert InspectionRequest.parse(**request.model_dump()) == request
     assert InspectionRequest(text="x").include == list(QUICK)
 
 
@@ -73,4 +73,4 @@ def test_a_request_from_json_is_the_same() -> None:
 )
 def test_what_breaks_a_rule_is_named(values: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        InspectionRequest.checked(**{"text": "x", **values})
+        InspectionRequest.parse(**{"text": "x", **values})

@@ -46,7 +46,7 @@ def test_it_obeys_prefixes_and_logits_processors_as_the_engine_does(
     assert traced.finished[:3] == expected
     assert all(tuple(hypothesis.ids[: len(prefix)]) == prefix for hypothesis in expected)
     for hypothesis in traced.finished:
-        assert None not in traced.path(hypothesis.ids)
+        assert None not in traced.find_path(hypothesis.ids)
 
 
 @pytest.mark.parametrize("prefix", [(1,), (33, 12, 1)])

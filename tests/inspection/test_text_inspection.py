@@ -316,12 +316,12 @@ def test_confidence_is_that_of_the_calibration(make_model: MakeModel, make_trans
     translator = make_translator(make_model())
     document = inspect_text(translator, InspectionRequest(text=SENTENCE), InspectedModel("toy", "abc", confidence))
     target = document["target"]
-    words = confidence.words(target["pieces"], target["log_probabilities"])
+    words = confidence.estimate_words(target["pieces"], target["log_probabilities"])
     found = [(one["word"], one["confidence"]) for one in document["confidence"]["words"]]
     assert [word for word, _ in found] == target["text"].split() == [word for word, _ in words]
     assert [certain for _, certain in found] == pytest.approx([certain for _, certain in words], abs=1e-4)
     assert document["confidence"]["sentence"] == pytest.approx(
-        confidence.sentence(target["log_probabilities"]), abs=0.01
+        confidence.estimate_chrf(target["log_probabilities"]), abs=0.01
     )
     assert (document["model"]["name"], document["model"]["digest"]) == ("toy", "abc")
 
@@ -398,8 +398,8 @@ def test_searches_are_those_of_the_request(
     make_searches: Callable[..., SentenceSearches], make_model: MakeModel
 ) -> None:
     searches = make_searches(make_model())
-    assert searches.text([searches.tokenizer.end_id]) == ""
-    assert searches.task([(), (44,), (44, 1)]).max_lengths == [
+    assert searches.decode([searches.tokenizer.end_id]) == ""
+    assert searches.make_task([(), (44,), (44, 1)]).max_lengths == [
         len(searches.source) + 4, len(searches.source) + 5, 2,
     ]  # fmt: skip
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.pages import Series, bin_name, draw_histogram, draw_line_chart, make_standalone
+from transduce.pages import Series, draw_histogram, draw_line_chart, make_standalone, name_bin
 from transduce.pages.charts import choose_log_ticks, choose_ticks
 
 NUMBERS = st.floats(-1e9, 1e9, allow_subnormal=False).filter(lambda number: number == 0 or abs(number) > 1e-9)
@@ -117,8 +117,8 @@ def test_bars_are_as_high_as_their_counts() -> None:
 
 
 def test_bins_have_names() -> None:
-    assert [bin_name(index, 4, 3) for index in range(3)] == ["0 to 3", "4 to 7", "8 and more"]
-    assert bin_name(2, 1, 9) == "2"
+    assert [name_bin(index, 4, 3) for index in range(3)] == ["0 to 3", "4 to 7", "8 and more"]
+    assert name_bin(2, 1, 9) == "2"
 
 
 def test_a_file_of_its_own_brings_its_style() -> None:

@@ -117,7 +117,7 @@ class _LossyStream:
             self._stream.flush()
 
 
-def standard_input() -> BinaryIO | None:
+def open_standard_input() -> BinaryIO | None:
     """The binary stream of standard input; None if there is none, as under some service managers.
 
     A pipe that another process has made non-blocking is made blocking again.
@@ -269,7 +269,7 @@ class LineProgress:
         if self._live is not None:
             self._live.stop()
 
-    def block_size(self) -> int:
+    def choose_block_size(self) -> int:
         """Number of lines to read next."""
         return self._block_size
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.console import print_json, print_message, standard_input
+from transduce.cli.console import open_standard_input, print_json, print_message
 from transduce.cli.texts import TextFlags
 from transduce.config import CorpusConfig, load_run_config
 from transduce.data.settings_for_size import describe_expected_quality, describe_expected_training
@@ -98,7 +98,7 @@ def doctor(
     for place in places:
         check_output_file(place, is_report, REPORT, force=force)
     examination = examine_corpus(
-        config.data, config.text, corpus, standard_input=standard_input(), report=print_message
+        config.data, config.text, corpus, standard_input=open_standard_input(), report=print_message
     )
     kept = CorpusSize(examination.training_estimate.num_kept, examination.training_estimate.num_target_characters)
     training = describe_expected_training(kept) if recipe is None and kept.num_pairs else None

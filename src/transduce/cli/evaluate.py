@@ -121,7 +121,7 @@ def evaluate(
     outputs = _translate(systems, test_sets, measured.beam, engine_flags)
     for (system, number), path in files.items():
         text = "".join(f"{line}\n" for line in outputs[number][system].hypotheses)
-        write_output_file(path, text.encode("utf-8"), _never, "translation", force=force)
+        write_output_file(path, text.encode("utf-8"), _is_never_replaced, "translation", force=force)
     if len(systems) > 1:
         _print_comparisons(
             [
@@ -208,8 +208,8 @@ def _is_page(path: Path) -> bool:
     return has_mark(path, MARK.encode())
 
 
-def _never(_: Path) -> bool:
-    """Whether a text file was written by `transduce evaluate`: nothing in it tells."""
+def _is_never_replaced(_: Path) -> bool:
+    """False: nothing tells a file of translations from any other text, which must not be replaced unasked."""
     return False
 
 
@@ -256,7 +256,7 @@ def _name_outputs(
             "their files; evaluate them one at a time, with a folder for each"
         )
     for path in files.values():
-        check_output_file(path, _never, "translation", force=force)
+        check_output_file(path, _is_never_replaced, "translation", force=force)
     return files
 
 

@@ -38,7 +38,7 @@ class InspectionFlags:
 
     def make_request(self, sentence: str) -> InspectionRequest:
         """The request to inspect the translation of `sentence`."""
-        return InspectionRequest.checked(
+        return InspectionRequest.parse(
             text=sentence,
             reference=self.reference,
             beam=self.beam,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.console import ConsoleReporter, format_duration, print_message, standard_input
+from transduce.cli.console import ConsoleReporter, format_duration, open_standard_input, print_message
 from transduce.cli.texts import TextFlags, choose_automatic_settings, get_text_settings
 from transduce.config import RunConfig, load_run_config
 from transduce.errors import TrainingError, UserError
@@ -64,7 +64,7 @@ def train(
             if sys.stdin is not None and sys.stdin.isatty():
                 print_message("reading pairs, with a tab between source and target, until Ctrl-D")
         with ConsoleReporter() if ranks.is_first else nullcontext() as reporter:
-            result = train_run(config, reporter, restart=restart, standard_input=standard_input(), ranks=ranks)
+            result = train_run(config, reporter, restart=restart, standard_input=open_standard_input(), ranks=ranks)
     if ranks.is_first:
         print_message(
             f"trained {result.updates:,} updates in {format_duration(result.seconds)}; the model is in "

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from transduce.bulk import BlockTranslator, BlockTranslatorSettings
 from transduce.bulk.block_translator import describe_unusual_line
-from transduce.cli.console import MAX_BLOCK, LineProgress, LiveLine, format_duration, print_message, standard_input
+from transduce.cli.console import MAX_BLOCK, LineProgress, LiveLine, format_duration, open_standard_input, print_message
 from transduce.cli.options import (
     BulkFlags,
     EngineFlags,
@@ -98,10 +98,10 @@ def translate(
 
 
 def _translate_lines(translator: BlockTranslator) -> int:
-    num_lines, stream = 0, standard_input()
+    num_lines, stream = 0, open_standard_input()
     guard_report: GuardReport | None = None
     with LineProgress(stream) as progress:
-        for lines in read_available_blocks(stream, STANDARD_INPUT, progress.block_size):
+        for lines in read_available_blocks(stream, STANDARD_INPUT, progress.choose_block_size):
             started = time.monotonic()
             numbers = range(num_lines + 1, num_lines + 1 + len(lines))
             block = translator.translate(lines, numbers, STANDARD_INPUT)
@@ -122,7 +122,7 @@ def _translate_lines(translator: BlockTranslator) -> int:
 
 
 def _translate_document(translator: LineTranslator) -> int:
-    stream = standard_input()
+    stream = open_standard_input()
     text = "" if stream is None else read_document(stream, STANDARD_INPUT)
     document = split_document(text, translator.translator.source_language)
     lines = translator.translate(document.sentences)

@@ -11,11 +11,11 @@ from torch import Tensor
 from transduce.config import TransformerConfig
 from transduce.errors import UserError
 from transduce.inspection.document import (
-    AllMaps,
+    AllAttentionMaps,
+    AttentionMaps,
     AttentionName,
     Head,
     HeadArithmetic,
-    Maps,
     pack_exact,
     pack_shares,
     pack_sizes,
@@ -72,8 +72,8 @@ class HeadMask:
     kept: dict[MultiHeadAttention, Float[Tensor, "sentences heads"]]
 
     @classmethod
-    def excluding(cls, model: Transformer, heads: Sequence[Sequence[Head]]) -> "HeadMask":
-        """The mask without, for each sentence, the given heads."""
+    def from_masked_heads(cls, model: Transformer, heads: Sequence[Sequence[Head]]) -> "HeadMask":
+        """The mask for a batch, with the heads to mask for each of its sentences."""
         attentions = list_attentions(model)
         kept = {place: torch.ones(len(heads), model.config.num_heads) for place in attentions.values()}
         for row, masked in enumerate(heads):
@@ -227,20 +227,20 @@ class Recorder:
         return self.head_mask(attention, queries, keys_and_values, mask)
 
 
-def make_all_maps(records: Mapping[AttentionId, AttentionRecord]) -> AllMaps:
+def make_all_maps(records: Mapping[AttentionId, AttentionRecord]) -> AllAttentionMaps:
     """The maps of the three attentions, for one sentence."""
     layers: dict[AttentionName, list[AttentionRecord]] = {"encoder": [], "decoder": [], "encoder_decoder": []}
     for place in sorted(records):
         layers[place.attention].append(records[place])
-    return AllMaps(**{name: make_attention_maps(found) for name, found in layers.items()})
+    return AllAttentionMaps(**{name: make_attention_maps(found) for name, found in layers.items()})
 
 
-def make_attention_maps(layers: Sequence[AttentionRecord]) -> Maps:
+def make_attention_maps(layers: Sequence[AttentionRecord]) -> AttentionMaps:
     """The maps of one attention, from the first layer to the last."""
     weights = torch.stack([record.weights[0] for record in layers])
     norms = torch.stack([record.added_norms[0] for record in layers])
     num_layers, heads, queries, keys = weights.shape
-    return Maps(
+    return AttentionMaps(
         layers=num_layers,
         heads=heads,
         queries=queries,

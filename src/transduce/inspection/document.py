@@ -63,8 +63,8 @@ class PackedArray(Settings):
     """The bytes, in base64."""
 
 
-class Maps(Settings):
-    """All heads of one attention."""
+class AttentionMaps(Settings):
+    """The weights of all heads of one attention, in all of its layers."""
 
     layers: int
     heads: int
@@ -77,12 +77,12 @@ class Maps(Settings):
     """[layers, heads, queries, keys]; norm of weight * value W^O, the actual contribution (Kobayashi et al. 2020)."""
 
 
-class AllMaps(Settings):
-    """The three attentions."""
+class AllAttentionMaps(Settings):
+    """The weights of the three attentions."""
 
-    encoder: Maps
-    decoder: Maps
-    encoder_decoder: Maps
+    encoder: AttentionMaps
+    decoder: AttentionMaps
+    encoder_decoder: AttentionMaps
 
 
 class PositionTable(Settings):
@@ -259,7 +259,7 @@ class ModelFacts(Settings):
     """The fields of `TransformerConfig`."""
 
 
-class Node(Settings):
+class SearchNode(Settings):
     """A continuation that the search has considered."""
 
     id: int
@@ -291,7 +291,7 @@ class SearchTree(Settings):
 
     beam: int
     length_penalty: float
-    nodes: list[Node]
+    nodes: list[SearchNode]
     ranking: list[int]
     """Nodes that are finished, best first."""
 
@@ -324,7 +324,7 @@ class InspectionDocument(Settings):
     greedy: Side
     alternatives: list[Alternative]
     confidence: TextConfidence | None
-    attention: AllMaps | None
+    attention: AllAttentionMaps | None
     positions: PositionTable | None
     search: SearchTree | None
     layers: LayerPredictions | None
@@ -395,7 +395,7 @@ class InspectionRequest(Settings):
     """The requested parts; "pruned_heads" shows the effect of pruning each single head."""
 
     @classmethod
-    def checked(cls, **values: Any) -> "InspectionRequest":  # noqa: ANN401 - unvalidated values may have any type
+    def parse(cls, **values: Any) -> "InspectionRequest":  # noqa: ANN401 - unvalidated values may have any type
         """The request with these values.
 
         Raises:

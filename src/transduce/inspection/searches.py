@@ -13,7 +13,7 @@ from torch import Tensor
 from transduce.config import SearchConfig
 from transduce.errors import UserError
 from transduce.inspection.attention import HeadMask, HeadMaskedNetwork
-from transduce.inspection.document import MAX_TOKENS, Head, InspectionRequest, Node, SearchTree
+from transduce.inspection.document import MAX_TOKENS, Head, InspectionRequest, SearchNode, SearchTree
 from transduce.kernels.device import ComputePrecision, map_on_cores
 from transduce.model import Transformer
 from transduce.search import (
@@ -81,7 +81,7 @@ class TracedSearch(SentenceSearch):
             if kept is not None:
                 self.traced[kept] = replace(self.traced[kept], state="kept")
 
-    def path(self, ids: Sequence[int]) -> list[int | None]:
+    def find_path(self, ids: Sequence[int]) -> list[int | None]:
         """For each token of a hypothesis its number in the trace; None from the point where it was not considered."""
         numbers = {(one.parent, one.token): number for number, one in enumerate(self.traced)}
         found: list[int | None] = []
@@ -130,7 +130,7 @@ class SentenceSearches:
         Raises:
             UserError: the model excludes every translation that begins with the prefix.
         """
-        task, network, beam = self.task([self.prefix]), self._network(1), self.config.beam
+        task, network, beam = self.make_task([self.prefix]), self._make_network(1), self.config.beam
         automaton = None
         logits_processor = make_logits_processor(self.config)
         if task.constraints is not None or logits_processor is not None:
@@ -149,9 +149,9 @@ class SentenceSearches:
         """Greedy search after each of the prefixes."""
 
         def search(chosen: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
-            return self.run_beam_search(self._network(len(chosen)), chosen, beam=1)
+            return self.run_beam_search(self._make_network(len(chosen)), chosen, beam=1)
 
-        return self.in_batches(prefixes, search, beam=1)
+        return self.run_in_batches(prefixes, search, beam=1)
 
     def search_without_each_head(self, heads: Sequence[Head], report: Callable[[str], None]) -> list[Hypothesis]:
         """The best translation with each of the heads pruned; `report` is told how many are finished."""
@@ -165,9 +165,9 @@ class SentenceSearches:
             report(f"{num_done} of {len(heads)} heads pruned, one at a time")
             return found
 
-        return self.in_batches(heads, search, beam=self.config.beam)
+        return self.run_in_batches(heads, search, beam=self.config.beam)
 
-    def in_batches(
+    def run_in_batches(
         self, tasks: Sequence[_TaskT], search: Callable[[Sequence[_TaskT]], list[Hypothesis]], *, beam: int
     ) -> list[Hypothesis]:
         """The results of `search` for all of the tasks, in batches; on a CPU, one batch per thread."""
@@ -188,7 +188,7 @@ class SentenceSearches:
         found = beam_search(
             self._make_step(network),
             self.start(network, len(prefixes)),
-            self.task(prefixes),
+            self.make_task(prefixes),
             beam=beam,
             alpha=self.config.length_penalty,
             logits_processor=make_logits_processor(self.config),
@@ -196,21 +196,21 @@ class SentenceSearches:
         )
         return [hypotheses[0] for hypotheses in found]
 
-    def text(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         """The text of a target, in one line."""
         return make_single_line(self.tokenizer.decode(ids))
 
     def start(self, network: Network[Any], rows: int) -> Any:  # noqa: ANN401 - of any network
         """The state of a network after reading the source, `rows` times."""
         self.check_cancelled()
-        source_ids = self.source_ids(rows)
+        source_ids = self.make_source_ids(rows)
         return network.start(source_ids, torch.ones_like(source_ids, dtype=torch.bool))
 
-    def source_ids(self, rows: int) -> Tensor:
+    def make_source_ids(self, rows: int) -> Tensor:
         """The source, [rows, source]."""
         return torch.tensor([list(self.source)] * rows, device=self.device)
 
-    def task(self, prefixes: Sequence[tuple[int, ...]]) -> SearchTask:
+    def make_task(self, prefixes: Sequence[tuple[int, ...]]) -> SearchTask:
         """The task of searching for translations with these prefixes."""
         end_id, config = self.tokenizer.end_id, self.config
         limits, constraints = [], []
@@ -223,8 +223,8 @@ class SentenceSearches:
         return SearchTask(self.tokenizer.pad_id, end_id, limits, config.min_length, asked)
 
     def make_head_mask(self, also: Sequence[Sequence[Head]]) -> HeadMask:
-        """A mask for some rows: without the heads that are masked in every search, and others for each row."""
-        return HeadMask.excluding(self.model, [[*self.masked_heads, *heads] for heads in also])
+        """A mask for a batch: the heads that are masked in every search, and further ones for each row."""
+        return HeadMask.from_masked_heads(self.model, [[*self.masked_heads, *heads] for heads in also])
 
     def _make_step(self, network: Network[Any]) -> StepFunction[Any]:
         def step(last_ids: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 - of any network
@@ -233,7 +233,7 @@ class SentenceSearches:
 
         return step
 
-    def _network(self, rows: int) -> Network[Any]:
+    def _make_network(self, rows: int) -> Network[Any]:
         if self.masked_heads:
             return HeadMaskedNetwork(self.model, self.make_head_mask([[]] * rows))
         return self._network_of_all_heads
@@ -288,7 +288,7 @@ def make_search_tree(traced: TracedSearch, greedy: Hypothesis, searches: Sentenc
     alpha = searches.config.length_penalty
     pieces = searches.tokenizer.pieces([one.token for one in traced.traced])
     nodes = [
-        Node(
+        SearchNode(
             id=number,
             parent=one.parent,
             step=one.step,
@@ -301,11 +301,11 @@ def make_search_tree(traced: TracedSearch, greedy: Hypothesis, searches: Sentenc
         )
         for number, (one, piece) in enumerate(zip(traced.traced, pieces, strict=True))
     ]
-    ends = [traced.path(hypothesis.ids)[-1] for hypothesis in traced.finished]
+    ends = [traced.find_path(hypothesis.ids)[-1] for hypothesis in traced.finished]
     return SearchTree(
         beam=searches.config.beam,
         length_penalty=alpha,
         nodes=nodes,
         ranking=[end for end in ends if end is not None],
-        greedy=traced.path(greedy.ids),
+        greedy=traced.find_path(greedy.ids),
     )

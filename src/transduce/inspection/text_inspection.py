@@ -179,7 +179,7 @@ def find_continuations(searches: SentenceSearches, target: Side) -> list[Continu
             token=choice.token,
             piece=choice.piece,
             probability=choice.probability,
-            text=searches.text(hypothesis.ids),
+            text=searches.decode(hypothesis.ids),
             pieces=searches.tokenizer.pieces(hypothesis.ids),
             log_probabilities=round_all(hypothesis.token_scores),
         )
@@ -200,8 +200,8 @@ def prune_each_head(
     """
     found = searches.search_without_each_head(heads, report)
     of_target = _score_without_heads(searches, heads, target)
-    before = searches.text(target)
-    texts = [searches.text(hypothesis.ids) for hypothesis in found]
+    before = searches.decode(target)
+    texts = [searches.decode(hypothesis.ids) for hypothesis in found]
     return [
         PrunedHead(
             **dict(head),
@@ -222,7 +222,7 @@ def _score_without_heads(searches: SentenceSearches, heads: Sequence[Head], targ
         chosen = heads[first : first + size]
         target_ids = torch.tensor([list(target)] * len(chosen), device=searches.device)
         head_mask = searches.make_head_mask([[head] for head in chosen])
-        outputs = run_teacher_forced(searches.model, searches.source_ids(len(chosen)), target_ids, head_mask)
+        outputs = run_teacher_forced(searches.model, searches.make_source_ids(len(chosen)), target_ids, head_mask)
         of_all = log_probabilities(searches.model, outputs[-1])
         found += of_all.gather(2, target_ids[:, :, None]).cpu().double().sum(dim=(1, 2)).tolist()
     return found
@@ -334,7 +334,7 @@ def _make_document(
     best = traced.finished[0]
     check_length("translation", len(best.ids), model.max_length)
     (greedy,) = searches.run_greedy_search([searches.prefix])
-    outputs, target, records = _score_target(searches, best.ids, searches.text(best.ids))
+    outputs, target, records = _score_target(searches, best.ids, searches.decode(best.ids))
     reference = None
     if request.reference is not None and request.reference.strip():
         ids = tokenizer.as_target(tokenizer.encode_targets([request.reference])[0])
@@ -355,10 +355,10 @@ def _make_document(
         source=make_source_side(request.text, searches.source, tokenizer),
         target=target,
         reference=reference,
-        greedy=_score_target(searches, greedy.ids, searches.text(greedy.ids))[1],
+        greedy=_score_target(searches, greedy.ids, searches.decode(greedy.ids))[1],
         alternatives=[
             Alternative(
-                text=searches.text(hypothesis.ids),
+                text=searches.decode(hypothesis.ids),
                 score=round(hypothesis.score, 6),
                 log_probability=round(sum(hypothesis.token_scores), 6),
                 pieces=tokenizer.pieces(hypothesis.ids),
@@ -387,14 +387,14 @@ def _score_target(
     """The outputs of the decoder layers for a target, the target with its scores, and the record of every attention."""
     recorder = Recorder(searches.model, searches.make_head_mask([[]]))
     target_ids = torch.tensor([list(ids)], device=searches.device)
-    outputs = run_teacher_forced(searches.model, searches.source_ids(1), target_ids, recorder)
+    outputs = run_teacher_forced(searches.model, searches.make_source_ids(1), target_ids, recorder)
     log_probs = log_probabilities(searches.model, outputs[-1])[0]
     return outputs, make_target_side(text, ids, log_probs, searches.tokenizer), recorder.records
 
 
 def _make_text_confidence(confidence: Confidence, pieces: Sequence[str], best: Hypothesis) -> TextConfidence:
-    words = confidence.words(pieces, best.token_scores)
+    words = confidence.estimate_words(pieces, best.token_scores)
     return TextConfidence(
-        sentence=round(confidence.sentence(best.token_scores), 2),
+        sentence=round(confidence.estimate_chrf(best.token_scores), 2),
         words=[WordConfidence(word=word, confidence=round(certain, 4)) for word, certain in words],
     )

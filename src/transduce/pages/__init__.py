@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from transduce.pages.charts import (
         MAX_SERIES,
         Series,
-        bin_name,
         draw_bar_chart,
         draw_histogram,
         draw_line_chart,
         make_standalone,
+        name_bin,
     )
     from transduce.pages.tables import Table, format_columns, format_count, format_table
     from transduce.pages.templates import make_templates, read_style, shorten_text
@@ -22,7 +22,7 @@ else:
         __name__,
         {
             "transduce.pages.charts": (
-                "MAX_SERIES Series bin_name draw_bar_chart draw_histogram draw_line_chart make_standalone"
+                "MAX_SERIES Series draw_bar_chart draw_histogram draw_line_chart make_standalone name_bin"
             ),
             "transduce.pages.tables": "Table format_columns format_count format_table",
             "transduce.pages.templates": "make_templates read_style shorten_text",
@@ -33,7 +33,6 @@ __all__ = [
     "MAX_SERIES",
     "Series",
     "Table",
-    "bin_name",
     "draw_bar_chart",
     "draw_histogram",
     "draw_line_chart",
@@ -42,6 +41,7 @@ __all__ = [
     "format_table",
     "make_standalone",
     "make_templates",
+    "name_bin",
     "read_style",
     "shorten_text",
 ]

@@ -67,7 +67,7 @@ def draw_line_chart(
     With `log`, the vertical axis is logarithmic, and values that are not above zero are left out. With `log_x`, the
     horizontal axis is, and all its values are above zero.
     """
-    shown = [one for one in (_positive(one) if log else one for one in series) if one.points]
+    shown = [one for one in (_keep_positive(one) if log else one for one in series) if one.points]
     if not shown:
         return _render(title)
     values = [y for one in shown for _, y in one.points] + [end for one in shown for ends in one.band for end in ends]
@@ -103,7 +103,7 @@ def draw_histogram(title: str, width: int, counts: Mapping[str, Sequence[int]], 
     Bins are `width` wide; the first begins at 0, the last has no end.
     """
     num_bins = max(map(len, counts.values()), default=0)
-    names = [f"{bin_name(index, width, num_bins)} {x_label}" for index in range(num_bins)]
+    names = [f"{name_bin(index, width, num_bins)} {x_label}" for index in range(num_bins)]
     # A number below every fifth bin, at its left edge; the last one has none, as its bin is unbounded.
     labels = [(float(index), _number(float(index * width))) for index in range(0, num_bins, 5)]
     return _draw_bars(title, names, labels, counts, x_label, y_label)
@@ -153,7 +153,7 @@ def _draw_bars(
     return _render(title, list(values), "key", histogram=histogram, **axes)
 
 
-def bin_name(index: int, width: int, num_bins: int) -> str:
+def name_bin(index: int, width: int, num_bins: int) -> str:
     """The values of a histogram's bin, as in "8 to 11"; of the last one "116 and more"."""
     low, high = index * width, (index + 1) * width - 1
     if index == num_bins - 1:
@@ -187,7 +187,7 @@ def choose_log_ticks(low: float, high: float) -> list[float]:
     return marks[start : max(end, start + 1) + 1]
 
 
-def _positive(series: Series) -> Series:
+def _keep_positive(series: Series) -> Series:
     kept = [index for index, (_, y) in enumerate(series.points) if y > 0]
     points = [series.points[index] for index in kept]
     # On a logarithmic axis a band that reaches zero would be infinite: it is cut at the point.

@@ -347,7 +347,7 @@ def _describe_line(
     best = line.translation.alternatives[0]
     is_joined = not best.pieces or line.translation.num_parts > 1
     known = None if is_joined or line.has_failed else confidence
-    words = [] if known is None else known.words(best.pieces, best.token_scores)
+    words = [] if known is None else known.estimate_words(best.pieces, best.token_scores)
     return TranslatedSentence(
         source=line.source,
         translations=tuple(
@@ -357,7 +357,7 @@ def _describe_line(
         tokens=tuple(map(Token, best.pieces, best.token_scores)),
         num_parts=line.translation.num_parts,
         how=line.how,
-        confidence=None if known is None else known.sentence(best.token_scores),
+        confidence=None if known is None else known.estimate_chrf(best.token_scores),
         words=tuple(starmap(Word, words)),
         alignment=None if alignment is None else str(alignment),
     )

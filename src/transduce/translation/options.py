@@ -116,7 +116,7 @@ class TranslationOptions(Settings):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise ConfigError(_blank_phrase(error) or setting_problem(error)) from None
+            raise ConfigError(_describe_blank_phrase(error) or setting_problem(error)) from None
 
     @property
     def search(self) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class TranslationOptions(Settings):
                 )
 
 
-def _blank_phrase(error: ValidationError) -> str | None:
+def _describe_blank_phrase(error: ValidationError) -> str | None:
     """The message of `TextConstraints` for a blank phrase; None if `error` is another."""
     first = error.errors(include_url=False)[0]
     if first["loc"][:1] in {("require",), ("forbid",)} and first["type"].startswith("string_") and "ctx" in first:
@@ -235,7 +235,7 @@ class TranslationLine(TranslationOptions):
                 return found
             problem = f"{others[0]}: Extra inputs are not permitted"
         except ValidationError as error:
-            blank = _blank_phrase(error)
+            blank = _describe_blank_phrase(error)
             if blank is not None:
                 raise CorpusError(f"{name}, line {number}: {blank}") from None
             problem = first_problem(error).removeprefix("it: ")

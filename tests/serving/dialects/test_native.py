@@ -99,7 +99,7 @@ def test_what_is_too_much_is_too_much_for_no_texts(client: httpx.Client, form: s
 def test_the_request_has_all_options() -> None:
     about_texts = {"text", "source", "target", "format", "deadline_seconds"}
     assert set(TranslateRequest.model_fields) - about_texts == set(TranslationOptions.model_fields)
-    assert TranslateRequest(text="x").options() == TranslationOptions()
+    assert TranslateRequest(text="x").make_options() == TranslationOptions()
 
 
 def test_a_seed_repeats_its_samples(client: httpx.Client) -> None:

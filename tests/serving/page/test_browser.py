@@ -29,7 +29,7 @@ SWITCHES = """async () => {
 
 
 def inspected(path: Path, **values: Any) -> dict[str, Any]:
-    request = InspectionRequest.checked(**{"text": "River stone bird.", "beam": 3, **values})
+    request = InspectionRequest.parse(**{"text": "River stone bird.", "beam": 3, **values})
     return inspect_text(Translator.load(path, device="cpu", precision="float32"), request, InspectedModel(path.name))
 
 

@@ -77,14 +77,14 @@ def test_words_and_sentences_get_their_probabilities(translator: Translator, mea
     found = {}
     for text in ("sun moon", "sun zebra quartz moon"):
         ((hypothesis,),) = translator.engine.search([[*tokenizer.encode(text), tokenizer.end_id]], translator.search)
-        words = confidence.words(tokenizer.pieces(hypothesis.ids), hypothesis.token_scores)
+        words = confidence.estimate_words(tokenizer.pieces(hypothesis.ids), hypothesis.token_scores)
         assert [word for word, _ in words] == translator.translate([text])[0].split()
         assert all(0 < sure < 1 for _, sure in words)
-        found[text] = confidence.sentence(hypothesis.token_scores), min(sure for _, sure in words)
+        found[text] = confidence.estimate_chrf(hypothesis.token_scores), min(sure for _, sure in words)
     assert found["sun moon"] > found["sun zebra quartz moon"]
     assert all(0 < chrf < 100 for chrf, _ in found.values())
-    assert confidence.words(["</s>"], [-0.5]) == []
-    assert confidence.sentence([]) == 0.0
+    assert confidence.estimate_words(["</s>"], [-0.5]) == []
+    assert confidence.estimate_chrf([]) == 0.0
 
 
 def test_the_beam_can_be_chosen(translator: Translator, text: tuple[Path, Path]) -> None:

@@ -71,12 +71,12 @@ def test_words_that_go_together_are_found() -> None:
     for source, target in [("the", "das"), ("book", "buch"), ("house", "haus"), ("a", "ein")]:
         best = max(["das", "haus", "buch", "ein"], key=lambda word: probability(model, word, source))
         assert best == target
-    table = model.table(["the", "a", "never"], ["haus", "das"])
+    table = model.make_table(["the", "a", "never"], ["haus", "das"])
     assert table.shape == (3, 2)
     assert table[0].tolist() == [probability(model, "haus", "the"), probability(model, "das", "the")]
     assert table[1:].tolist() == [[0, 0], [0, 0]]  # words that were never in one pair
-    assert model.table([], ["haus"]).shape == (0, 1)
-    assert model.table(["the"], []).shape == (1, 0)
+    assert model.make_table([], ["haus"]).shape == (0, 1)
+    assert model.make_table(["the"], []).shape == (1, 0)
 
 
 def test_nothing_teaches_nothing() -> None:

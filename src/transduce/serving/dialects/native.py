@@ -63,7 +63,7 @@ class TranslateRequest(TranslationOptions, _Texts):
         default=None, ge=2, le=10_000, description=TranslationOptions.model_fields["max_length"].description
     )
 
-    def options(self) -> TranslationOptions:
+    def make_options(self) -> TranslationOptions:
         """The options of the translation, without the texts."""
         return TranslationOptions.model_construct(
             **{name: getattr(self, name) for name in TranslationOptions.model_fields}
@@ -203,7 +203,7 @@ async def translate(request: Request, service: _Admitted, body: Annotated[Transl
     source, target = _find_languages(service.languages, body.source, body.target, may_detect=True)
     texts = [body.text] if isinstance(body.text, str) else body.text
     found = await service.translate(
-        TranslationRequest(texts, source, target, body.options(), _MARKUP[body.format], body.deadline_seconds),
+        TranslationRequest(texts, source, target, body.make_options(), _MARKUP[body.format], body.deadline_seconds),
         partial(set_logged_pair, request),
     )
     return _encode(found)

@@ -14,7 +14,7 @@ from typing import Any
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.errors import MissingExtraError
 from transduce.evaluation import mark_shared, tabulate_behaviours
-from transduce.pages import bin_name, draw_histogram, make_templates, read_style, shorten_text
+from transduce.pages import draw_histogram, make_templates, name_bin, read_style, shorten_text
 from transduce.storage import replace_file
 from transduce.training.diagnosis import CHECKS
 from transduce.training.final_measurements import read_behaviours, tabulate_differences, tabulate_models
@@ -248,7 +248,7 @@ def _describe_lengths(lengths: Mapping[str, Any]) -> dict[str, Any]:
         "chart": draw_histogram("Lengths of the training sentences", width, counts, "tokens", "sentences"),
         "facts": [[name, *(f"{lengths[name][side]:,}" for side in sides)] for name in ("median", "longest")],
         "bins": [
-            [bin_name(index, width, num_bins), *(f"{counts[side][index]:,}" for side in sides)]
+            [name_bin(index, width, num_bins), *(f"{counts[side][index]:,}" for side in sides)]
             for index in range(num_bins)
             if any(counts[side][index] for side in sides)
         ],

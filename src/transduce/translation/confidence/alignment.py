@@ -252,7 +252,7 @@ def _align_words(
     with _make_batches(decoder, sources, targets) as batches:
         for indices, batch in batches:
             sides = [sources[index] for index in indices], [targets[index] for index in indices]
-            by_piece = next(islice(_layer_weights(model, batch), head.layer, None))
+            by_piece = next(islice(_compute_layer_weights(model, batch), head.layer, None))
             by_piece = by_piece.mean(dim=1, keepdim=True) if head.head is None else by_piece[:, head.head, None]
             weights, best = sum_by_words(by_piece, *sides, head.offset)[:, 0].max(dim=-1)
             for index, row_weights, row_best in zip(indices, weights.tolist(), best.tolist(), strict=True):
@@ -285,7 +285,7 @@ def check_head(model: Transformer, head: AlignmentHead) -> None:
         )
 
 
-def _layer_weights(model: Transformer, batch: Batch) -> Iterator[Float[Tensor, "batch heads target source"]]:
+def _compute_layer_weights(model: Transformer, batch: Batch) -> Iterator[Float[Tensor, "batch heads target source"]]:
     return cross_attention_weights(model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
 
 
@@ -394,7 +394,7 @@ def _sum_gains(
     with _make_batches(decoder, sources, targets) as batches:
         for indices, batch in batches:
             sides = [sources[index] for index in indices], [targets[index] for index in indices]
-            for layer, weights in enumerate(_layer_weights(model, batch)):
+            for layer, weights in enumerate(_compute_layer_weights(model, batch)):
                 candidates = torch.cat([weights, weights.mean(dim=1, keepdim=True)], dim=1)
                 for offset in (0, 1):
                     linked = sum_by_words(candidates, *sides, offset).argmax(dim=-1).cpu().numpy()
@@ -431,8 +431,8 @@ def _make_lexical_gains(sources: Sequence[Words], targets: Sequence[Words]) -> l
     forward = LexicalModel.fit(pairs)
     backward = LexicalModel.fit([(target, source) for source, target in pairs])
     return [
-        np.log(np.maximum(forward.table(source, target), MIN_PROBABILITY))
-        + np.log(np.maximum(backward.table(target, source).T, MIN_PROBABILITY))
+        np.log(np.maximum(forward.make_table(source, target), MIN_PROBABILITY))
+        + np.log(np.maximum(backward.make_table(target, source).T, MIN_PROBABILITY))
         for source, target in pairs
     ]
 

@@ -42,7 +42,7 @@ class Confidence:
         calibration = read_calibration(bundle)
         return None if calibration is None or calibration.confidence is None else cls(calibration.confidence)
 
-    def words(self, pieces: Sequence[str], token_scores: Sequence[float]) -> list[tuple[str, float]]:
+    def estimate_words(self, pieces: Sequence[str], token_scores: Sequence[float]) -> list[tuple[str, float]]:
         """The words of a translation, each with the probability, from 0 to 1, that it is right.
 
         A word counts as right if a minimal edit of the translation into the reference keeps it; a synonym is wrong.
@@ -52,7 +52,7 @@ class Confidence:
         found = predict_probabilities(self.recorded.words, [scores for _, scores in scored])
         return [(word, float(probability)) for (word, _), probability in zip(scored, found, strict=True)]
 
-    def sentence(self, token_scores: Sequence[float]) -> float:
+    def estimate_chrf(self, token_scores: Sequence[float]) -> float:
         """The chrF, from 0 to 100, to expect of a translation whose tokens have these log-probabilities (nats)."""
         return 100 * float(predict_probabilities(self.recorded.sentences, [token_scores])[0]) if token_scores else 0.0
 
@@ -136,7 +136,7 @@ def measure_confidence(
     pairs = [(ids, reference) for ids, reference in encoded if 0 < len(ids) <= search.max_pieces]
     found = translator.engine.search([tokenizer.as_source(ids) for ids, _ in pairs], search, 1)
     samples = [
-        _Sample.of(hypothesis, tokenizer.pieces(hypothesis.ids), tokenizer.decode(hypothesis.ids), reference)
+        _Sample.measure(hypothesis, tokenizer.pieces(hypothesis.ids), tokenizer.decode(hypothesis.ids), reference)
         for (hypothesis,), (_, reference) in zip(found, pairs, strict=True)
     ]
     fitted, held_out = samples[::2], samples[1::2]
@@ -185,7 +185,7 @@ class _Sample:
     chrf: float
 
     @classmethod
-    def of(cls, hypothesis: Hypothesis, pieces: Sequence[str], text: str, reference: str) -> "_Sample":
+    def measure(cls, hypothesis: Hypothesis, pieces: Sequence[str], text: str, reference: str) -> "_Sample":
         words = score_words(pieces, hypothesis.token_scores)
         right = find_right_words([word for word, _ in words], reference.split())
         chrf = float(CHRF().sentence_score(text, [reference]).score)
@@ -259,7 +259,7 @@ def fit_logistic(token_scores: Sequence[Sequence[float]], targets: Sequence[floa
     used = np.ones(features.shape[1], dtype=bool)
     while True:
         parameters = np.zeros(features.shape[1])
-        parameters[used] = _newton(features[:, used], labels)
+        parameters[used] = _minimize_loss(features[:, used], labels)
         if (parameters[1:] >= 0).all():
             intercept, minimum, mean = map(float, parameters)
             return LogisticFit(intercept=intercept, minimum=minimum, mean=mean)
@@ -303,9 +303,11 @@ def _predict(
     return found
 
 
-def _newton(
+def _minimize_loss(
     features: Float[np.ndarray, "items features"], targets: Float[np.ndarray, " items"]
 ) -> Float[np.ndarray, " features"]:
+    """The parameters of least regularised logistic loss, by Newton's method."""
+
     def loss(parameters: Float[np.ndarray, " features"]) -> float:
         logits = features @ parameters
         return float((np.logaddexp(0.0, logits) - targets * logits).sum() + (parameters**2).sum() / 2)

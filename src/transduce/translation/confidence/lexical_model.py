@@ -74,7 +74,7 @@ class LexicalModel:
         probability = counts / np.bincount(source, counts)[source]
         return cls(dict(zip(table, probability.tolist(), strict=True)))
 
-    def table(
+    def make_table(
         self, source_words: Sequence[str], target_words: Sequence[str]
     ) -> Float[np.ndarray, "source_words target_words"]:
         """t(target word | source word) of every source word (one per row) and every target word."""

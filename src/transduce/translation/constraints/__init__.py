@@ -135,7 +135,7 @@ class TextConstraints:
         for number, piece in enumerate(pieces):
             text += piece.replace("▁", " ")
             owners += [number] * len(piece)
-        ids = _ids_of_pieces(tokenizer)
+        ids = _map_pieces_to_ids(tokenizer)
         behind = (_encode_behind(tokenizer, "-", phrase.strip()) for phrase in self.required)
         found = {*self.spellings, *(ids_behind for _, ids_behind in filter(None, behind))}
         row = [ids.get(piece, tokenizer.unknown_id) for piece in pieces]
@@ -215,7 +215,7 @@ def _find_pieces_around(tokenizer: Tokenizer, phrase: str) -> tuple[tuple[int, .
 
 @lru_cache(maxsize=4096)
 def _look_into_pieces(tokenizer: Tokenizer, phrase: str) -> tuple[tuple[int, ...], ...]:
-    return tuple((index,) for piece, index in _ids_of_pieces(tokenizer).items() if phrase in piece)
+    return tuple((index,) for piece, index in _map_pieces_to_ids(tokenizer).items() if phrase in piece)
 
 
 def find_continuing_ids(tokenizer: Tokenizer, last: str) -> frozenset[int]:
@@ -232,7 +232,7 @@ def _find_continuing_ids(tokenizer: Tokenizer, last: str) -> frozenset[int]:
     may_be_byte = not is_border(last + "a", 1)
     return frozenset(
         index
-        for piece, index in _ids_of_pieces(tokenizer).items()
+        for piece, index in _map_pieces_to_ids(tokenizer).items()
         if (may_be_byte if piece.startswith("<0x") else not is_border(last + piece, 1))
     )
 
@@ -240,12 +240,12 @@ def _find_continuing_ids(tokenizer: Tokenizer, last: str) -> frozenset[int]:
 @lru_cache(maxsize=8)
 def _find_glued_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """Pieces without a space before them; the end symbol is none."""
-    pieces = _ids_of_pieces(tokenizer).items()
+    pieces = _map_pieces_to_ids(tokenizer).items()
     return frozenset(index for piece, index in pieces if not piece.startswith("▁") and index != tokenizer.end_id)
 
 
 @lru_cache(maxsize=8)
-def _ids_of_pieces(tokenizer: Tokenizer) -> dict[str, int]:
+def _map_pieces_to_ids(tokenizer: Tokenizer) -> dict[str, int]:
     return {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
 
 
