@@ -258,7 +258,10 @@ class BlockTranslator:
 
 
 def describe_unusual_line(name: str, line: TranslatedLine, otherwise: str) -> list[str]:
-    """What is unusual about the translation of a line or sentence; `otherwise` says what replaces a translation."""
+    """Messages about a line or sentence, called `name`, that has no translation, or one in parts; none for others.
+
+    `otherwise` says what the output has where there is no translation.
+    """
     messages = []
     if line.has_failed:
         messages.append(

@@ -30,7 +30,7 @@ Answer: TypeAlias = WorkerReady | WorkerLost | Failure | TranslatedBlock
 
 @runtime_checkable
 class WorkerPool(Protocol):
-    """Workers, each with the model in its memory, that are told apart by numbers."""
+    """Workers, each with a number and with the model in its memory."""
 
     num_workers: int
     """Number of workers that may run at a time."""

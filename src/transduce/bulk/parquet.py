@@ -19,7 +19,7 @@ _COMPRESSION = b"transduce compression"
 """Key in the metadata of a block."""
 
 _WRITTEN = {"UNCOMPRESSED": "NONE"} | {name: name for name in ("SNAPPY", "GZIP", "BROTLI", "LZ4", "ZSTD")}
-"""What pyarrow calls a compression that it writes, by what it calls it when it reads."""
+"""The names of compressions in what pyarrow reads, and those that it takes for what it writes."""
 
 
 class ParquetFormat:

@@ -21,7 +21,7 @@ def make_plan(
     translation_column: str,
     block_lines: int,
 ) -> dict[str, Any]:
-    """What decides the output, by names that a user knows: a function of the model, the options and the input files.
+    """The plan: everything that decides the output, by names that a user knows.
 
     Block k of a file has its lines from `block_lines` · k on, so that blocks need not be listed.
     """
@@ -51,7 +51,7 @@ def write_plan(plan: Mapping[str, Any]) -> bytes:
 
 
 def check_plan(before: bytes, now: bytes, folder: Path | str, work: Path | str, begun: Collection[int]) -> bool:
-    """Whether an output folder has the plan of this translation; False: it has another, which may be replaced.
+    """Whether an output folder has the plan of this translation; False if it has another one that may be replaced.
 
     A plan may be replaced if nothing was translated by it, or if only files have changed of which nothing was.
 
@@ -102,7 +102,7 @@ def _read_plan(content: bytes, work: Path | str) -> dict[str, Any]:
 
 
 def find_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two plans, each in words."""
+    """The differences between two plans, each as a phrase."""
     return [*_compare_values(before, now), *_compare_inputs(before["input"], now["input"])]
 
 

@@ -22,7 +22,7 @@ from transduce.translation.confidence.guard import GuardReport, add_reports
 
 @dataclass(frozen=True, kw_only=True)
 class BulkTask:
-    """What is translated, how, and where to.
+    """A bulk translation: its input files, the settings, and the output folder.
 
     Args:
         settings: model and options.
@@ -43,7 +43,7 @@ class BulkTask:
 
 @dataclass(frozen=True)
 class BulkProgress:
-    """How far a translation is.
+    """The progress of a bulk translation.
 
     Args:
         num_lines: lines translated since the command was started.
@@ -200,7 +200,7 @@ class _Run:
         return sum(sizes[number] * share for number, share in self.shares.items()) / sum(sizes)
 
     def make_progress(self, messages: Iterable[str] = ()) -> BulkProgress:
-        """How far the translation is, with messages about the last block."""
+        """The progress so far, with messages about the last block."""
         share, seconds = self.find_share(), time.monotonic() - self.started
         gained = share - (self.share_at_start or 0.0)
         remaining = seconds * (1 - share) / gained if gained > 0 else None

@@ -70,7 +70,7 @@ def identify(store: Any, path: str) -> tuple[int, str]:  # noqa: ANN401 - a file
 
 @contextmanager
 def report_store(url: str) -> Iterator[None]:
-    """Turn the errors of stores in this block into ours: their packages raise what they like.
+    """Convert the errors of stores in this block, whose packages raise exceptions of any kind, to those of `errors.py`.
 
     Raises:
         CorpusError: there is no such file, or it may not be read or written.

@@ -173,7 +173,7 @@ class HeadMaskedNetwork:
 
 @dataclass(frozen=True)
 class AttentionRecord:
-    """One attention of one sentence, as a batch of one; `kept` is 1 for every head that is not masked, else 0."""
+    """The inputs of one attention for one sentence, a batch of one; `kept` is 0 for masked heads, and 1 for others."""
 
     attention: MultiHeadAttention
     queries: Queries

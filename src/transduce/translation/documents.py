@@ -22,7 +22,7 @@ class DocumentTranslator:
     Args:
         translator: the model and its tokenizer.
         options: options of all sentences.
-        head: whose attention says where tags belong; the mean of the last layer's unless given.
+        head: the attention head by which tags are placed; default: the mean of the last layer's.
         can_align: whether tags follow the words that they mark, which needs the native engine; otherwise, and with
             constraints or samples, which exclude that, the text between tags is translated piece by piece.
 
@@ -48,7 +48,7 @@ class DocumentTranslator:
 
     @property
     def guard_report(self) -> GuardReport | None:
-        """What the guard has found in all documents so far; None without it."""
+        """The report of the guard on all documents so far; None without a guard."""
         return add_reports(self._plain.guard_report, self._with_tags.guard_report if self._with_tags else None)
 
     def translate(self, document: FormattedDocument) -> bytes:

@@ -81,7 +81,7 @@ class LineTranslator:
     Args:
         translator: the model and its tokenizer.
         options: options of all lines.
-        head: whose attention says where spans belong; the mean of the last layer's unless given.
+        head: the attention head by which spans are placed; default: the mean of the last layer's.
 
     Raises:
         ConfigError: options exclude each other, or ask for what cannot be (see `Translator.check`); or spans are to be
@@ -329,7 +329,7 @@ def describe_lines(
         lines: the lines.
         translator: the translator of the lines.
         confidence: the confidence estimator of a calibrated model.
-        head: whose attention is the alignment; the mean of the last layer's unless given.
+        head: the attention head that aligns words; default: the mean of the last layer's.
         has_alignment: whether lines are aligned.
 
     Raises:

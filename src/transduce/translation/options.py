@@ -24,7 +24,7 @@ SEARCH_OPTIONS = (
 """Options that override the model's `SearchConfig`."""
 
 _BEAM_SEARCH_OPTIONS = ("beam", "no_repeat_ngram", "repetition_penalty", "diversity")
-"""Those of `SEARCH_OPTIONS` that have no effect on sampling."""
+"""The options of `SEARCH_OPTIONS` that have no effect on sampling."""
 
 MAX_RANKED_SAMPLES = 1000
 """Maximum number of samples that are ranked by minimum Bayes risk: time and memory grow with its square."""

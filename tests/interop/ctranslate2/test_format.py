@@ -239,7 +239,7 @@ def test_a_long_source_is_read_whole(make_bundle: Callable[..., Bundle], tmp_pat
     runtime = FORMAT.load(written(bundle, tmp_path / "written"), bundle.load_tokenizer())
     source = [*(2 + index % 300 for index in range(1500)), 1]
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
-    with decoder.batches([source], [[5, 1]]) as batches:
+    with decoder.make_batches([source], [[5, 1]]) as batches:
         ((_, batch),) = batches
         logits = decoder.model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
     expected = logits.log_softmax(-1)[0, [0, 1], [5, 1]]

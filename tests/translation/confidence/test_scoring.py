@@ -42,7 +42,7 @@ def make_decoder(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -
 @pytest.mark.parametrize("batch_tokens", [1, 10, 4096])
 def test_batches_hold_every_pair_once(make_decoder: Callable[..., ForcedDecoder], batch_tokens: int) -> None:
     decoder = make_decoder(batch_tokens)
-    with decoder.batches(SOURCES, TARGETS) as batches:
+    with decoder.make_batches(SOURCES, TARGETS) as batches:
         found = list(batches)
     assert sorted(chain(*(indices for indices, _ in found))) == [0, 1, 2, 3]
     for indices, batch in found:
@@ -58,7 +58,7 @@ def test_logits_of_a_batch_are_bounded(
 ) -> None:
     decoder = make_decoder()
     monkeypatch.setattr(scoring_module, "MAX_LOGITS", 8 * decoder.tokenizer.vocabulary)
-    with decoder.batches(SOURCES, TARGETS) as batches:
+    with decoder.make_batches(SOURCES, TARGETS) as batches:
         assert [indices for indices, _ in batches] == [[1], [0, 3], [2]]
 
 
@@ -66,26 +66,29 @@ def test_logits_of_a_batch_are_bounded(
 def test_the_mode_of_the_model_is_put_back(make_decoder: Callable[..., ForcedDecoder], *, training: bool) -> None:
     decoder = make_decoder()
     decoder.model.train(training)
-    with decoder.batches(SOURCES, TARGETS):
+    with decoder.make_batches(SOURCES, TARGETS):
         assert not any(part.training for part in decoder.model.modules())
         assert not torch.is_grad_enabled()
     assert torch.is_grad_enabled()
     assert all(part.training == training for part in decoder.model.modules())
-    with pytest.raises(ZeroDivisionError), decoder.batches(SOURCES, TARGETS):
+    with pytest.raises(ZeroDivisionError), decoder.make_batches(SOURCES, TARGETS):
         raise ZeroDivisionError
     assert all(part.training == training for part in decoder.model.modules())
 
 
 def test_what_learned_positions_do_not_reach_is_named(make_decoder: Callable[..., ForcedDecoder]) -> None:
     decoder = make_decoder(positions="learned", max_positions=4)
-    with decoder.batches(SOURCES[2:], TARGETS[2:]) as batches:
+    with decoder.make_batches(SOURCES[2:], TARGETS[2:]) as batches:
         assert len(list(batches)) == 1
     with (
         pytest.raises(UserError, match=r"line 102: the source has 5 tokens.* up to 4 "),
-        decoder.batches(SOURCES, TARGETS, first_line=101),
+        decoder.make_batches(SOURCES, TARGETS, first_line=101),
     ):
         pass
-    with pytest.raises(UserError, match="line 1: the target has 5 tokens"), decoder.batches([[1]], [[5, 5, 5, 5, 1]]):
+    with (
+        pytest.raises(UserError, match="line 1: the target has 5 tokens"),
+        decoder.make_batches([[1]], [[5, 5, 5, 5, 1]]),
+    ):
         pass
 
 

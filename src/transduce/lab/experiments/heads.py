@@ -190,7 +190,7 @@ def measure_entropies(decoder: ForcedDecoder, pairs: Sequence[Pair]) -> Mapping[
     encoded = encode_pairs(tokenizer, pairs)
     sources = [tokenizer.as_source(source) for source, _ in encoded]
     targets = [tokenizer.as_target(target) for _, target in encoded]
-    with decoder.batches(sources, targets) as batches:
+    with decoder.make_batches(sources, targets) as batches:
         for _, batch in batches:
 
             def attend(

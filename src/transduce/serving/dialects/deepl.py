@@ -195,7 +195,7 @@ class DocumentRequest(DeepLParameters):
 
 
 class DocumentKey(DeepLParameters):
-    """What is needed besides the id of a document."""
+    """The key of a document, which requests need besides its id."""
 
     document_key: Text
     """From the upload."""
@@ -212,7 +212,7 @@ class DocumentHandle(BaseModel):
 
 
 class DocumentStatus(BaseModel):
-    """How far the translation of a document is."""
+    """The state of the translation of a document."""
 
     document_id: str
     status: Literal["translating", "done", "error"]

@@ -27,11 +27,11 @@ _ENTRY = 'import "transduce/main";'
 
 
 Folder = Literal["files", "translate", "reference"]
-"""Where the files of a page are."""
+"""A folder with files of a page."""
 
 
 class PageSettings(NamedTuple):
-    """What the page that translates needs to know of the service.
+    """Properties of the service that the page for translating shows or obeys.
 
     Args:
         max_alternatives: maximum number of alternatives to a translation.

@@ -272,7 +272,7 @@ def _make_batches(
 ) -> AbstractContextManager[Iterator[tuple[list[int], Batch]]]:
     tokenizer = decoder.tokenizer
     source_ids = [tokenizer.as_source(words.ids) for words in sources]
-    return decoder.batches(source_ids, [tokenizer.as_target(words.ids) for words in targets])
+    return decoder.make_batches(source_ids, [tokenizer.as_target(words.ids) for words in targets])
 
 
 def check_head(model: Transformer, head: AlignmentHead) -> None:

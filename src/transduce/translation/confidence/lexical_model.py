@@ -19,7 +19,8 @@ def estimate_link_counts(
     words: Int[np.ndarray, "entries"],
     iterations: int,
 ) -> Float[np.ndarray, "entries"]:
-    """How often each two words translate each other, by EM from uniform probabilities (Brown et al. 1993, 4.1).
+    """The expected number of times that each two words translate each other, by EM from uniform probabilities (Brown et
+    al. 1993, 4.1).
 
     A count divided by the sum of those of the same source word is t(target word | source word).
 

@@ -85,7 +85,7 @@ class ForcedDecoder:
         return None
 
     @contextmanager
-    def batches(
+    def make_batches(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], first_line: int = 1
     ) -> Iterator[Iterator[tuple[list[int], Batch]]]:
         """Batches of pairs of similar length, on the model's device, each with the indices of its pairs.
@@ -101,9 +101,9 @@ class ForcedDecoder:
             if problem is not None:
                 raise UserError(f"line {line}: {problem}")
         with evaluation_mode([self.model]), torch.inference_mode():
-            yield self._batches(sources, targets)
+            yield self._iterate_batches(sources, targets)
 
-    def _batches(
+    def _iterate_batches(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> Iterator[tuple[list[int], Batch]]:
         device = next(self.model.parameters()).device
@@ -127,7 +127,7 @@ def number_blocks(pairs: Iterable[Pair]) -> Iterator[tuple[int, list[Pair]]]:
 
 @dataclass(frozen=True)
 class PairScore(DescribedFields):
-    """How probable a target is as the translation of its source."""
+    """The score of a target as the translation of its source."""
 
     score: float
     """Log-probability divided by the length penalty, as the score of a translation; 0 for a pair of blank texts."""
@@ -227,7 +227,7 @@ def score_ids(
 ) -> list[Hypothesis]:
     """Each target as a hypothesis of a search; ids of both sides end with `</s>`. See `score_pairs`."""
     token_scores: list[list[float]] = [[] for _ in sources]
-    with decoder.batches(sources, targets, first_line) as batches:
+    with decoder.make_batches(sources, targets, first_line) as batches:
         for indices, batch in batches:
             found = _compute_log_probabilities(decoder.model, batch).cpu()
             for index, row in zip(indices, found, strict=True):
