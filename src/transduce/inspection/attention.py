@@ -61,9 +61,9 @@ def list_heads(config: TransformerConfig) -> list[Head]:
 
 @dataclass(frozen=True)
 class HeadMask:
-    """Which heads of each attention are kept, for each sentence of a batch; calling it computes the masked attention.
+    """The heads of each attention that are kept, for each sentence of a batch.
 
-    A masked head adds nothing, as if its rows of W^O were zero.
+    Calling it computes an attention, to which a masked head adds nothing, as if its rows of W^O were zero.
 
     Args:
         kept: 1 for heads that are kept, 0 for masked ones.
@@ -126,7 +126,7 @@ class HeadMaskedState:
     """The state of a search, in which all hypotheses of a sentence have one cache.
 
     Args:
-        head_mask: which heads are kept.
+        head_mask: the heads that are kept.
         cache: keys and values of a sentence; those of its hypotheses are concatenated.
         visible: which of the cached positions a hypothesis attends to: its ancestors.
     """
