@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import transduce
-from transduce.bundle import Bundle, BundleDescription, find_bundle, model_tensors, save_bundle
+from transduce.bundle import Bundle, BundleDescription, find_bundle, model_tensors, name_model, save_bundle
 from transduce.config import PRESETS, TransformerConfig
 from transduce.errors import BundleError, OutputError
 from transduce.model import Transformer
@@ -488,3 +488,8 @@ def test_the_source_knows_no_pickle() -> None:
     for path in (Path(transduce.__file__).parent / "bundle").glob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert not [word for word in ("pickle", "torch.load", "torch.save") if word in text], path
+
+
+@pytest.mark.parametrize(("folder", "name"), [("mine", "mine"), ("runs/mine/best", "mine"), ("runs/mine/last", "mine")])
+def test_a_model_has_the_name_of_its_folder_or_of_its_run(tmp_path: Path, folder: str, name: str) -> None:
+    assert name_model(tmp_path / folder) == name
