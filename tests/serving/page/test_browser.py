@@ -308,7 +308,7 @@ def test_bytes_are_read_as_letters(open_page: Callable[..., Page], unlike: str) 
     assert text(page, ".row-labels span").startswith("räv")
 
 
-def test_a_head_is_turned_off(open_page: Callable[..., Page], file: str) -> None:
+def test_a_head_is_pruned(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(f"{file}#view=layers")
     assert page.locator("main table.lens tbody tr").count() == 1
     page.click("#pruned-encoder-0-1")
