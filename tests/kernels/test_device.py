@@ -1,13 +1,25 @@
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from transduce.errors import ConfigError
-from transduce.kernels.device import ComputePrecision, find_device, map_on_cores, resolve_precision
+from transduce.kernels.device import (
+    ComputePrecision,
+    find_device,
+    make_single_core_executor,
+    map_on_cores,
+    resolve_precision,
+)
+from transduce.kernels.hardware import count_threads
+
+SOURCE = Path(__file__).parents[2] / "src"
 
 
 def test_the_processor_is_always_there() -> None:
@@ -108,6 +120,48 @@ def test_each_computes_on_one_core_and_all_others_as_before() -> None:
     other.start()
     other.join()
     assert seen == [2]
+
+
+def test_no_thread_sees_that_others_begin_to_compute_on_one_core() -> None:
+    seen = []
+
+    def count_and_make() -> None:
+        all_ready.wait(timeout=30)
+        seen.append(count_threads())
+        make_single_core_executor(2).shutdown()
+        seen.append(count_threads())
+
+    for _ in range(20):
+        all_ready = threading.Barrier(4)
+        threads = [threading.Thread(target=count_and_make) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert set(seen) == {2}
+    assert torch.get_num_threads() == 2
+
+
+FORK = """
+import os, signal, sys
+import torch
+from transduce.kernels.device import map_on_cores
+
+def compute():
+    return map_on_cores(lambda number: int(torch.full((3,), number).sum()), [1, 2, 3], 2)
+
+assert compute() == [3, 6, 9]
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(compute() != [3, 6, 9])
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    subprocess.run([sys.executable, "-c", FORK], check=True, env={**os.environ, "PYTHONPATH": str(SOURCE)})
 
 
 def test_results_are_in_order_and_several_are_under_way() -> None:

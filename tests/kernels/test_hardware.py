@@ -122,6 +122,20 @@ def test_a_processor_is_one_for_pytorch_too(monkeypatch: pytest.MonkeyPatch) -> 
         assert find_device("auto").type == "cpu"
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not tell")
+def test_files_about_processors_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "_CPU_FOLDER", tmp_path)
+    numbers = range(10_000, 10_006)  # no machine has them
+    for number in numbers:
+        write(tmp_path / f"cpu{number}/topology/thread_siblings_list", f"{number // 2}\n")
+    for _ in range(2):
+        for processors, cores in ((set(numbers), 3), ({10_000, 10_001}, 1), ({10_000, 10_002}, 2)):
+            monkeypatch.setattr(os, "sched_getaffinity", lambda _, those=processors: those)
+            assert hardware._count_cores_to_run_on() == cores
+        for path in tmp_path.rglob("thread_siblings_list"):
+            path.unlink()
+
+
 def test_an_exception_cancels_waiting_tasks() -> None:
     assert map_on_threads(lambda number: number * 2, [1, 2, 3], 2) == [2, 4, 6]
     begun: list[int] = []
@@ -140,6 +154,25 @@ def test_an_exception_cancels_waiting_tasks() -> None:
     assert len(begun) < 50
 
 
+FORK = """
+import os, signal, sys
+from transduce.kernels.hardware import map_on_threads
+
+def compute():
+    return map_on_threads(abs, [-1, -2, -3], 2)
+
+assert compute() == [1, 2, 3]
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(compute() != [1, 2, 3])
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    ask(FORK)
 V1, V2 = "4:memory:/a/b\n3:cpu:/a\n0::/\n", "0::/a/b\n"
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError
-from transduce.kernels.hardware import MIN_D_MODEL_OF_BFLOAT16, Precision, TrainingPrecision
+from transduce.kernels.hardware import MIN_D_MODEL_OF_BFLOAT16, THREAD_COUNT_LOCK, Precision, TrainingPrecision
 from transduce.kernels.linear import (
     MIN_WEIGHTS_OF_BFLOAT16,
     FrozenLinear,
@@ -138,18 +138,22 @@ def make_single_core_executor(count: int) -> ThreadPoolExecutor:
     """An executor of `count` threads, for each of which PyTorch's number of threads is 1; others keep theirs.
 
     torch's thread count becomes thread-local on first read; setting it also changes the default for threads that have
-    not read it yet. Each worker therefore sets and reads it here, before the caller's value is restored.
+    not read it yet. Each worker therefore sets and reads it here, before the caller's value is restored. Until then,
+    no other thread may read the 1, which it would keep.
     """
-    before = torch.get_num_threads()
-    all_started = Barrier(count)
-    executor = ThreadPoolExecutor(count, initializer=_use_one_core)
-    for future in [executor.submit(all_started.wait) for _ in range(count)]:
-        future.result()
-    torch.set_num_threads(before)
+    with THREAD_COUNT_LOCK:
+        before = torch.get_num_threads()
+        all_started = Barrier(count)
+        executor = ThreadPoolExecutor(count, initializer=_use_one_core)
+        for future in [executor.submit(all_started.wait) for _ in range(count)]:
+            future.result()
+        torch.set_num_threads(before)
     return executor
 
 
 _get_executor = cache(make_single_core_executor)
+if hasattr(os, "register_at_fork"):  # a forked process has the executors, but none of their threads
+    os.register_at_fork(after_in_child=_get_executor.cache_clear)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
+from threading import Lock
 from typing import Literal, TypeVar
 
 Precision = Literal["auto", "float32", "bfloat16", "int8"]
@@ -26,6 +27,16 @@ _CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 ROOT = Path("/")
 """The folder in which Linux has the files `proc` and `sys`; tests read others."""
+
+THREAD_COUNT_LOCK = Lock()
+"""Held while PyTorch's number of threads is read, or is another for a moment, as in `make_single_core_executor`."""
+
+if hasattr(os, "register_at_fork"):  # a forked process would wait for ever for a thread that it does not have
+    os.register_at_fork(
+        before=THREAD_COUNT_LOCK.acquire,
+        after_in_parent=THREAD_COUNT_LOCK.release,
+        after_in_child=THREAD_COUNT_LOCK.release,
+    )
 
 
 def is_surely_cpu(device: str) -> bool:
@@ -67,7 +78,8 @@ def count_threads() -> int:
     """
     loaded = sys.modules.get("torch")
     if hasattr(loaded, "get_num_threads"):  # it may be set to another
-        return int(loaded.get_num_threads())  # type: ignore[union-attr]
+        with THREAD_COUNT_LOCK:
+            return int(loaded.get_num_threads())  # type: ignore[union-attr]
     for variable in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):
         found = re.match(r"\s*([1-9]\d*)", os.environ.get(variable, ""))
         if found:
@@ -84,7 +96,12 @@ def _count_cores_to_run_on() -> int:
     """Cores that this process may run on; hardware threads of one core count once, if the system reports them."""
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
-    processors = os.sched_getaffinity(0)
+    return _count_cores_of(frozenset(os.sched_getaffinity(0)))
+
+
+@cache
+def _count_cores_of(processors: frozenset[int]) -> int:
+    """Cores of these processors, which are hardware threads; read once, as each of them has a file."""
     try:
         siblings = {
             (_CPU_FOLDER / f"cpu{number}/topology/thread_siblings_list").read_text(encoding="ascii")
@@ -111,6 +128,8 @@ def map_on_threads(function: Callable[[_TaskT], _ResultT], tasks: Sequence[_Task
 
 
 _get_executor = cache(ThreadPoolExecutor)
+if hasattr(os, "register_at_fork"):  # a forked process has the executors, but none of their threads
+    os.register_at_fork(after_in_child=_get_executor.cache_clear)
 
 
 def find_control_groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
