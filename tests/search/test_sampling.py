@@ -132,6 +132,28 @@ def test_a_low_temperature_is_greedy(prefix_table: Any) -> None:
         assert token == table.log_probs((3, 9, *ids[:place])).argmax()
 
 
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(top_p=1e-46),
+        Sampling(top_p=5e-324),
+        Sampling(temperature=1e-46),
+        Sampling(temperature=5e-324, top_k=4, top_p=0.5),
+    ],
+    ids=str,
+)
+def test_what_float32_rounds_to_zero_is_greedy(sampling: Sampling) -> None:
+    table = torch.randn(200, generator=torch.Generator().manual_seed(3)).log_softmax(0)
+    table[-1] = -torch.inf
+    assert set(first_tokens(table, 20, sampling).tolist()) == {int(table.argmax())}
+
+
+def test_the_highest_temperature_draws_nothing_that_is_forbidden() -> None:
+    table = torch.randn(20, generator=torch.Generator().manual_seed(3)).log_softmax(0)
+    table[::2] = -torch.inf
+    assert set(first_tokens(table, 300, Sampling(temperature=1e39)).tolist()) == set(range(1, 20, 2))
+
+
 def test_lengths_and_forbidden_tokens(prefix_table: Any) -> None:
     table = prefix_table(6, forbidden=0.4)
     found = sample(table, list(range(30)), [8] * 30, num_samples=5, min_length=4)

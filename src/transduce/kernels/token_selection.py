@@ -142,7 +142,13 @@ def _is_outside_nucleus(
 ) -> Bool[Tensor, " rows"]:
     """Whether the tokens that are more probable than the drawn one reach `top_p` without it."""
     own = probabilities.gather(1, drawn[:, None])
-    return probabilities.masked_fill(probabilities <= own, 0.0).sum(dim=1) >= top_p * probabilities.sum(dim=1)
+    more_probable = probabilities.masked_fill(probabilities <= own, 0.0).sum(dim=1, keepdim=True)
+    return (more_probable >= _compute_nucleus_sum(probabilities, top_p)).squeeze(1)
+
+
+def _compute_nucleus_sum(probabilities: Float[Tensor, "rows tokens"], top_p: float) -> Float[Tensor, "rows 1"]:
+    """What the nucleus adds up to; never 0, to which a tiny `top_p` is rounded and no token belongs."""
+    return (top_p * probabilities.sum(dim=1, keepdim=True)).clamp_(min=torch.finfo(torch.float32).tiny)
 
 
 def _keep_nucleus(
@@ -150,7 +156,7 @@ def _keep_nucleus(
 ) -> Float[Tensor, "rows tokens"]:
     """Set all but the most probable tokens to 0; `count` of them or, if need be, more are sorted."""
     count = min(count, probabilities.size(1))
-    needed = top_p * probabilities.sum(dim=1, keepdim=True)
+    needed = _compute_nucleus_sum(probabilities, top_p)
     likeliest = probabilities.topk(count, dim=1).values
     reached = likeliest.cumsum(dim=1)
     least = likeliest.masked_fill(reached - likeliest >= needed, torch.inf).amin(dim=1, keepdim=True)

@@ -12,6 +12,8 @@ from transduce.kernels.token_selection import draw_nucleus_tokens, draw_tokens
 from transduce.search.beam import StateT, StepFunction
 from transduce.search.interface import Hypothesis, Sampling, SearchTask, compact_batch
 
+_FLOAT32 = torch.finfo(torch.float32)
+
 
 @torch.no_grad()
 def sample_search(
@@ -89,7 +91,9 @@ def _draw_tokens(
     best = log_probs.amax(dim=1, keepdim=True)
     if best.isnan().any():
         raise NotANumberError
-    probabilities = ((log_probs - best) / sampling.temperature).exp_()  # relative to the best
+    # Beyond the range of float32, a temperature would be 0 or infinite, and 0 / 0 and inf / inf are NaN.
+    temperature = min(max(sampling.temperature, _FLOAT32.tiny), _FLOAT32.max)
+    probabilities = ((log_probs - best) / temperature).exp_()  # relative to the best
     if sampling.top_k:
         most_probable = probabilities.topk(min(sampling.top_k, probabilities.size(1)), dim=1)
         # Keep probabilities at their token ids, because random numbers are assigned by id; the order of topk can
@@ -105,8 +109,8 @@ def _draw_tokens(
 def _make_hypotheses(
     steps: Sequence[tuple[Tensor, Tensor, Tensor]], num_samples: int, end_id: int, alpha: float
 ) -> list[list[Hypothesis]]:
-    ids = torch.full((len(steps[0][0]), len(steps)), end_id)
-    scores = torch.zeros(ids.shape)
+    ids = torch.full((len(steps[0][0]), len(steps)), end_id, device="cpu")
+    scores = torch.zeros(ids.shape, dtype=torch.float32, device="cpu")
     for place, (samples, last_ids, last_scores) in enumerate(steps):
         rows = samples.cpu()
         ids[rows, place], scores[rows, place] = last_ids.cpu(), last_scores.cpu()
