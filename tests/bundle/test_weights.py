@@ -35,6 +35,19 @@ def test_a_blank_model_has_the_same_tensors(make_model: Callable[..., Transforme
     assert all(tensor.device.type == "cpu" for tensor in model_tensors(make_empty_model(model.config)).values())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_blank_model_is_in_float32_whatever_pytorchs_default_is(
+    make_model: Callable[..., Transformer], dtype: torch.dtype
+) -> None:
+    config = make_model(normalization="batch").config
+    torch.set_default_dtype(dtype)
+    try:
+        made = [model_tensors(make_empty_model(config)), make_empty_tensors(config)]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {tensor.dtype for tensors in made for tensor in tensors.values()} == {torch.float32}
+
+
 def test_a_blank_model_draws_no_random_numbers(make_model: Callable[..., Transformer]) -> None:
     config = make_model(positions="learned", attention_score="additive", tied_embeddings="none").config
     before = torch.get_rng_state()

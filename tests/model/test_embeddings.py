@@ -141,6 +141,13 @@ def test_sinusoids_are_the_formula(start: int) -> None:
     assert_formula(sinusoids(40, D_MODEL, start), start)
 
 
+def test_sinusoids_beyond_the_table_are_on_its_device_whatever_pytorchs_default_is() -> None:
+    positions = SinusoidalPositions(6)
+    with torch.device("meta"):
+        found = positions(7, 2000)
+    assert torch.equal(found, sinusoids(7, 6, 2000))
+
+
 @pytest.mark.parametrize("k", [-3, 0, 1, 2, 10, 100, 1000])
 def test_a_step_of_k_is_one_linear_map_wherever_it_starts(k: int) -> None:
     here, there = sinusoids(60, D_MODEL, 10), sinusoids(60, D_MODEL, 10 + k)

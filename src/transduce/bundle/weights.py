@@ -38,15 +38,15 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def make_empty_model(config: TransformerConfig) -> EncoderDecoder:
-    """A network on the CPU with uninitialised parameters, for loading."""
+    """A network on the CPU with uninitialised parameters in float32, for loading, whatever PyTorch's defaults are."""
     with torch.device("cpu"), _NoRandomValues():
-        return make_encoder_decoder(config)
+        return make_encoder_decoder(config).float()
 
 
 def make_empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
     """Tensors with the names, shapes and types of a network, without values: they take no memory."""
     with torch.device("meta"):
-        return model_tensors(make_encoder_decoder(config))
+        return model_tensors(make_encoder_decoder(config).float())
 
 
 def count_parameters(config: TransformerConfig) -> int:

@@ -75,7 +75,8 @@ class HeadMask:
     def from_masked_heads(cls, model: Transformer, heads: Sequence[Sequence[Head]]) -> "HeadMask":
         """The mask for a batch, with the heads to mask for each of its sentences."""
         attentions = list_attentions(model)
-        kept = {place: torch.ones(len(heads), model.config.num_heads) for place in attentions.values()}
+        shape = (len(heads), model.config.num_heads)
+        kept = {place: torch.ones(shape, dtype=torch.float32, device="cpu") for place in attentions.values()}
         for row, masked in enumerate(heads):
             for head in masked:
                 kept[AttentionId(head.attention, head.layer)][row, head.head] = 0

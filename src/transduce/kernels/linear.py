@@ -248,7 +248,9 @@ class Int8Linear(FrozenLinear):
         integers, row_scales = quantize_rows(inputs)
         factors = integers.float(), self.weight
         parts = zip(*(torch.split(part, _MAX_EXACT_PRODUCTS, dim=1) for part in factors), strict=True)
-        sums = sum((F.linear(values, weight).int() for values, weight in parts), start=torch.tensor(0))
+        sums = sum(
+            (F.linear(values, weight).int() for values, weight in parts), start=torch.tensor(0, device=inputs.device)
+        )
         outputs = sums.float() * (row_scales[:, None] * self.scales)
         return outputs if self.bias is None else outputs + self.bias
 

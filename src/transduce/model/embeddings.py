@@ -92,7 +92,8 @@ class SinusoidalPositions(nn.Module):
         """Sinusoids of the positions `start` to `start + length`."""
         if start + length <= self.rows_kept:
             return self.table[start : start + length]
-        return sinusoids(length, self.table.size(1), start).to(self.table)
+        with torch.device("cpu"):  # whatever PyTorch's default is
+            return sinusoids(length, self.table.size(1), start).to(self.table)
 
 
 class LearnedPositions(nn.Module):

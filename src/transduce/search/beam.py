@@ -304,7 +304,8 @@ def _advance(log_probs: Tensor, searches: list[SentenceSearch], end_id: int, bea
         of_end = log_probs[index, :, end_id]
         log_probs[index] = -torch.inf
         log_probs[index, :, end_id] = of_end
-    sums = torch.tensor([sentence.compute_relative_scores() for sentence in searches], device=log_probs.device)
+    so_far = [sentence.compute_relative_scores() for sentence in searches]
+    sums = torch.tensor(so_far, dtype=torch.float32, device=log_probs.device)
     found = find_best_continuations(log_probs, sums, 2 * beam).copy_to_host()
     for sentence, *continuations in zip(searches, *(part.tolist() for part in found), strict=True):
         if not sentence.is_done:
@@ -326,7 +327,8 @@ def _advance_constrained(log_probs: Tensor, searches: list[SentenceSearch], end_
 
     width, vocabulary = log_probs.shape[1:]
     each = log_probs.view(-1, 1, vocabulary)
-    found = find_best_continuations(each, torch.zeros(len(each), 1, device=log_probs.device), 2 * beam).copy_to_host()
+    sums = torch.zeros(len(each), 1, dtype=torch.float32, device=log_probs.device)
+    found = find_best_continuations(each, sums, 2 * beam).copy_to_host()
     own = list(zip(found.scores.tolist(), found.ids.tolist(), strict=True))
     advancing = {row: automaton.find_advancing_tokens(live.progress) for row, (automaton, live) in rows.items()}
     advancing_scores = _gather_scores(log_probs, advancing)
@@ -377,7 +379,7 @@ def _forbid_tokens(
         sentences, hypotheses = (torch.tensor(part, device=log_probs.device) for part in zip(*only, strict=True))
         log_probs[sentences, hypotheses] = -torch.inf
         index = (sentences, hypotheses, torch.tensor([token for (token,) in only.values()], device=log_probs.device))
-        log_probs[index] = torch.tensor([score for (score,) in kept.values()], device=log_probs.device).to(log_probs)
+        log_probs[index] = log_probs.new_tensor([score for (score,) in kept.values()])
 
 
 def _forbid_word_continuations(log_probs: Tensor, rows: dict[Row, tuple[Automaton, LiveHypothesis]]) -> None:
@@ -393,7 +395,7 @@ def _forbid_word_continuations(log_probs: Tensor, rows: dict[Row, tuple[Automato
 
 @lru_cache(maxsize=8)
 def _as_tensor(ids: frozenset[int]) -> Tensor:
-    return torch.tensor(sorted(ids))
+    return torch.tensor(sorted(ids), device="cpu")
 
 
 def _index(ids: dict[Row, list[int]] | dict[Row, set[int]], device: torch.device) -> tuple[Tensor, ...] | None:

@@ -1,5 +1,6 @@
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from hypothesis import given, strategies
 
 from transduce.config import SearchConfig, TransformerConfig
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, UserError
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.translation import Engine, NetworkEngine, PyTorchEngine, batch_by_length
@@ -238,6 +239,67 @@ def test_what_is_longer_than_the_model_can_write_is_refused(
     constraints = Constraints(prefix=(5,) * 200, required=((6,) * 57,))
     with pytest.raises(ConfigError, match="constraints need 257 tokens; at most max_pieces = 256"):
         PyTorchEngine(random_model, END).search([[5, END]], SearchConfig(), 1, [constraints])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("num_sentences", [1, 9])
+def test_what_is_longer_than_the_model_can_read_is_refused(
+    make_model: Callable[..., Transformer], precision: str, num_sentences: int
+) -> None:
+    engine = PyTorchEngine(make_model(positions="learned", max_positions=9), END, precision)
+    sources = [[5] * 11 + [END]] + [[5, END]] * (num_sentences - 1)
+    with pytest.raises(UserError, match=r"learned positions up to 9 .* split the sentence"):
+        engine.sample(sources, SearchConfig(max_extra_length=5), 1, Sampling(), 1)
+
+
+@contextmanager
+def pytorchs_defaults(dtype: torch.dtype, device: str) -> Iterator[None]:
+    """PyTorch makes tensors of this type on this device, where it is not told otherwise."""
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("settings", "precision", "has_kernels"),
+    [
+        ({}, "float32", True),
+        ({}, "float32", False),
+        ({}, "int8", False),
+        ({}, "bfloat16", True),
+        ({"positions": "rotary", "normalization": "rms"}, "float32", True),
+    ],
+    ids=str,
+)
+def test_pytorchs_defaults_do_not_matter(
+    make_model: Callable[..., Transformer],
+    sources: list[list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, object],
+    precision: str,
+    *,
+    has_kernels: bool,
+) -> None:
+    if not has_kernels:
+        monkeypatch.setattr("transduce.translation.engines.networks.find_library", lambda: None)
+    engine = PyTorchEngine(make_model(**settings), END, precision)
+    of_each = [Constraints(prefix=(5,), required=((6, 7),), continuing=(frozenset({8, 9}),))] * len(sources)
+
+    def translate() -> list[list[list[Hypothesis]]]:
+        return [
+            engine.search(sources, SEARCH, 3),
+            engine.search(sources, SEARCH.model_copy(update={"no_repeat_ngram": 2}), 3),
+            engine.search(sources, SEARCH, 3, of_each),
+            engine.sample(sources, SEARCH, 3, Sampling(top_p=0.8), 1),
+        ]
+
+    expected = translate()
+    for defaults in ((torch.bfloat16, "cpu"), (torch.float64, "cpu"), (torch.float32, "meta")):
+        with pytorchs_defaults(*defaults):
+            assert translate() == expected
 
 
 @pytest.mark.exhaustive

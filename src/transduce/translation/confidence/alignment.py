@@ -192,10 +192,10 @@ def sum_by_words(
 def _make_membership(lines: Sequence[Words], length: int) -> Float[Tensor, "batch {length} words"]:
     """1 where a piece is part of a word; the last position, of `</s>` or padding, is part of none."""
     max_words = max(1, *(len(line.words) for line in lines))
-    word = torch.full((len(lines), length), max_words)
+    word = torch.full((len(lines), length), max_words, device="cpu")
     for row, line in zip(word, lines, strict=True):
         numbers = [number for number, pieces in enumerate(line.pieces) for _ in pieces]
-        row[: len(numbers)] = torch.tensor(numbers)
+        row[: len(numbers)] = torch.tensor(numbers, device="cpu")
     return F.one_hot(word, max_words + 1)[..., :max_words].float()
 
 

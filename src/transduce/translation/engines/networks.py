@@ -189,7 +189,7 @@ class CompiledNetwork:
     @torch.no_grad()
     def step(self, last_ids: LastIds, state: CompiledState) -> tuple[LogProbs, CompiledState]:
         """One step of the search; see `Network`."""
-        log_probs = torch.empty(*last_ids.shape, self.model.vocabulary)
+        log_probs = torch.empty(*last_ids.shape, self.model.vocabulary, dtype=torch.float32, device="cpu")
         self.model.step(last_ids.flatten().tolist(), state.cache, log_probs.data_ptr())
         return log_probs, state
 

@@ -144,7 +144,7 @@ class NetworkEngine(BatchEngine):
     def _pad(self, sources: Sources) -> Tensor:
         longest = max(map(len, sources))
         if len(sources) > SMALL_BATCH_SENTENCES:  # few different lengths need few kernels
-            longest = min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, self._max_length)
+            longest = max(longest, min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, self._max_length))
         rows = [[*source, *[self.pad_id] * (longest - len(source))] for source in sources]
         return torch.tensor(rows, device=self.device)
 
