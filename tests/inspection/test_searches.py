@@ -16,8 +16,7 @@ Make = Callable[..., SentenceSearches]
 @pytest.mark.exhaustive
 def test_it_finds_what_the_engine_finds(model: Transformer, make_searches: Make) -> None:
     searches = make_searches(model, beam=4)
-    found = searches.run_traced_beam_search().finished[:4]
-    assert found == PyTorchEngine(model, 1).search([searches.source], searches.config, 4)[0]
+    found = searches.run_traced_beam_search().finished
     assert found[:1] == PyTorchEngine(model, 1).search([searches.source], searches.config)[0]
 
 
@@ -27,8 +26,28 @@ def test_with_any_beam_and_length_penalty(
 ) -> None:
     model = make_model(seed=5)  # its hypotheses end early
     searches = make_searches(model, beam=beam, length_penalty=alpha)
-    expected = PyTorchEngine(model, 1).search([searches.source], searches.config, beam)[0]
-    assert searches.run_traced_beam_search().finished[:beam] == expected
+    expected = PyTorchEngine(model, 1).search([searches.source], searches.config)[0]
+    assert searches.run_traced_beam_search().finished[:1] == expected
+
+
+def test_it_finds_what_the_search_for_one_translation_finds(
+    make_model: Callable[..., Transformer], make_searches: Make
+) -> None:
+    gains = []
+    for seed in range(12):
+        searches = make_searches(make_model(seed=seed), beam=3, length_penalty=2.0, max_extra_length=8)
+        engine = PyTorchEngine(searches.model, 1)
+        (best,), (first, *_) = (engine.search([searches.source], searches.config, count)[0] for count in (1, 3))
+        traced = searches.run_traced_beam_search()
+        assert traced.finished[0] == best
+        gains.append(first.score - best.score)
+        decoder = ForcedDecoder(searches.model, searches.tokenizer, searches.config)
+        scored = score_ids(decoder, [searches.source] * len(traced.finished), [one.ids for one in traced.finished])
+        for hypothesis, expected in zip(traced.finished, scored, strict=True):
+            assert hypothesis.token_scores == pytest.approx(expected.token_scores, abs=1e-4)
+            assert None not in traced.path(hypothesis.ids)
+    assert min(gains) == 0.0
+    assert max(gains) > 0.0  # the search for several goes on longer
 
 
 @pytest.mark.exhaustive
@@ -41,11 +60,11 @@ def test_it_obeys_prefixes_and_logits_processors_as_the_engine_does(
         prefix = prefix[:2]  # no token twice
     model = make_model()
     searches = make_searches(model, prefix=prefix, beam=3, **settings)
-    expected = PyTorchEngine(model, 1).search([searches.source], searches.config, 3, [Constraints(prefix=prefix)])[0]
+    expected = PyTorchEngine(model, 1).search([searches.source], searches.config, 1, [Constraints(prefix=prefix)])[0]
     traced = searches.run_traced_beam_search()
-    assert traced.finished[:3] == expected
-    assert all(tuple(hypothesis.ids[: len(prefix)]) == prefix for hypothesis in expected)
+    assert traced.finished[:1] == expected
     for hypothesis in traced.finished:
+        assert tuple(hypothesis.ids[: len(prefix)]) == prefix
         assert None not in traced.find_path(hypothesis.ids)
 
 

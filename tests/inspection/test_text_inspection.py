@@ -365,6 +365,15 @@ def test_long_sides_are_refused(
         inspect_text(translator, InspectionRequest(text=SENTENCE, beam=1))
 
 
+def test_a_model_with_a_wide_beam_is_looked_into_with_another(
+    make_model: MakeModel, make_translator: MakeTranslator
+) -> None:
+    translator = make_translator(make_model(), beam=17)
+    with pytest.raises(UserError, match=r"beam: this model's own is 17, but .*: give a beam from 1 to 16"):
+        inspect_text(translator, InspectionRequest(text=SENTENCE))
+    assert inspect_text(translator, InspectionRequest(text=SENTENCE, beam=2))["search"]["beam"] == 2
+
+
 def test_only_one_native_model_is_looked_into(make_model: MakeModel, tokenizer: Tokenizer) -> None:
     model = make_model()
     foreign = NetworkEngine(ModelNetwork(model), tokenizer.end_id, tokenizer.vocabulary)

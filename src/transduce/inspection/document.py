@@ -380,7 +380,7 @@ class InspectionRequest(Settings):
     """Ids with which the translation must begin; a final `</s>` ends it."""
 
     beam: int | None = Field(default=None, ge=1, le=MAX_BEAM)
-    """Hypotheses kept. Default: the model's setting."""
+    """Hypotheses kept. Default: the model's setting, which is refused if it is above the maximum."""
 
     arithmetic: _List[Head] = Field(default_factory=list, max_length=64)
     """Heads whose complete arithmetic is requested; with "arithmetic" in `include`, also as many others as fit."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from transduce.config import SearchConfig
 from transduce.errors import UserError
 from transduce.inspection.attention import HeadMask, HeadMaskedNetwork
-from transduce.inspection.document import MAX_TOKENS, Head, InspectionRequest, SearchNode, SearchTree
+from transduce.inspection.document import MAX_BEAM, MAX_TOKENS, Head, InspectionRequest, SearchNode, SearchTree
 from transduce.kernels.device import ComputePrecision, map_on_cores
 from transduce.model import Transformer
 from transduce.search import (
@@ -50,11 +50,12 @@ class TracedToken:
 class TracedSearch(SentenceSearch):
     """A `SentenceSearch` that records every continuation; its decisions are those of the search itself.
 
-    Its `num_best` is its beam: it continues until none of its best `beam` hypotheses can change.
+    It stops as a translation does, which needs the best hypothesis alone: a search for several goes on longer, and may
+    find a better one.
     """
 
     def __init__(self, limit: int, *, end_id: int, beam: int, alpha: float, automaton: Automaton | None = None) -> None:
-        super().__init__(limit, end_id=end_id, beam=beam, alpha=alpha, num_best=beam, automaton=automaton)
+        super().__init__(limit, end_id=end_id, beam=beam, alpha=alpha, num_best=1, automaton=automaton)
         self.traced: list[TracedToken] = []
         self._of_live: list[int | None] = [None]
 
@@ -251,10 +252,16 @@ def make_searches(
     """The searches for a request.
 
     Raises:
-        UserError: the text is blank or too long, or the prefix has ids outside the vocabulary.
+        UserError: the text is blank or too long, the prefix has ids outside the vocabulary, or the model's own beam is
+            above `MAX_BEAM`.
     """
     tokenizer = translator.tokenizer
     given = translator if request.beam is None else translator.with_search({"beam": request.beam})
+    if given.search.beam > MAX_BEAM:
+        raise UserError(
+            f"beam: this model's own is {given.search.beam}, but at most {MAX_BEAM} hypotheses can be inspected: give "
+            f"a beam from 1 to {MAX_BEAM}"
+        )
     ids = tokenizer.encode(request.text)
     if not request.text.strip() or not ids:
         raise UserError("text: is blank; give a sentence")

@@ -40,7 +40,8 @@ class TranslationOptions(Settings):
     """Options of the translation of texts; texts with equal options are translated together."""
 
     num_best: int = Field(default=1, ge=1)
-    """Translations of each text, the best included."""
+    """Translations of each text, the best included. The search for several goes on longer: with the same beam, its best
+    scores at least as high as that of the search for one, and may be another."""
 
     beam: int | None = Field(default=None, ge=1)
     """Hypotheses kept for each sentence; 1 is greedy. As for all search settings, the default is the model's."""
