@@ -173,6 +173,8 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_process_has_threads_of_its_own() -> None:
     ask(FORK)
+
+
 V1, V2 = "4:memory:/a/b\n3:cpu:/a\n0::/\n", "0::/a/b\n"
 
 
