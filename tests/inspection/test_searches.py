@@ -45,7 +45,7 @@ def test_it_finds_what_the_search_for_one_translation_finds(
         scored = score_ids(decoder, [searches.source] * len(traced.finished), [one.ids for one in traced.finished])
         for hypothesis, expected in zip(traced.finished, scored, strict=True):
             assert hypothesis.token_scores == pytest.approx(expected.token_scores, abs=1e-4)
-            assert None not in traced.path(hypothesis.ids)
+            assert None not in traced.find_path(hypothesis.ids)
     assert min(gains) == 0.0
     assert max(gains) > 0.0  # the search for several goes on longer
 

@@ -127,7 +127,9 @@ def test_files_about_processors_are_read_once(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(hardware, "_CPU_FOLDER", tmp_path)
     numbers = range(10_000, 10_006)  # no machine has them
     for number in numbers:
-        write(tmp_path / f"cpu{number}/topology/thread_siblings_list", f"{number // 2}\n")
+        topology = tmp_path / f"cpu{number}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{number // 2}\n", encoding="utf-8")
     for _ in range(2):
         for processors, cores in ((set(numbers), 3), ({10_000, 10_001}, 1), ({10_000, 10_002}, 2)):
             monkeypatch.setattr(os, "sched_getaffinity", lambda _, those=processors: those)

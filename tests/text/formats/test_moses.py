@@ -44,7 +44,7 @@ def test_unequal_files_are_an_error_with_both_counts(
     two_files: Callable[..., ParallelCorpus], source: int, target: int
 ) -> None:
     corpus = two_files("a\n" * source, "A\n" * target)
-    with pytest.raises(CorpusError, match=rf"a\.en has {source} lines? and .*a\.de has {target}: they must"):
+    with pytest.raises(CorpusError, match=rf"a\.en has {source:,} lines? and .*a\.de has {target:,}: they must"):
         corpus.check()
     with pytest.raises(CorpusError, match="line for line"):
         list(corpus)
