@@ -174,6 +174,15 @@ def test_a_command_can_be_given(words: list[str]) -> None:
     assert "access" in bound.arguments
 
 
+def test_a_model_that_is_replaced_is_seen() -> None:
+    """A new folder is renamed into the place of the old one, which a mount of that folder itself would keep."""
+    _, cluster, image = (Path(words[1]) for words in find_commands())
+    (container,) = yaml.safe_load(read("kubernetes.yaml").split("---")[0])["spec"]["template"]["spec"]["containers"]
+    assert str(cluster.parent) in [one["mountPath"] for one in container["volumeMounts"]]
+    text = (PROJECT / "Containerfile").read_text(encoding="utf-8")
+    assert re.findall(r'--volume "[^":]+:([^":]+):ro"', text) == [str(image.parent)]
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_a_workflow_may_do_no_more_than_it_must(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

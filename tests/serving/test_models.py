@@ -54,9 +54,9 @@ def test_a_model_that_may_not_be_read_for_a_moment_stays(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As while its folder is copied with the rights of somebody else."""
-    path = tmp_path / "model"
+    path, warnings = tmp_path / "model", list[str]()
     shutil.copytree(bundle, path)
-    loaded = Models([path], SETTINGS, Metrics(), lambda _: None)
+    loaded = Models([path], SETTINGS, Metrics(), lambda _: None, warnings.append)
     loaded.load()
 
     def refuse(_: Path) -> Path:
@@ -72,6 +72,7 @@ def test_a_model_that_may_not_be_read_for_a_moment_stays(
 
     asyncio.run(check())
     assert loaded.infos
+    assert warnings == [f"{path}: cannot be read: Permission denied; the model that was loaded from there is kept"]
 
 
 def test_languages_can_be_given_to_a_model_that_does_not_say_them(
@@ -118,7 +119,7 @@ def test_a_fingerprint_changes_with_the_files(make_bundle: Callable[..., Path], 
 def test_a_model_that_is_gone_stays_loaded_and_one_that_comes_back_is_not_loaded_again(
     make_bundle: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, said = make_bundle(tmp_path / "model"), list[str]()
+    path, said, warnings = make_bundle(tmp_path / "model"), list[str](), list[str]()
     looks: asyncio.Queue[bool] = asyncio.Queue()
 
     def look(path: Path) -> models.Fingerprint:
@@ -126,7 +127,7 @@ def test_a_model_that_is_gone_stays_loaded_and_one_that_comes_back_is_not_loaded
         return compute_fingerprint(path)
 
     async def run() -> None:
-        served = Models([path], SETTINGS, Metrics(), said.append)
+        served = Models([path], SETTINGS, Metrics(), said.append, warnings.append)
         served.load()
         monkeypatch.setattr(models, "compute_fingerprint", look)
         watching = asyncio.create_task(served.watch(0.001))
@@ -140,7 +141,10 @@ def test_a_model_that_is_gone_stays_loaded_and_one_that_comes_back_is_not_loaded
         assert served.find(("de", "en")) is None
 
     asyncio.run(run())
-    assert said == [f"{path}: translates en-de"]
+    assert said == [f"{path}: translates en-de", f"{path}: can be read again"]
+    (warning,) = warnings  # once, however often it is looked for
+    assert warning.startswith(f"{path}: no such folder")
+    assert warning.endswith("; the model that was loaded from there is kept")
 
 
 def test_a_model_that_is_changed_while_it_is_loaded_is_refused(

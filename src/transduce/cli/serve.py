@@ -1,6 +1,7 @@
 """`transduce serve`."""
 
 import asyncio
+import logging
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
@@ -120,14 +122,15 @@ def serve(
         settings = ModelSettings(
             engine_flags.engine, engine_flags.device, engine_flags.choose_precision(), source_language, target_language
         )
-        service = Service((model, *more), settings, limits=limits, report=log)
+        warn = partial(log, level=logging.WARNING)
+        service = Service((model, *more), settings, limits=limits, report=log, warn=warn)
         rate = RequestRate(access.requests_per_minute)
         has_traces = access.traces is not None
         app = make_app(
             service, authorization, rate, cors=access.cors, has_traces=has_traces, glossary_folder=glossary_folder
         )
         if not (is_local(listening) or authorization.is_required):
-            log(f"anyone who can reach {access.host} can use this service; require keys with --api-key-file")
+            warn(f"anyone who can reach {access.host} can use this service; require keys with --api-key-file")
 
         def exit_process(exit_code: int) -> None:
             if temporary is not None:

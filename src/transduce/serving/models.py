@@ -161,16 +161,30 @@ class LoadedModel:
 
 
 class Models:
-    """The models of a service."""
+    """The models of a service.
+
+    Args:
+        paths: bundles, folders of runs, or for another engine folders exported to it.
+        settings: settings for loading them.
+        metrics: the service's.
+        report: is called with each one-line message to the operator.
+        warn: is called instead with each message that requires action.
+    """
 
     def __init__(
-        self, paths: Sequence[Path], settings: ModelSettings, metrics: Metrics, report: Callable[[str], None]
+        self,
+        paths: Sequence[Path],
+        settings: ModelSettings,
+        metrics: Metrics,
+        report: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
         self._paths = tuple(paths)
-        self._settings, self._metrics, self._report = settings, metrics, report
+        self._settings, self._metrics, self._report, self._warn = settings, metrics, report, warn
         self._loaded: dict[Path, LoadedModel] = {}
         self._seen: dict[Path, Fingerprint] = {}  # of changes that may still be in progress
         self._refused: dict[Path, Fingerprint] = {}
+        self._missing: set[Path] = set()
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
@@ -220,8 +234,14 @@ class Models:
         """Return whether files differ from those loaded or rejected, and have not changed since the last check."""
         try:
             found = compute_fingerprint(path)
-        except BundleError:  # missing, briefly or permanently: the old model is kept
+        except BundleError as error:  # missing, briefly or permanently: the old model is kept
+            if path not in self._missing:
+                self._missing.add(path)
+                self._warn(f"{error}; the model that was loaded from there is kept")
             return False
+        if path in self._missing:
+            self._missing.remove(path)
+            self._report(f"{path}: can be read again")
         before, self._seen[path] = self._seen.get(path), found
         return found == before and found not in (self._loaded[path].fingerprint, self._refused.get(path))
 
@@ -234,7 +254,7 @@ class Models:
         except Exception as error:  # noqa: BLE001 - after any error the old model is kept
             self._refused[path] = self._seen[path]
             self._metrics.reloads.labels("refused").inc()
-            self._report(f"{path} has changed and could not be loaded: {error}; the old model is kept")
+            self._warn(f"{path} has changed and could not be loaded: {error}; the old model is kept")
             return
         self._loaded[path] = new
         self._metrics.reloads.labels("loaded").inc()

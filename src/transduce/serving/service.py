@@ -136,6 +136,7 @@ class Service:
         settings: settings for loading them.
         limits: limits on requests.
         report: is called with each one-line message to the operator.
+        warn: is called instead with each message that requires action; default: `report`.
     """
 
     def __init__(
@@ -145,13 +146,14 @@ class Service:
         *,
         limits: Limits | None = None,
         report: Callable[[str], None] = lambda _: None,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.metrics = Metrics()
         load_language_identifier()  # imported now, so that the first request does not wait
         self.num_characters = 0
         """Number of characters translated since the start."""
-        self._models = Models(models, settings, self.metrics, report)
+        self._models = Models(models, settings, self.metrics, report, warn or report)
         self._batcher = Batcher(self.limits, self.metrics)
         # A separate worker, as one inspection takes as long as hundreds of sentences, which would wait for it.
         self._inspector = Batcher(self.limits, self.metrics)
