@@ -153,7 +153,9 @@ def test_kubernetes_asks_what_the_server_answers() -> None:
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     assert deployment["spec"]["replicas"] == 1 or service["spec"]["sessionAffinity"] == "ClientIP"  # for documents
     assert service["spec"]["ports"][0]["targetPort"] == port["name"]
-    assert pod["spec"]["terminationGracePeriodSeconds"] > Limits().drain_seconds
+    before = container["lifecycle"]["preStop"]["sleep"]["seconds"]  # while it is taken out of the endpoints
+    assert before > 0
+    assert pod["spec"]["terminationGracePeriodSeconds"] > before + Limits().drain_seconds
     assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["spec"]["volumes"]}
 
 

@@ -28,6 +28,10 @@ def _logs_as_before() -> Iterator[None]:
         (["{model}", "--port", "70000"], "--port 70000: must be from 0 to 65535"),
         (["{model}", "--host", "no.such.host.invalid"], "cannot listen at 'no.such.host.invalid'"),
         (["{model}", "--requests-per-minute", "-1"], "--requests-per-minute -1: must be at least 1, or 0 for no limit"),
+        (
+            ["{model}", "--trusted-proxies", "10.0.0.1/8"],
+            "--trusted-proxies 10.0.0.1/8: must be an address or a network",
+        ),
         (["{model}", "--cors", "example.org"], "--cors example.org: must be an origin"),
         (["{model}", "--max-characters", "0"], "max_characters = 0: must be above 0"),
         (["{model}", "--api-key-file", "missing"], "missing: there is no such file"),

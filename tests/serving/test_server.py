@@ -15,12 +15,13 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI, Request
 from uvicorn import Config
 from uvicorn.server import ServerState
 
 from transduce.errors import UserError
 from transduce.serving import server as server_module
-from transduce.serving.server import HEAD_SECONDS, WRITE_SECONDS, LimitedProtocol, is_local, listen
+from transduce.serving.server import HEAD_SECONDS, WRITE_SECONDS, LimitedProtocol, is_local, listen, make_server
 
 Serve = Callable[..., tuple[subprocess.Popen[bytes], str]]
 
@@ -206,6 +207,36 @@ def test_listening() -> None:
         listen("no.such.host.invalid", 0)
     with pytest.raises(UserError, match="cannot listen"):
         listen("a" * 70 + ".b", 0)
+
+
+@pytest.mark.parametrize(
+    ("trusted", "expected"),
+    [
+        ((), ["10.1.2.3", "http"]),
+        (("10.0.0.0/8", "fd00::/8"), ["203.0.113.7", "https"]),
+        (("10.1.2.4",), ["10.1.2.3", "http"]),
+        (("*",), ["203.0.113.7", "https"]),
+    ],
+)
+def test_headers_of_a_proxy_are_believed_if_it_is_trusted(trusted: tuple[str, ...], expected: list[str]) -> None:
+    app = FastAPI()
+
+    @app.get("/client")
+    def describe(request: Request) -> list[str]:
+        assert request.client
+        return [request.client.host, request.url.scheme]
+
+    config = make_server(app, trusted).config
+    config.load()
+
+    async def ask() -> list[str]:
+        proxy = httpx.ASGITransport(config.loaded_app, client=("10.1.2.3", 4321))
+        headers = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https"}
+        async with httpx.AsyncClient(transport=proxy, base_url="http://a", headers=headers) as client:
+            found: list[str] = (await client.get("/client")).json()
+            return found
+
+    assert asyncio.run(ask()) == expected
 
 
 def _address(url: str) -> tuple[str, int]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -45,6 +46,9 @@ class AccessFlags:
         port: port to listen on; 0 picks a free one.
         api_key_file: a file with one key per line; without it, no key is needed.
         requests_per_minute: maximum requests per minute from one address; 0: no limit.
+        trusted_proxies: address or network of a proxy, as in 10.0.0.0/8, whose X-Forwarded-For and X-Forwarded-Proto
+            are believed; may be given several times; "*" for all. Without it, those in the variable
+            FORWARDED_ALLOW_IPS, or else this machine.
         cors: an origin, as in https://example.org, whose pages may use the service from a browser; may be given several
             times; "*" for all.
         traces: address of an OpenTelemetry collector, as in http://localhost:4318, to which the time of each request
@@ -55,6 +59,7 @@ class AccessFlags:
     port: int = 5000
     api_key_file: Path | None = None
     requests_per_minute: int = 0
+    trusted_proxies: Annotated[tuple[str, ...], Parameter(negative=())] = ()
     cors: Annotated[tuple[str, ...], Parameter(negative=())] = ()
     traces: str | None = None
 
@@ -66,11 +71,25 @@ class AccessFlags:
             raise ConfigError(
                 f"--requests-per-minute {self.requests_per_minute}: must be at least 1, or 0 for no limit"
             )
+        for proxy in self.trusted_proxies:
+            if proxy != "*" and not _is_network(proxy):
+                raise ConfigError(
+                    f"--trusted-proxies {proxy}: must be an address or a network, as in 10.0.0.0/8, or * for all"
+                )
         for origin in self.cors:
             if origin != "*" and not re.fullmatch(r"https?://[^/\s*]+", origin):
                 raise ConfigError(f"--cors {origin}: must be an origin, as in https://example.org, or * for all")
         if self.traces is not None and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", self.traces):
             raise ConfigError(f"--traces {self.traces}: must be an address, as in http://localhost:4318")
+
+
+def _is_network(text: str) -> bool:
+    """Return whether a text is an address, or a network without bits of a host."""
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 _ACCESS, _LIMITS, _ENGINE_FLAGS = AccessFlags(), Limits(), EngineFlags()
@@ -141,7 +160,7 @@ def serve(
                 send_last_spans()
             os._exit(exit_code)
 
-        asyncio.run(run(app, service, listening, log, exit_process))
+        asyncio.run(run(app, service, listening, log, exit_process, access.trusted_proxies))
 
 
 @contextmanager

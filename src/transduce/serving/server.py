@@ -5,7 +5,7 @@ import contextlib
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from ipaddress import ip_address
 
 import uvicorn
@@ -157,8 +157,14 @@ def is_local(listening: socket.socket) -> bool:
     return ip_address(listening.getsockname()[0]).is_loopback
 
 
-def make_server(app: FastAPI) -> uvicorn.Server:
-    """Make the uvicorn server of an application, without uvicorn's logs and signal handlers."""
+def make_server(app: FastAPI, trusted_proxies: Sequence[str] = ()) -> uvicorn.Server:
+    """Make the uvicorn server of an application, without uvicorn's logs and signal handlers.
+
+    Args:
+        app: from `make_app`.
+        trusted_proxies: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, or "*" for
+            all; by default those in the variable FORWARDED_ALLOW_IPS, or else this machine.
+    """
     return _Server(
         uvicorn.Config(
             app,
@@ -168,6 +174,7 @@ def make_server(app: FastAPI) -> uvicorn.Server:
             access_log=False,  # addresses may contain texts and keys
             lifespan="off",
             server_header=False,
+            forwarded_allow_ips=list(trusted_proxies) or None,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
@@ -180,6 +187,7 @@ async def run(
     listening: socket.socket,
     report: Callable[[str], None],
     exit_process: Callable[[int], None],
+    trusted_proxies: Sequence[str] = (),
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish admitted requests; a second signal ends the server at once.
 
@@ -192,12 +200,13 @@ async def run(
         report: is called with each one-line message to the operator.
         exit_process: is called with the exit code, 0 when all requests are finished and 130 at the second signal, as a
             thread that loads a model or computes cannot be stopped.
+        trusted_proxies: see `make_server`.
 
     Raises:
         TransduceError: a model cannot be loaded.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
-    server = make_server(app)
+    server = make_server(app, trusted_proxies)
     stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
 
