@@ -19,6 +19,7 @@ import yaml
 from fastapi import FastAPI, Request
 
 from transduce.cli.app import app
+from transduce.errors import UserError
 from transduce.serving.middleware import LIVENESS_PROBES, READINESS_PROBES
 from transduce.serving.scheduling import Limits
 from transduce.serving.server import listen, make_server
@@ -61,6 +62,10 @@ def test_systemd_understands_the_unit(run: Run, tmp_path: Path) -> None:
 def test_the_unit_waits_for_accepted_requests() -> None:
     (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", read("transduce.service"), flags=re.MULTILINE)
     assert int(seconds) > Limits().drain_seconds
+
+
+def test_the_unit_is_not_restarted_after_a_mistake_of_its_user() -> None:
+    assert f"\nRestartPreventExitStatus={UserError.exit_code}\n" in read("transduce.service")
 
 
 @pytest.fixture

@@ -51,9 +51,10 @@ messages and progress to standard error: a live line on a terminal, plain lines 
 
 | exit code | meaning |
 |---|---|
-| 0 | done |
+| 0 | done; also `serve` after Ctrl-C or SIGTERM, unless a second one follows |
 | 1 | failed: a full disk, training that diverged |
 | 2 | usage error; the message says what to fix |
+| 3 | `doctor` found something serious |
 | 130 | interrupted; if training had begun, the same command, without `--restart`, resumes the run |
 | 141 | the reader of the output closed the pipe, as `head` does |
 

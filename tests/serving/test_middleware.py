@@ -282,6 +282,7 @@ def test_what_comes_too_slowly_is_given_up() -> None:
     scope = {"type": "http", "method": "POST", "path": "/v1/translate", "headers": []}
     asyncio.run(BodyLimit(app, LIMIT, Authorization(), Metrics(), seconds=0.05)(scope, receive, send))
     assert sent[0]["status"] == 408
+    assert "within 0.05 s: send less at once, or use a faster line" in json.loads(sent[1]["body"])["detail"]
 
 
 def test_bodies_of_all_requests_have_room_together() -> None:

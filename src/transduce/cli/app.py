@@ -201,6 +201,10 @@ def _run_command(arguments: Sequence[str] | None) -> int:
         return error.exit_code
     except BrokenPipeError:
         return 141  # the reader of the output closed the pipe, as `head` does
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # from rich, which prints help, instead of the error itself
+            return 141
+        raise
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - users see no traceback unless they ask for it
         message, exit_code = _describe_exception(error)
         if isinstance(error, KeyboardInterrupt) and [*(arguments or sys.argv[1:])][:1] == ["serve"]:

@@ -191,7 +191,8 @@ class RequestRate:
 class RateLimit:
     """Middleware that refuses clients with too many requests before a key is compared or a body read.
 
-    This also limits the guessing of keys. Paths that need no key and compute nothing are not counted.
+    This also limits the guessing of keys. Probes, pages and what pages load are not counted; `/download_file` is,
+    although it needs no key, so that names of documents cannot be guessed.
     """
 
     def __init__(self, app: ASGIApp, rate: RequestRate, metrics: Metrics) -> None:
@@ -309,7 +310,9 @@ class BodyLimit:
             self._release(chunks)
             refusal: Exception = error
             if isinstance(error, TimeoutError):
-                refusal = BodyTooSlowError(f"the body did not arrive within {self._seconds:g} s: retry")
+                refusal = BodyTooSlowError(
+                    f"the body did not arrive within {self._seconds:g} s: send less at once, or use a faster line"
+                )
             response = make_error_response(refusal, scope["path"], self._metrics)
             response.headers["Connection"] = "close"  # the rest of the body must not be read as the next request
             await response(scope, receive, send)
