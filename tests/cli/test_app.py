@@ -92,13 +92,12 @@ def test_without_a_command_help_is_shown(transduce: Any) -> None:
     assert transduce().output == transduce("--help").output
 
 
-def test_help_whose_reader_leaves(transduce: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_whose_reader_leaves(process: Any) -> None:
     """As `head -1` does."""
     reading, writing = os.pipe()
     os.close(reading)
-    with os.fdopen(writing, "w", encoding="utf-8") as stream:
-        monkeypatch.setattr(sys, "stdout", stream)
-        answer = transduce("train", "--help")
+    with os.fdopen(writing, "wb") as stream:
+        answer = process("train", "--help", stdout=stream)
     assert (answer.exit_code, answer.messages) == (141, "")
 
 
