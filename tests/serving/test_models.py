@@ -143,7 +143,7 @@ def test_a_model_that_is_gone_stays_loaded_and_one_that_comes_back_is_not_loaded
     asyncio.run(run())
     assert said == [f"{path}: translates en-de", f"{path}: can be read again"]
     (warning,) = warnings  # once, however often it is looked for
-    assert warning.startswith(f"{path}: no such folder")
+    assert warning.startswith(f"{path}: there is no such folder")
     assert warning.endswith("; the model that was loaded from there is kept")
 
 
