@@ -122,6 +122,30 @@ def test_a_file_with_both_sides_is_a_test_set(transduce: Any, test_set: Path, ru
     assert transduce("evaluate", run_folder, "--pairs", "both.tsv", "--columns", "yy", "xx").lines == expected
 
 
+def test_the_languages_of_the_model_say_which_side_is_which(transduce: Any, test_set: Path, run_folder: Path) -> None:
+    shutil.copytree(run_folder / "best", test_set / "model")
+    description = json.loads((test_set / "model" / "bundle.json").read_text(encoding="utf-8"))
+    description["languages"] = {"source": "en", "target": "de"}
+    (test_set / "model" / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    sides = [(test_set / name).read_text(encoding="utf-8").splitlines() for name in ("test.source", "test.target")]
+    pairs = list(zip(*sides, strict=True))
+    rows = "".join(f"{target}\t{source}\n" for source, target in pairs)
+    units = "".join(
+        f'<tu><tuv xml:lang="de"><seg>{target}</seg></tuv><tuv xml:lang="en"><seg>{source}</seg></tuv></tu>'
+        for source, target in pairs
+    )
+    (test_set / "both.tsv").write_text(f"de\ten\n{rows}", encoding="utf-8")
+    (test_set / "both.tmx").write_text(f'<tmx version="1.4"><body>{units}</body></tmx>', encoding="utf-8")
+    expected = transduce("evaluate", "model", "--source", "test.source", "--reference", "test.target").lines
+    assert transduce("evaluate", "model", "--pairs", "both.tsv").lines == expected
+    assert transduce("evaluate", "model", "--pairs", "both.tmx").lines == expected
+    expected = transduce("score", "model", "--source", "test.source", "--target", "test.target").lines
+    assert transduce("score", "model", "--pairs", "both.tsv").lines == expected
+    answer = transduce("evaluate", "hypotheses", "--pairs", "both.tsv")  # translations have no languages
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert "choose two by --columns" in answer.messages
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -31,6 +31,7 @@ from transduce.evaluation import (
 )
 from transduce.evaluation.comet import CometScorer, summarize_lines
 from transduce.evaluation.comparison_page import MARK
+from transduce.interop import read_languages
 from transduce.pages import format_columns, format_count
 from transduce.storage import check_output_file, has_mark, write_output_file
 from transduce.text import read_lines
@@ -52,7 +53,8 @@ class TestSetFlags:
             source, several references; for several sources, first those of the first source, and equally many for each.
         pairs: instead of both: a file with source and reference, in any of the formats of training text; given several
             times, as many test sets.
-        columns: what the file of --pairs calls source and reference, as in en de. Default: as for training text.
+        columns: what the file of --pairs calls source and reference, as in en de. Default: as for training text,
+            by the languages of the first model.
         beam: hypotheses kept for each sentence; 1 is greedy. Default: the model's setting.
         tokenize: how BLEU splits text into words: 13a, intl, char or zh; or none, for a model trained on tokenised
             text. Default: zh for Chinese, char for other scripts without spaces between words, else 13a.
@@ -73,16 +75,21 @@ class TestSetFlags:
         """COMET, if it is asked for."""
         return None if self.comet is None else CometScorer.find(self.comet)
 
-    def read(self) -> list[TestSet]:
+    def read(self, systems: Sequence[Path]) -> list[TestSet]:
         """The test sets; see `read_test_sets`. An unknown tokenisation is refused before anything is read.
 
+        The languages of the first model among `systems` tell the sides of `pairs` apart where there are no `columns`.
+
         Raises:
+            BundleError: there is no model.
             UserError: files are missing, or given in both ways.
         """
         if self.tokenize is not None:
             check_tokenization(self.tokenize)
         if is_in_one_file(self.source, self.reference, self.pairs, self.columns, name="--reference"):
-            return read_paired_test_sets(self.pairs or [], self.columns)
+            model = next((system for system in systems if not system.is_file()), None)
+            languages = ("", "") if model is None else read_languages(model)
+            return read_paired_test_sets(self.pairs or [], self.columns, languages)
         return read_test_sets(self.source or [], self.reference or [])
 
 
@@ -116,7 +123,7 @@ def evaluate(
         force: replace existing files in the output folder.
     """
     comet = measured.find_comet()
-    test_sets = measured.read()
+    test_sets = measured.read(systems)
     files = {} if output is None else _name_outputs(output, systems, test_sets, force=force)
     outputs = _translate(systems, test_sets, measured.beam, engine_flags)
     for (system, number), path in files.items():
@@ -187,7 +194,7 @@ def compare(
     if output is not None:
         check_output_file(output, _is_page, PAGE, force=force)
     comet = measured.find_comet()
-    test_sets = measured.read()
+    test_sets = measured.read(systems)
     tokenizations = [measured.tokenize or choose_tokenization(one.references[0]) for one in test_sets]
     counts = {} if frequencies is None else {one: count_words(read_lines(frequencies), one) for one in {*tokenizations}}
     outputs = _translate(systems, test_sets, measured.beam, engine_flags)

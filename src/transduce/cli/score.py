@@ -58,7 +58,7 @@ def score(
     """
     if tokens and json:
         raise UserError("--tokens and --json: the JSON objects already contain the tokens; give one of them")
-    corpus = text.open_corpus()
+    corpus = text.open_corpus(model)
     corpus.check()  # read both files to the end before printing
     decoder = ForcedDecoder.load(model, device=device)
     started = time.monotonic()
@@ -106,8 +106,8 @@ def calibrate(
     bundle = Bundle.open(find_bundle(model))
     check_calibratable(bundle, force=force)
     translator = Translator.load(bundle.folder, device=device, precision="float32")
-    corpus = text.open_corpus()
-    measured = measure_confidence(translator, corpus, text.name_files(), beam=beam)
+    corpus = text.open_corpus(model)
+    measured = measure_confidence(translator, corpus, text.name_files(corpus), beam=beam)
     head = None
     if bundle.model_config.architecture == "transformer":
         head = choose_head(measure_heads(ForcedDecoder.from_bundle(bundle, device=device), corpus))
@@ -172,10 +172,10 @@ def align(
         json: print one JSON object per line: words of source and target, and alignment with source, target and weight.
         device: cpu, cuda, mps or auto.
     """
-    corpus = text.open_corpus()
+    corpus = text.open_corpus(model)
     num_pairs = corpus.check()  # read both files to the end before printing
     given = choice or HeadFlags()
-    chosen_on = _open_text_to_choose_on(given, text.columns)
+    chosen_on = _open_text_to_choose_on(given, text.columns, model)
     bundle = Bundle.open(find_bundle(model))
     decoder = ForcedDecoder.from_bundle(bundle, device=device)
     if given.head is not None:
@@ -193,7 +193,7 @@ def align(
     print_message(f"{format_count(num_pairs, 'pair')} in {time.monotonic() - started:.1f} s")
 
 
-def _open_text_to_choose_on(given: HeadFlags, columns: tuple[str, str] | None) -> ParallelCorpus | None:
+def _open_text_to_choose_on(given: HeadFlags, columns: tuple[str, str] | None, model: Path) -> ParallelCorpus | None:
     source, target, pairs = given.choose_on_source, given.choose_on_target, given.choose_on_pairs
     if given.head is not None and any((source, target, pairs, given.gold)):
         raise UserError(
@@ -207,7 +207,7 @@ def _open_text_to_choose_on(given: HeadFlags, columns: tuple[str, str] | None) -
         raise UserError(
             "--choose-on-pairs has both sides in one file: leave out --choose-on-source and --choose-on-target"
         )
-    return PairFlags(source=source, target=target, pairs=pairs, columns=columns if pairs else None).open_corpus()
+    return PairFlags(source=source, target=target, pairs=pairs, columns=columns if pairs else None).open_corpus(model)
 
 
 def _choose_measured_head(decoder: ForcedDecoder, text: ParallelCorpus, gold: Path | None) -> AlignmentHead:

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from transduce.config import load_run_config, parse_duration
 from transduce.errors import UserError
+from transduce.interop import read_languages
 from transduce.text import ParallelCorpus, open_parallel_corpus
 
 
@@ -76,24 +77,27 @@ class PairFlags:
     pairs: Path | None = None
     """Instead of both: a file with both sides, in any of the formats of training text."""
     columns: tuple[str, str] | None = None
-    """What the file of --pairs calls source and target, as in en de. Default: as for training text."""
+    """What the file of --pairs calls source and target, as in en de. Default: as for training text, by the model's
+    languages."""
 
-    def open_corpus(self) -> ParallelCorpus:
-        """The text; it is not read yet.
+    def open_corpus(self, model: Path) -> ParallelCorpus:
+        """The text; it is not read yet. The languages of `model` tell its sides apart where there are no `columns`.
 
         Raises:
+            BundleError: there is no model.
             UserError: files are missing, or given in both ways.
             CorpusError: a file is missing, or has an unknown extension.
         """
         is_in_one_file(self.source, self.target, self.pairs, self.columns)
         source, target, pairs = (None if path is None else str(path) for path in (self.source, self.target, self.pairs))
-        return open_parallel_corpus(Path(), source, target, pairs, self.columns, setting="--columns")
+        languages = read_languages(model)
+        return open_parallel_corpus(Path(), source, target, pairs, self.columns, languages, setting="--columns")
 
-    def name_files(self) -> dict[str, Path]:
-        """The files of the text, by the sides that they have."""
+    def name_files(self, corpus: ParallelCorpus) -> dict[str, Path]:
+        """The files of `corpus`, which is the text, by the sides that they have."""
         if self.pairs is None:
             return {name: path for name, path in (("source", self.source), ("target", self.target)) if path}
-        files = self.open_corpus().files
+        files = corpus.files
         return {"pairs" if len(files) == 1 else f"pairs, file {number}": path for number, path in enumerate(files, 1)}
 
 

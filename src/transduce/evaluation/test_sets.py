@@ -61,12 +61,15 @@ def read_test_sets(sources: Sequence[Path], references: Sequence[Path]) -> list[
     return [_read_test_set(*given) for given in zip(names, sources, groups, strict=True)]
 
 
-def read_paired_test_sets(paths: Sequence[Path], columns: tuple[str, str] | None = None) -> list[TestSet]:
+def read_paired_test_sets(
+    paths: Sequence[Path], columns: tuple[str, str] | None = None, languages: tuple[str, str] = ("", "")
+) -> list[TestSet]:
     """Read test sets with one reference, each from a file with both sides.
 
     Args:
         paths: files in any of the formats of training text.
         columns: what they call source and reference; by default as for training text.
+        languages: codes of source and target, which tell them apart where there are no `columns`.
 
     Raises:
         UserError: two of them are the same.
@@ -76,7 +79,7 @@ def read_paired_test_sets(paths: Sequence[Path], columns: tuple[str, str] | None
     test_sets = []
     for name, path in zip(_name_files(paths), paths, strict=True):
         sources, references = _read_sides(
-            open_parallel_corpus(Path(), None, None, str(path), columns, setting="--columns"), path
+            open_parallel_corpus(Path(), None, None, str(path), columns, languages, setting="--columns"), path
         )
         test_sets.append(TestSet(name, sources, [references]))
     return test_sets

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from transduce.lazy_imports import import_on_first_use
 
 if TYPE_CHECKING:
-    from transduce.interop.engines import ENGINES, NATIVE, load_translator, read_exported_settings
+    from transduce.interop.engines import ENGINES, NATIVE, load_translator, read_exported_settings, read_languages
     from transduce.interop.export_import import export_bundle, import_model
     from transduce.interop.formats import (
         FORMATS,
@@ -22,7 +22,7 @@ else:
     __getattr__ = import_on_first_use(
         __name__,
         {
-            "transduce.interop.engines": "ENGINES NATIVE load_translator read_exported_settings",
+            "transduce.interop.engines": "ENGINES NATIVE load_translator read_exported_settings read_languages",
             "transduce.interop.export_import": "export_bundle import_model",
             "transduce.interop.formats": (
                 "ExportFormat FORMATS IMPORT_FORMATS ImportFormat ImportedModel Runtime find_format find_import_format"
@@ -49,4 +49,5 @@ __all__ = [
     "import_model",
     "load_translator",
     "read_exported_settings",
+    "read_languages",
 ]

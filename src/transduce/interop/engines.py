@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, cast, get_args
 
-from transduce.bundle import Bundle, find_bundle
+from transduce.bundle import Bundle, BundleDescription, find_bundle
+from transduce.bundle.bundle import DESCRIPTION
 from transduce.bundle.manifest import check_files, read_description
 from transduce.errors import ConfigError
 from transduce.kernels.hardware import Precision
@@ -109,6 +110,20 @@ def read_exported_settings(folder: Path, engine: str) -> "ExportedSettings | Onn
     """The settings of a folder that was exported to the engine of that name."""
     settings: ExportedSettings | OnnxSettings = _import_engine(engine).read_settings(folder)
     return settings
+
+
+def read_languages(model: Path) -> tuple[str, str]:
+    """The codes of source and target that a bundle, a run or an exported folder records; "" for one that is unknown.
+
+    Raises:
+        BundleError: there is no model.
+    """
+    engine = next((name for name, file in ENGINES.items() if (model / file).is_file()), None)
+    if engine is None:
+        languages = read_description(find_bundle(model) / DESCRIPTION, BundleDescription).languages
+    else:
+        languages = read_exported_settings(model, engine).languages
+    return languages.source, languages.target
 
 
 def _import_engine(engine: str) -> ModuleType:

@@ -111,6 +111,21 @@ def test_a_header_that_does_not_say_which_columns_are_meant_is_refused(
     assert list(open_parallel_corpus(path.parent, None, None, path.name, ("1", "2"), languages))[-1] == ("1", "B")
 
 
+@pytest.mark.parametrize(("header", "languages"), [("en\tde", ("", "")), ("English\tGerman", ("", ""))])
+def test_the_order_of_languages_is_no_direction_for_a_model_that_is_trained(
+    write: Write, header: str, languages: tuple[str, str]
+) -> None:
+    path = write("a.tsv", f"{header}\nA\tB\n")
+    corpus = open_parallel_corpus(path.parent, None, None, path.name, None, languages, setting="--columns")
+    with pytest.raises(CorpusError, match=r"cannot tell which .* source and target: choose two by --columns$"):
+        list(corpus)
+    columns = header.split("\t")
+    for chosen in (("1", "2"), (columns[0], columns[1])):
+        given = open_parallel_corpus(path.parent, None, None, path.name, chosen, languages, setting="--columns")
+        assert list(given) == [("A", "B")]
+    assert list(open_parallel_corpus(path.parent, None, None, path.name, None, languages)) == [("A", "B")]
+
+
 @pytest.mark.parametrize("row", ["1\tA dog.\tEin Hund.", "id\tsentence\ttext", "en\tA dog.\tEin Hund."])
 def test_more_columns_without_names_are_read_from_the_first_two(read_pairs: ReadPairs, write: Write, row: str) -> None:
     assert read_pairs(write("a.tsv", f"{row}\n")) == [tuple(row.split("\t")[:2])]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from transduce.errors import CorpusError, MissingExtraError
 from transduce.text.corpus import Pair, ParallelCorpus
 from transduce.text.formats.columns import (
-    GIVE_LANGUAGES,
     SideSelection,
     choose_columns,
     choose_languages,
@@ -174,7 +173,7 @@ def _choose_columns(
         return choose_languages([field.name for field in by_language], selection, str(path))
     raise CorpusError(
         f"{path}: has the columns {list_names(schema.names)}, and their names do not say which are source and target: "
-        f"{GIVE_LANGUAGES} if they are named by language, or choose two by {selection.setting}"
+        f"{selection.remedy}"
     )
 
 

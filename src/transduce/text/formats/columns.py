@@ -27,9 +27,21 @@ class SideSelection(NamedTuple):
         """Whether there are two different languages, so that they can tell source from target."""
         return "" not in self.languages and self.languages[0] != self.languages[1]
 
+    @property
+    def is_option(self) -> bool:
+        """Whether `columns` are an option of a command that uses a trained model, which has a direction already."""
+        return self.setting.startswith("--")
 
-GIVE_LANGUAGES = "give --source-language and --target-language (data.source_language and data.target_language)"
-"""The remedy in messages where source and target are unknown."""
+    @property
+    def remedy(self) -> str:
+        """What a message says to do where source and target are unknown; such a command has no options for languages."""
+        choose = f"choose two by {self.setting}"
+        if self.is_option:
+            return choose
+        return (
+            f"give --source-language and --target-language (data.source_language and data.target_language), or {choose}"
+        )
+
 
 _SOURCE_WORDS = {"source", "src", "original", "input", "sentence1", "text1"}
 _TARGET_WORDS = {"target", "tgt", "trg", "translation", "reference", "ref", "output", "sentence2", "text2"}
@@ -95,7 +107,8 @@ def choose_columns(names: Sequence[str], selection: SideSelection, place: str) -
 
     They are the columns that are named by the two languages, otherwise those that are named as source and target,
     otherwise the first two, if these alone have such a name. "en" is also "en-US" if there is no other English, and
-    the other way round.
+    the other way round. The order decides only in training, whose model translates in that order afterwards; a trained
+    model may have the other direction.
 
     Raises:
         CorpusError: several columns have such names, and which of them is the source is unknown.
@@ -109,14 +122,14 @@ def choose_columns(names: Sequence[str], selection: SideSelection, place: str) -
     for source, target in (by_language, by_word):
         if source is not None and target is not None and source != target:
             return source, target
-    # One language alone must not contradict the order.
-    if named == [0, 1] and (by_language[0] == by_language[1] or (by_language[0] != 1 and by_language[1] != 0)):
+    if by_language[0] == by_language[1]:
+        follows_order = not selection.is_option
+    else:  # one language alone must not contradict the order
+        follows_order = by_language[0] != 1 and by_language[1] != 0
+    if named == [0, 1] and follows_order:
         return 0, 1
     found = ", ".join(f"{names[position]!r} (column {position + 1})" for position in named)
-    raise CorpusError(
-        f"{place}: cannot tell which of the columns {found} are source and target: {GIVE_LANGUAGES}, or choose two by "
-        f"{selection.setting}"
-    )
+    raise CorpusError(f"{place}: cannot tell which of the columns {found} are source and target: {selection.remedy}")
 
 
 def _find_language(language: str, kinds: list[str]) -> int | None:
@@ -141,7 +154,7 @@ def choose_languages(found: Collection[str], selection: SideSelection, place: st
     if not selection.has_languages:
         raise CorpusError(
             f'{place}: its "translation" has {list_names(found) if found else "no languages"}, and the source is '
-            f"unknown: {GIVE_LANGUAGES}"
+            f"unknown: {selection.remedy}"
         )
     if missing := [language for language in languages if language not in found]:
         raise CorpusError(

@@ -11,7 +11,7 @@ from typing import cast
 from transduce.errors import CorpusError
 from transduce.pages import format_count
 from transduce.text.corpus import Pair, ParallelCorpus
-from transduce.text.formats.columns import GIVE_LANGUAGES, SideSelection, list_names
+from transduce.text.formats.columns import SideSelection, list_names
 from transduce.text.languages import find_codes
 from transduce.text.lines import MAX_RATIO, MIN_BOMB, read_lines, read_stream
 
@@ -76,7 +76,7 @@ def _find_members(
     names = [one.filename for one in members]
     if selection.columns is None and not selection.has_languages:
         raise CorpusError(
-            f"{path}: has the members {list_names(names)}, and source and target are unknown: {GIVE_LANGUAGES}"
+            f"{path}: has the members {list_names(names)}, and source and target are unknown: {selection.remedy}"
         )
     source, target = (_find_member(name, members, path, selection) for name in selection.columns or selection.languages)
     if source is target:

@@ -9,7 +9,7 @@ from xml.parsers import expat
 
 from transduce.errors import CorpusError
 from transduce.text.corpus import Pair, ParallelCorpus
-from transduce.text.formats.columns import GIVE_LANGUAGES, SideSelection, list_names
+from transduce.text.formats.columns import SideSelection, list_names
 from transduce.text.languages import find_codes, normalize_code
 from transduce.text.lines import read_blocks
 
@@ -81,7 +81,7 @@ def _survey(path: Path, selection: SideSelection) -> _Survey:
         return _Survey(None)
     if selection.columns is None and not selection.has_languages:
         raise CorpusError(
-            f"{path}: has the languages {list_names(sorted(is_asked))}, and the source is unknown: {GIVE_LANGUAGES}"
+            f"{path}: has the languages {list_names(sorted(is_asked))}, and the source is unknown: {selection.remedy}"
         )
     source, target = (_choose_language(code, sorted(is_asked), path, selection) for code in asked)
     if source == target:
