@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from transduce import __version__
-from transduce.cli.app import COMMANDS
+from transduce.cli.app import COMMANDS, main
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -140,3 +140,10 @@ def test_help_breaks_lines_only_at_the_width_of_the_terminal(process: Any) -> No
     (line,) = (line for line in process("train", "--help", environment={"COLUMNS": "250"}).lines if "--time" in line)
     assert "time budget" in line
     assert "chosen to fit it." in line
+
+
+def test_translate_says_how_files_are_given(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["translate", "runs/mine", "input.txt"])
+    assert ended.value.code == 2
+    assert "translate reads standard input: give a file as < FILE" in capfd.readouterr().err

@@ -259,3 +259,9 @@ def test_a_name_that_no_file_can_have_is_an_error() -> None:
     ):
         with pytest.raises(CorpusError, match=words):
             list(read_lines(Path(name)))
+
+
+def test_utf_16_without_a_byte_order_mark_is_called_so() -> None:
+    lines = "é\n".encode("utf-16-le").splitlines(keepends=True)
+    with pytest.raises(CorpusError, match=r"looks like UTF-16: convert it, as in: iconv -f utf-16le"):
+        list(read_stream(lines, "stream"))

@@ -261,7 +261,9 @@ def make_model_card(description: BundleDescription, num_parameters: int) -> str:
         Path(__file__).parent,
         about=description,
         model=description.model,
-        network=_NETWORKS[description.model.architecture],
+        network=_NETWORKS.get(
+            description.model.architecture, f"A network of the architecture {description.model.architecture}"
+        ),
         num_parameters=num_parameters,
         title=f"Translation from {source} to {target}" if source and target else "Translation model",
         codes=list(dict.fromkeys(filter(None, (source, target)))),

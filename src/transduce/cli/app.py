@@ -192,10 +192,12 @@ def _run_command(arguments: Sequence[str] | None) -> int:
             found = app(arguments, exit_on_error=False, print_error=False)
             sys.stdout.flush()
     except CycloptsError as error:
-        from cyclopts import CycloptsPanel  # noqa: PLC0415 - loads rich, which takes a tenth of a second
+        from cyclopts import CycloptsPanel, UnusedCliTokensError  # noqa: PLC0415 - loads rich, which takes a tenth of a second
         from rich.console import Console  # noqa: PLC0415 - see above
 
         Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
+        if isinstance(error, UnusedCliTokensError) and [*(arguments or sys.argv[1:])][:1] == ["translate"]:
+            print_message("translate reads standard input: give a file as < FILE, or as --input FILE --output FOLDER")
         return 2
     except OtherRankEndedError as error:
         return error.exit_code

@@ -1,6 +1,7 @@
 """Options that name parallel text, of the commands that train on it, examine it, or measure with it."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from transduce.config import load_run_config, parse_duration
 from transduce.errors import UserError
 from transduce.interop import read_languages
 from transduce.text import ParallelCorpus, open_parallel_corpus
+from transduce.text.languages import LANGUAGE_CODES
 
 
 @Parameter(name="*")
@@ -38,7 +40,25 @@ class TextFlags:
     @property
     def settings(self) -> dict[str, str]:
         """The settings that the given options stand for, by dotted key."""
+        for side in ("source", "target"):
+            if (language := getattr(self, f"{side}_language")) is not None:
+                _check_language_code(f"--{side}-language", language)
         return {f"data.{key}": value for key, value in asdict(self).items() if value is not None}
+
+
+_LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
+
+
+def _check_language_code(option: str, language: str) -> None:
+    """Check that a language is given by a code as in en, pt-BR or swh_Latn: clients ask for a model by such codes.
+
+    Raises:
+        UserError: it is not; the message has the code of a language that is given by its name.
+    """
+    if language and not _LANGUAGE_CODE.fullmatch(language):
+        code = LANGUAGE_CODES.get(language.casefold())
+        remedy = f"give its code, {code}" if code else "give a code, as in en, pt-BR or swh_Latn"
+        raise UserError(f"{option} {language}: is no language code: {remedy}")
 
 
 def is_in_one_file(

@@ -229,7 +229,8 @@ class TrainingConfig(Section):
             if self.schedule != "warmup_stable_decay":
                 raise ValueError(
                     f'time_limit = "{self.time_limit}" needs schedule = "warmup_stable_decay", as the decay of '
-                    f'"{self.schedule}" cannot begin at any time'
+                    f'"{self.schedule}" cannot begin at any time: set it, as in --set '
+                    "training.schedule=warmup_stable_decay, or leave out the time limit"
                 )
         if self.schedule == "plateau":
             self._check_plateau()

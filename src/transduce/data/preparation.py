@@ -368,6 +368,11 @@ def _split_validation(
     if inputs.validation is not None:
         return _read_validation(inputs.validation, report), training
     if sum(num_pairs) == 1:
+        if any("\r" in side for corpus in inputs.training for pair in corpus for side in pair):
+            raise CorpusError(
+                "the text is a single pair with carriage returns (CR) in it: if its lines end in CR alone, as old "
+                "spreadsheets write them, convert the files, as in: tr '\\r' '\\n' < FILE > NEW"
+            )
         raise CorpusError(
             "a single pair cannot be used for both training and validation: give more pairs, or validation files"
         )

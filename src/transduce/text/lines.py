@@ -247,6 +247,8 @@ def _decode_utf8(line: bytes, name: str, number: int) -> str:
         place = f"{name}, line {number}, byte {error.start + 1} of the line"
         found = f"the byte 0x{line[error.start]:02x} is not UTF-8"
         remedy = "convert it, as in: iconv -f latin1 -t utf-8"
+        if b"\0" in line:
+            remedy = "the file looks like UTF-16: convert it, as in: iconv -f utf-16le -t utf-8"
         if number == 1:
             remedy = next((known for start, known in _SIGNATURES.items() if line.startswith(start)), remedy)
         raise CorpusError(f"{place}: {found}; {remedy}") from None

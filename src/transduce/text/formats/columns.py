@@ -34,7 +34,7 @@ class SideSelection(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What a message says to do where source and target are unknown; such a command has no options for languages."""
+        """What to do where source and target are unknown; such a command has no options for languages."""
         choose = f"choose two by {self.setting}"
         if self.is_option:
             return choose
