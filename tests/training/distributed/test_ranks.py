@@ -182,7 +182,8 @@ def test_the_death_of_one_changes_nothing(
     os.kill(torchrun.ranks[1], signal.SIGKILL)
     code, output, messages = torchrun.end()
     assert (code, output) == (0, ""), messages
-    assert messages.count("has lost another rank") <= 1  # on a busy machine, torchrun ends the others before they notice
+    # On a busy machine, torchrun ends the others before they notice.
+    assert messages.count("has lost another rank") <= 1
     assert "a bug in Transduce" not in messages
     assert "resuming after update" in messages
     found, expected = outcome_of(Path(killed.output)), outcome_of(Path(config.output))
