@@ -20,7 +20,7 @@ class WorkerReady:
 
 @dataclass(frozen=True)
 class WorkerLost:
-    """In place of an answer: the worker has ended without one; `cause` says how."""
+    """What a pool returns instead of an answer if the worker ended without one; `cause` says how it ended."""
 
     cause: str
 

@@ -78,7 +78,7 @@ class AttentionMaps(Settings):
 
 
 class AllAttentionMaps(Settings):
-    """The weights of the three attentions."""
+    """The weights of the encoder's and decoder's self-attention and of the cross-attention, for one sentence."""
 
     encoder: AttentionMaps
     decoder: AttentionMaps

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +20,7 @@ from transduce.config import SearchConfig, Settings
 from transduce.errors import ParityError
 from transduce.interop.formats import Runtime
 from transduce.interop.probe_sentences import Probe
+from transduce.kernels.device import use_one_thread
 from transduce.model import EncoderDecoder
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, PyTorchEngine, score_ids
@@ -280,7 +280,7 @@ def measure(decoder: ForcedDecoder, runtime: Runtime, texts: Sequence[str]) -> M
     tokenizer, model = decoder.tokenizer, decoder.model
     sources = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(texts)]
     limits = [min(len(source) + decoder.search.max_extra_length, model.max_length) for source in sources]
-    with _limit_to_one_thread():
+    with use_one_thread():
         greedy = _translate_greedily(decoder, sources)
         # At the maximum length, Transduce ends a translation, and other programs truncate it.
         their_greedy = [
@@ -301,17 +301,6 @@ def measure(decoder: ForcedDecoder, runtime: Runtime, texts: Sequence[str]) -> M
                 f"{tokenizer.pieces(target)}, a translation of {texts[row % len(texts)]!r}"
             )
     return Measurement(sources, greedy, their_greedy, targets, scores, their_scores, gaps)
-
-
-@contextmanager
-def _limit_to_one_thread() -> Iterator[None]:
-    """PyTorch computes on one thread within the block: with several, it sums in another order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _translate_greedily(decoder: ForcedDecoder, sources: Ids) -> Ids:

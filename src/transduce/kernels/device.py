@@ -158,7 +158,10 @@ if hasattr(os, "register_at_fork"):  # a forked process has the executors, but n
 
 @contextmanager
 def use_one_thread() -> Iterator[None]:
-    """Let PyTorch compute with one thread when called from this thread."""
+    """Within the block, operations of PyTorch that the calling thread starts are computed by one thread.
+
+    With several threads, sums are added up in another order.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -208,7 +208,7 @@ def _list_free_group_memory(root: Path) -> list[int]:
 
 
 def _read_size_in_bytes(path: Path, name: str) -> int | None:
-    """The value of a line like "VmRSS:  1956 kB", in bytes."""
+    """The size, in bytes, on the line of `name` in a file of /proc, as in "VmRSS:  1956 kB"; None if there is none."""
     for line in read_lines(path):
         key, _, value = line.partition(":")
         if key == name:
