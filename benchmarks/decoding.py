@@ -37,6 +37,7 @@ SIZES: dict[str, tuple[dict, int, int]] = {
 }
 """Settings of the network, tokens of each sentence, and sentences of "many"."""
 ENGINES = ("transduce:int8", "transduce:float32", "pytorch:float32", "ctranslate2:int8", "ctranslate2:float32")
+"""Engines and precisions. A third part names the instruction sets of our kernels: transduce:int8:avx2."""
 
 
 def make_model(size: str) -> Transformer:
@@ -85,7 +86,7 @@ def ctranslate2_engine(arguments: argparse.Namespace, precision: str) -> Callabl
 
 def work(arguments: argparse.Namespace) -> None:
     """Be one engine: answer every line of standard input with the seconds that a pass over all sentences took."""
-    kind, precision = arguments.worker.split(":")
+    kind, precision = arguments.worker.split(":")[:2]
     search = (ctranslate2_engine if kind == "ctranslate2" else transduce_engine)(arguments, precision)
     count = arguments.alone if arguments.mode == "one" else SIZES[arguments.size][2]
     sources = make_sources(arguments.size, count)
@@ -107,7 +108,8 @@ class Worker:
 
     def __init__(self, name: str, options: list[str], stack: ExitStack) -> None:
         self.name = name
-        environment = {**os.environ, "TRANSDUCE_KERNELS": "off" if name.startswith("pytorch") else ""}
+        level = "off" if name.startswith("pytorch") else ":".join(name.split(":")[2:])
+        environment = {**os.environ, "TRANSDUCE_KERNELS": level}
         self._process = stack.enter_context(
             subprocess.Popen(
                 [sys.executable, __file__, "--worker", name, *options],
@@ -161,7 +163,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=SIZES, action="append", help="both unless given")
     parser.add_argument("--mode", choices=["one", "many"], action="append", help="both unless given")
-    parser.add_argument("--engine", choices=ENGINES, action="append", help="the first is what others are compared with")
+    parser.add_argument(
+        "--engine", action="append", help="as transduce:int8:avx2; the first is what others are compared with"
+    )
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--alone", type=int, default=15, help="single sentences of a block")
     parser.add_argument("--threads", type=int, default=2, help="for many sentences")

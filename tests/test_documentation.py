@@ -60,8 +60,8 @@ messages and progress to standard error: a live line on a terminal, plain lines 
 
 `TRANSDUCE_<SECTION>_<KEY>` in the environment is also a setting, as in `TRANSDUCE_DATA_FOLDER`: it overrides the
 recipe, and options and `--set` override it. `TRANSDUCE_TRACEBACK=1` shows the traceback of a bug. `TRANSDUCE_KERNELS`
-chooses among the compiled kernels that translate on a processor: `off`, `portable`, `avx2`, `avx512` or `avx512_vnni`,
-on ARM `neon` or `neon_dot`; unless set, the fastest available.
+chooses among the compiled kernels that translate on a processor: `off`, `portable`, `avx2`, `avx512`, `avx512_vnni` or
+`amx`, on ARM `neon` or `neon_dot`; unless set, the fastest available.
 """
 
 

@@ -23,7 +23,7 @@ from transduce.kernels.native.packing import (
     quantize_rows,
 )
 
-ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 17)
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48)
 REFERENCES = {"none": lambda x: x, "relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 
 
@@ -38,7 +38,7 @@ def multiply(
     rows = packed.inputs.pad(inputs)
     outputs = np.empty((len(rows), packed.outputs.width), dtype=np.float32)
     added = None if residual is None else packed.outputs.pad(residual)
-    room, scales = np.empty(2 * rows.size, dtype=np.uint8), np.empty(len(rows), dtype=np.float32)
+    room, scales = np.empty(2 * (rows.size + 64 * len(rows)), dtype=np.uint8), np.empty(len(rows), dtype=np.float32)
     library.functions["apply_linear"](
         byref(packed.structure), address(rows), len(rows), address(outputs),
         None if added is None else address(added), ACTIVATIONS[activation], address(room), address(scales),
@@ -93,7 +93,7 @@ def test_a_row_gets_the_same_bits_among_any_others(
     library: Library, num_inputs: int, num_outputs: int, *, is_int8: bool
 ) -> None:
     packed = PackedMatrix(library, draw(num_outputs, num_inputs).numpy(), draw(num_outputs).numpy(), is_int8=is_int8)
-    inputs = draw(40, num_inputs).numpy()
+    inputs = draw(69, num_inputs).numpy()
     expected = multiply(library, packed, inputs)
     for num_rows in ROWS:
         for first in (0, 3, 21):
@@ -111,6 +111,17 @@ def test_what_is_no_number_stays_so_in_its_row(library: Library, wrong: float, *
     found = multiply(library, packed, inputs)
     assert not np.isfinite(found[2]).any()
     np.testing.assert_array_equal(np.delete(found, 2, axis=0), np.delete(expected, 2, axis=0))
+
+
+@pytest.mark.skipif(not torch.cpu._is_amx_tile_supported(), reason="the processor has no AMX")
+def test_pytorch_and_amx_take_turns_in_a_thread(library: Library) -> None:
+    """Both set the shapes of the processor's registers for matrices, and PyTorch does so once only."""
+    packed = PackedMatrix(library, draw(96, 128).numpy(), draw(96).numpy(), is_int8=True)
+    inputs, left, right = draw(40, 128).numpy(), draw(70, 200).bfloat16(), draw(200, 130).bfloat16()
+    expected, product = multiply(library, packed, inputs), left @ right
+    for _ in range(3):
+        np.testing.assert_array_equal(multiply(library, packed, inputs), expected)
+        assert torch.equal(left @ right, product)
 
 
 def test_zeros_give_the_bias(library: Library) -> None:

@@ -32,7 +32,13 @@ LIBRARY = SOURCES / {"win": "kernels.dll", "mac": "kernels.dylib"}.get(find_plat
 """Path of the built library."""
 
 _AVX512 = ("-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
-_X86_LEVELS = {"avx2": ("-mavx2", "-mfma"), "avx512": _AVX512, "avx512_vnni": (*_AVX512, "-mavx512vnni")}
+_VNNI = (*_AVX512, "-mavx512vnni")
+_X86_LEVELS = {
+    "avx2": ("-mavx2", "-mfma"),
+    "avx512": _AVX512,
+    "avx512_vnni": _VNNI,
+    "amx": (*_VNNI, "-mamx-tile", "-mamx-int8"),
+}
 _ARM_LEVELS = {"neon": ("-DNEON",), "neon_dot": ("-DNEON", "-mcpu=generic+dotprod")}
 LEVELS = {"portable": (), **_X86_LEVELS, **_ARM_LEVELS}
 """The levels of instruction sets, slowest first, with the options by which a compiler uses them."""

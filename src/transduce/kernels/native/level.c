@@ -24,11 +24,20 @@ OFFERED(uint64_t, count_workspace)(const transformer *model, uint64_t rows, uint
 
 OFFERED(int32_t, group_rows)(void) { return GROUP_ROWS; }
 
-OFFERED(int32_t, run_encoder)(const transformer *model, const encoder_task *task) { return run_encoder(model, task); }
+/* Call a function whose products may be computed by AMX. */
+#define WITH_AMX(call)                     \
+    const amx_shapes before = begin_amx(); \
+    const int32_t result = call;           \
+    end_amx(&before);                      \
+    return result
+
+OFFERED(int32_t, run_encoder)(const transformer *model, const encoder_task *task) {
+    WITH_AMX(run_encoder(model, task));
+}
 
 OFFERED(int32_t, run_decoder)
 (const transformer *model, const decoder_task *task, float *log_probabilities, const best_task *best) {
-    return run_decoder(model, task, log_probabilities, best);
+    WITH_AMX(run_decoder(model, task, log_probabilities, best));
 }
 
 /* Bytes of workspace for `run_search`. */
@@ -38,7 +47,9 @@ OFFERED(uint64_t, count_search_workspace)(uint64_t num_sentences, uint64_t beam)
     return SIZE_MAX - workspace.left;
 }
 
-OFFERED(int32_t, run_search)(const transformer *model, search_task *task) { return run_search(model, task); }
+OFFERED(int32_t, run_search)(const transformer *model, search_task *task) {
+    WITH_AMX(run_search(model, task));
+}
 
 /* Operations in training. */
 
@@ -73,8 +84,10 @@ OFFERED(void, apply_linear)
 (const linear_layer *layer, const float *inputs, uint64_t num_rows, float *outputs, const float *residual,
  int32_t activation, void *quantized_inputs, float *row_scales) {
     const quantized_rows quantized = {quantized_inputs, row_scales};
+    const amx_shapes before = begin_amx();
     apply_linear(layer, inputs, (size_t)layer->inputs, num_rows, outputs, (size_t)layer->outputs, residual, activation,
                  quantized);
+    end_amx(&before);
 }
 
 OFFERED(void, normalize_rows)

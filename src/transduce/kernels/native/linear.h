@@ -16,6 +16,7 @@
 #ifndef TRANSDUCE_LINEAR_H
 #define TRANSDUCE_LINEAR_H
 
+#include "amx.h"
 #include "vectors.h"
 
 /* Inputs that one instruction multiplies for one output. */
@@ -33,9 +34,15 @@ typedef int8_t quantized;
 typedef int16_t quantized;
 #endif
 
-/* A product of few rows waits for its weights, which come from memory: it asks for them so many bytes ahead. With more rows,
- * a panel is in a cache when the next tile needs it. */
-#define BYTES_AHEAD(rows) ((rows) <= 4 ? 2048 : 0)
+/* A product of few rows waits for its weights, which come from memory: it asks for them ahead, for the second cache, which
+ * waits for more lines at a time, and then for the first. With more rows, a panel is in a cache when the next tile needs it. */
+#define HAS_TO_ASK(rows) ((rows) <= 4)
+
+INLINE void ask_for_weights(const void *weights) {
+    __builtin_prefetch((const char *)weights + 2048);
+    for (size_t line = 0; line < PANEL * sizeof(float); line += 64)
+        __builtin_prefetch((const char *)weights + 8192 + line, 0, 2);
+}
 
 enum { NO_ACTIVATION, RELU, GELU, SWISH };
 
@@ -97,17 +104,17 @@ INLINE void finish_row(const product *task, size_t row, size_t first, floats *su
 /* Sums of a tile in float32: `rows` rows of inputs times `vectors` vectors of outputs. `rows` and `vectors` are constants.
  *
  * `weights` holds the outputs' weights for every input, `stride` numbers behind those of the input before. The inputs of a
- * row are `input_step` numbers apart. `ahead` is a constant, too: how many bytes ahead weights are asked for; 0: they are not.
+ * row are `input_step` numbers apart. `asks` is a constant, too: whether weights are asked for ahead.
  */
 INLINE void multiply_float_tile(int rows, int vectors, const float *inputs, size_t input_stride, size_t input_step,
-                                const float *weights, size_t stride, size_t num_inputs, int ahead,
+                                const float *weights, size_t stride, size_t num_inputs, int asks,
                                 floats sums[][VECTORS]) {
     UNROLL for (int row = 0; row < rows; row++) {
         UNROLL for (int vector = 0; vector < vectors; vector++) sums[row][vector] = (floats){0};
     }
     for (size_t input = 0; input < num_inputs; input++, weights += stride) {
         floats weight[VECTORS];
-        if (ahead) __builtin_prefetch((const char *)weights + ahead);
+        if (asks) ask_for_weights(weights);
         UNROLL for (int vector = 0; vector < vectors; vector++) weight[vector] = load(weights + vector * LANES);
         UNROLL for (int row = 0; row < rows; row++) {
             const floats value = broadcast(inputs[row * input_stride + input * input_step]);
@@ -164,10 +171,10 @@ INLINE ints multiply_group(ints sums, int32_t values, weight_group weights) {
 
 /* Sums of a tile in int8 times a panel of outputs, as `multiply_float_tile`, added to those that are in `sums`. */
 INLINE void multiply_integer_tile(int rows, const quantized *inputs, size_t input_stride, const int8_t *weights,
-                                  size_t num_inputs, int ahead, ints sums[][VECTORS]) {
+                                  size_t num_inputs, int asks, ints sums[][VECTORS]) {
     for (size_t input = 0; input < num_inputs; input += GROUP, weights += PANEL * GROUP) {
         weight_group weight[VECTORS];
-        if (ahead) __builtin_prefetch(weights + ahead);
+        if (asks) ask_for_weights(weights);
         UNROLL for (int vector = 0; vector < VECTORS; vector++)
             weight[vector] = load_weights(weights + vector * LANES * GROUP);
         UNROLL for (int row = 0; row < rows; row++) {
@@ -179,34 +186,50 @@ INLINE void multiply_integer_tile(int rows, const quantized *inputs, size_t inpu
     }
 }
 
+/* Scales, corrections and bias of a panel in int8. */
+typedef struct {
+    floats scales[VECTORS], bias[VECTORS];
+    ints corrections[VECTORS];
+} panel_terms;
+
+INLINE panel_terms load_panel_terms(const linear_layer *layer, size_t first) {
+    panel_terms terms;
+    UNROLL for (int vector = 0; vector < VECTORS; vector++) {
+        terms.scales[vector] = load(layer->scales + first + vector * LANES);
+        terms.bias[vector] = load(layer->bias + first + vector * LANES);
+        terms.corrections[vector] = load_ints(layer->corrections + first + vector * LANES);
+    }
+    return terms;
+}
+
+/* The exact sums of one row times both scales, and the bias. */
+INLINE void scale_sums(const panel_terms *terms, float row_scale, const ints *exact, floats *sums) {
+    UNROLL for (int vector = 0; vector < VECTORS; vector++)
+        sums[vector] = multiply_add(to_floats(exact[vector]), broadcast(row_scale) * terms->scales[vector], terms->bias[vector]);
+}
+
 /* One tile of a product: `rows` rows, a constant, from `row` on times a panel of outputs. */
 INLINE void multiply_tile(const product *task, size_t row, size_t panel, int rows, int is_integer) {
     const linear_layer *layer = task->layer;
     const size_t inputs = (size_t)layer->inputs, first = panel * PANEL;
-    floats sums[MAX_ROWS][VECTORS], bias[VECTORS];
-    UNROLL for (int vector = 0; vector < VECTORS; vector++) bias[vector] = load(layer->bias + first + vector * LANES);
+    floats sums[MAX_ROWS][VECTORS];
     if (!is_integer) {
         multiply_float_tile(rows, VECTORS, (const float *)task->inputs + row * task->input_stride, task->input_stride, 1,
-                            (const float *)layer->weights + first * inputs, PANEL, inputs, BYTES_AHEAD(rows), sums);
+                            (const float *)layer->weights + first * inputs, PANEL, inputs, HAS_TO_ASK(rows), sums);
         UNROLL for (int index = 0; index < rows; index++) {
-            UNROLL for (int vector = 0; vector < VECTORS; vector++) sums[index][vector] = sums[index][vector] + bias[vector];
+            UNROLL for (int vector = 0; vector < VECTORS; vector++)
+                sums[index][vector] = sums[index][vector] + load(layer->bias + first + vector * LANES);
         }
     } else {
+        const panel_terms terms = load_panel_terms(layer, first);
         ints exact[MAX_ROWS][VECTORS];
-        floats scales[VECTORS];
-        UNROLL for (int vector = 0; vector < VECTORS; vector++) {
-            scales[vector] = load(layer->scales + first + vector * LANES);
-            const ints correction = load_ints(layer->corrections + first + vector * LANES);
-            UNROLL for (int index = 0; index < rows; index++) exact[index][vector] = -correction;
+        UNROLL for (int index = 0; index < rows; index++) {
+            UNROLL for (int vector = 0; vector < VECTORS; vector++) exact[index][vector] = -terms.corrections[vector];
         }
         multiply_integer_tile(rows, (const quantized *)task->inputs + row * task->input_stride, task->input_stride,
-                              (const int8_t *)layer->weights + first * inputs, inputs, BYTES_AHEAD(rows), exact);
-        UNROLL for (int index = 0; index < rows; index++) {
-            const floats row_scale = broadcast(task->row_scales[row + index]);
-            UNROLL for (int vector = 0; vector < VECTORS; vector++)
-                sums[index][vector] =
-                    multiply_add(to_floats(exact[index][vector]), row_scale * scales[vector], bias[vector]);
-        }
+                              (const int8_t *)layer->weights + first * inputs, inputs, HAS_TO_ASK(rows), exact);
+        UNROLL for (int index = 0; index < rows; index++)
+            scale_sums(&terms, task->row_scales[row + index], exact[index], sums[index]);
     }
     UNROLL for (int index = 0; index < rows; index++) finish_row(task, row + index, first, sums[index]);
 }
@@ -243,6 +266,43 @@ DEFINE_TILE(8)
 /* Tiles by their number of rows: in float32, and in int8. */
 static const tile tiles[2][MAX_ROWS + 1] = {TILES(float_tile), TILES(integer_tile)};
 
+#if defined(__AMX_INT8__)
+INLINE size_t lesser(size_t one, size_t other) { return one < other ? one : other; }
+
+/* Whether AMX computes a product: it has rows that fill a register, and inputs that fill its rows. */
+INLINE int is_for_amx(const product *task, size_t num_rows) {
+    return task->layer->scales != NULL && num_rows >= AMX_ROWS && task->layer->inputs % AMX_INPUTS == 0;
+}
+
+/* All rows times one panel. The last register of rows begins earlier where it would not be full, so that some of its rows
+ * are computed twice. */
+static void multiply_panel_by_amx(const product *given, size_t num_rows, size_t panel) {
+    const product task = *given; /* a copy, which nothing that is written can change */
+    const size_t inputs = (size_t)task.layer->inputs, first = panel * PANEL, last_start = num_rows - AMX_ROWS;
+    const int8_t *weights = (const int8_t *)task.layer->weights + first * inputs;
+    const panel_terms terms = load_panel_terms(task.layer, first);
+    for (size_t row = 0; row < num_rows; row += 2 * AMX_ROWS) {
+        int32_t exact[2 * AMX_ROWS][PANEL] __attribute__((aligned(64)));
+        const size_t starts[2] = {lesser(row, last_start), lesser(row + AMX_ROWS, last_start)};
+        const quantized *rows = task.inputs, *second = rows + starts[1] * task.input_stride;
+        multiply_by_amx(rows + starts[0] * task.input_stride, row + AMX_ROWS < num_rows ? second : NULL, task.input_stride,
+                        weights, inputs, exact);
+        for (int part = 0; part < 2; part++) {
+            const size_t begin = row + (size_t)part * AMX_ROWS, end = lesser(begin + AMX_ROWS, num_rows);
+            for (size_t index = begin; index < end; index++) {
+                const int32_t *own = exact[(size_t)part * AMX_ROWS + index - starts[part]];
+                ints corrected[VECTORS];
+                floats sums[VECTORS];
+                UNROLL for (int vector = 0; vector < VECTORS; vector++)
+                    corrected[vector] = load_ints(own + vector * LANES) - terms.corrections[vector];
+                scale_sums(&terms, task.row_scales[index], corrected, sums);
+                finish_row(&task, index, first, sums);
+            }
+        }
+    }
+}
+#endif
+
 /* All rows times the panels of a layer.
  *
  * One panel at a time, which is read in order, as memory is fastest, and stays in the first or second cache while all rows
@@ -252,6 +312,12 @@ static const tile tiles[2][MAX_ROWS + 1] = {TILES(float_tile), TILES(integer_til
 static void multiply_panels(const product *task, size_t num_rows) {
     const size_t panels = (size_t)task->layer->outputs / PANEL, num_tiles = (num_rows + MAX_ROWS - 1) / MAX_ROWS;
     if (num_tiles == 0) return;
+#if defined(__AMX_INT8__)
+    if (is_for_amx(task, num_rows)) {
+        for (size_t panel = 0; panel < panels; panel++) multiply_panel_by_amx(task, num_rows, panel);
+        return;
+    }
+#endif
     const tile *of_rows = tiles[task->layer->scales != NULL];
     const size_t rows = num_rows / num_tiles, num_larger = num_rows % num_tiles; /* the first ones have a row more */
     for (size_t panel = 0; panel < panels; panel++) {
@@ -264,21 +330,24 @@ static void multiply_panels(const product *task, size_t num_rows) {
     }
 }
 
-/* The greatest absolute value of a row, or NaN if one of its numbers is NaN or infinite. */
+/* The greatest absolute value of a row, or NaN if one of its numbers is NaN or infinite.
+ *
+ * Absolute values are compared by their bits, which are in the same order; those of infinity and NaN are the greatest.
+ */
 INLINE float greatest_absolute(const float *values, int count) {
-    floats greatest = {0}, none = {0};
-    for (int index = 0; index < count; index += LANES) {
-        const floats value = load(values + index);
-        greatest = maximum(absolute(value), greatest);
-        none = none + (value - value);
-    }
-    return greatest_lane(greatest) + sum_lanes(none);
+    ints greatest = {0};
+    for (int index = 0; index < count; index += LANES) greatest = maximum_int((ints)absolute(load(values + index)), greatest);
+    const int32_t bits = greatest_lane_int(greatest);
+    float found;
+    memcpy(&found, &bits, sizeof found);
+    return found + (found - found);
 }
 
-/* A row in int8, moved by OFFSET; returns its scale. `count` is a multiple of ROW_ALIGNMENT. */
+/* A row in int8, moved by OFFSET; returns its scale. `count` is a multiple of ROW_ALIGNMENT. The factor is rounded twice, as
+ * in PyTorch. */
 static float quantize_row(const float *values, int count, quantized *to) {
     const float greatest = greatest_absolute(values, count);
-    const floats factor = broadcast(greatest > 0.0f ? 127.0f / greatest : 0.0f);
+    const floats factor = broadcast(greatest > 0.0f ? 1.0f / greatest * 127.0f : 0.0f);
     for (int index = 0; index < count; index += LANES) {
         const ints rounded = round_to_ints(load(values + index) * factor);
 #if defined(__AVX512VNNI__)
@@ -299,7 +368,10 @@ static float quantize_row(const float *values, int count, quantized *to) {
     return greatest / 127.0f;
 }
 
-/* Room for the inputs of a product in int8. */
+/* Numbers between the beginnings of rows in int8: with a multiple of 4,096 bytes, few of them would fit into the first cache. */
+static size_t quantized_stride(size_t inputs) { return inputs + 64; }
+
+/* Room for the inputs of a product in int8: [rows, quantized_stride(inputs)]. */
 typedef struct {
     quantized *rows;
     float *scales;
@@ -311,12 +383,13 @@ static void apply_linear(const linear_layer *layer, const float *inputs, size_t 
                          quantized_rows quantized_inputs) {
     product task = {layer, inputs, NULL, outputs, residual, input_stride, output_stride, activation};
     if (layer->scales != NULL) {
+        const size_t stride = quantized_stride((size_t)layer->inputs);
         for (size_t row = 0; row < num_rows; row++)
             quantized_inputs.scales[row] =
-                quantize_row(inputs + row * input_stride, layer->inputs, quantized_inputs.rows + row * (size_t)layer->inputs);
+                quantize_row(inputs + row * input_stride, layer->inputs, quantized_inputs.rows + row * stride);
         task.inputs = quantized_inputs.rows;
         task.row_scales = quantized_inputs.scales;
-        task.input_stride = (size_t)layer->inputs;
+        task.input_stride = stride;
     }
     multiply_panels(&task, num_rows);
 }
