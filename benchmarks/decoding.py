@@ -87,6 +87,8 @@ def ctranslate2_engine(arguments: argparse.Namespace, precision: str) -> Callabl
 def work(arguments: argparse.Namespace) -> None:
     """Be one engine: answer every line of standard input with the seconds that a pass over all sentences took."""
     kind, precision = arguments.worker.split(":")[:2]
+    if kind not in {"transduce", "pytorch", "ctranslate2"}:
+        raise SystemExit(f"unknown engine: {kind}")
     search = (ctranslate2_engine if kind == "ctranslate2" else transduce_engine)(arguments, precision)
     count = arguments.alone if arguments.mode == "one" else SIZES[arguments.size][2]
     sources = make_sources(arguments.size, count)

@@ -1,6 +1,10 @@
 """Packed linear layers and normalisations against PyTorch's, at every level."""
 
-from ctypes import byref
+import ctypes
+import subprocess
+from collections.abc import Mapping
+from ctypes import byref, c_void_p
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ from transduce.errors import UserError
 from transduce.kernels.linear import Int8Linear
 from transduce.kernels.linear import quantize_rows as quantize_tensor_rows
 from transduce.kernels.memory import address
+from transduce.kernels.native.build import find_compiler
 from transduce.kernels.native.library import Library
 from transduce.kernels.native.packing import (
     ACTIVATIONS,
@@ -93,19 +98,22 @@ def test_a_row_gets_the_same_bits_among_any_others(
     library: Library, num_inputs: int, num_outputs: int, *, is_int8: bool
 ) -> None:
     packed = PackedMatrix(library, draw(num_outputs, num_inputs).numpy(), draw(num_outputs).numpy(), is_int8=is_int8)
-    inputs = draw(69, num_inputs).numpy()
-    expected = multiply(library, packed, inputs)
+    inputs, residual = draw(69, num_inputs).numpy(), draw(69, num_outputs).numpy()
+    expected = multiply(library, packed, inputs, residual)
     for num_rows in ROWS:
         for first in (0, 3, 21):
             rows = slice(first, first + num_rows)
-            np.testing.assert_array_equal(multiply(library, packed, inputs[rows]), expected[rows])
+            np.testing.assert_array_equal(multiply(library, packed, inputs[rows], residual[rows]), expected[rows])
 
 
 @pytest.mark.parametrize("is_int8", [False, True])
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_stays_so_in_its_row(library: Library, wrong: float, *, is_int8: bool) -> None:
-    packed = PackedMatrix(library, draw(33, 20).numpy(), None, is_int8=is_int8)
-    inputs = draw(5, 20).numpy()
+@pytest.mark.parametrize(("num_rows", "num_inputs"), [(5, 20), (20, 64)])
+def test_what_is_no_number_stays_so_in_its_row(
+    library: Library, num_rows: int, num_inputs: int, wrong: float, *, is_int8: bool
+) -> None:
+    packed = PackedMatrix(library, draw(33, num_inputs).numpy(), None, is_int8=is_int8)
+    inputs = draw(num_rows, num_inputs).numpy()
     expected = multiply(library, packed, inputs)
     inputs[2, 7] = wrong
     found = multiply(library, packed, inputs)
@@ -113,15 +121,44 @@ def test_what_is_no_number_stays_so_in_its_row(library: Library, wrong: float, *
     np.testing.assert_array_equal(np.delete(found, 2, axis=0), np.delete(expected, 2, axis=0))
 
 
-@pytest.mark.skipif(not torch.cpu._is_amx_tile_supported(), reason="the processor has no AMX")
-def test_pytorch_and_amx_take_turns_in_a_thread(library: Library) -> None:
-    """Both set the shapes of the processor's registers for matrices, and PyTorch does so once only."""
+def test_pytorch_takes_turns_in_a_thread(library: Library) -> None:
+    """Where the processor has AMX, both set the shapes of its registers for matrices."""
     packed = PackedMatrix(library, draw(96, 128).numpy(), draw(96).numpy(), is_int8=True)
     inputs, left, right = draw(40, 128).numpy(), draw(70, 200).bfloat16(), draw(200, 130).bfloat16()
     expected, product = multiply(library, packed, inputs), left @ right
     for _ in range(3):
         np.testing.assert_array_equal(multiply(library, packed, inputs), expected)
         assert torch.equal(left @ right, product)
+
+
+ACCESS_TO_SHAPES = """
+typedef struct { char bytes[64]; } shapes;
+void set_shapes(const shapes *from) { __asm__ volatile("ldtilecfg %0" : : "m"(*from)); }
+void read_shapes(shapes *to) { __asm__ volatile("sttilecfg %0" : "=m"(*to)); }
+"""
+
+
+@pytest.mark.parametrize("is_set", [False, True])
+def test_amx_leaves_the_shapes_of_its_registers_as_they_were(
+    levels: Mapping[str, Library], tmp_path: Path, *, is_set: bool
+) -> None:
+    if "amx" not in levels:
+        pytest.skip("the processor has no AMX, or the system does not allow it")
+    (tmp_path / "shapes.c").write_text(ACCESS_TO_SHAPES, encoding="utf-8")
+    command = [*find_compiler(), "-shared", "-fPIC", "-mamx-tile", "shapes.c", "-o", "shapes.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    access = ctypes.CDLL(str(tmp_path / "shapes.so"))
+    before, after = np.zeros(64, np.uint8), np.ones(64, np.uint8)
+    if is_set:  # one register of three rows of eight bytes
+        before[[0, 16, 48]] = 1, 8, 3
+    access.set_shapes(c_void_p(address(before)))
+    try:
+        packed = PackedMatrix(levels["amx"], draw(32, 64).numpy(), None, is_int8=True)
+        multiply(levels["amx"], packed, draw(40, 64).numpy())
+        access.read_shapes(c_void_p(address(after)))
+    finally:
+        access.set_shapes(c_void_p(address(np.zeros(64, np.uint8))))
+    np.testing.assert_array_equal(after, before)
 
 
 def test_zeros_give_the_bias(library: Library) -> None:

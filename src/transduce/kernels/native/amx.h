@@ -8,7 +8,7 @@
 
 #include "vectors.h"
 
-#if defined(__AMX_INT8__)
+#if defined(AMX)
 #define AMX_ROWS 16   /* of a register */
 #define AMX_INPUTS 64 /* bytes of a row of a register */
 
@@ -30,7 +30,7 @@ INLINE amx_shapes begin_amx(void) {
 
 INLINE void end_amx(const amx_shapes *before) { __asm__ volatile("ldtilecfg %0" : : "m"(*before)); }
 
-/* The compiler does not know what these read and write, so that all of memory counts as used. */
+/* `volatile` keeps these in order; those that read or write memory count as using all of it. */
 #define AMX_ZERO(register) __asm__ volatile("tilezero %%tmm" #register : : :)
 #define AMX_LOAD(register, from, stride) \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #register : : "r"(from), "r"(stride) : "memory")
@@ -41,7 +41,7 @@ INLINE void end_amx(const amx_shapes *before) { __asm__ volatile("ldtilecfg %0" 
 
 /* Sums of 16 rows from `first` on, and with `second` of 16 more, times a panel of outputs: sums [32, PANEL].
  *
- * A register of weights holds 16 outputs for 64 inputs, which are rows of 4 inputs of a panel.
+ * A register of weights holds 64 inputs of 16 outputs: each of its 16 rows has 4 inputs of each output, half a row of a panel.
  */
 INLINE void multiply_by_amx(const uint8_t *first, const uint8_t *second, size_t input_stride, const int8_t *weights,
                             size_t num_inputs, int32_t sums[][PANEL]) {

@@ -37,7 +37,7 @@ _X86_LEVELS = {
     "avx2": ("-mavx2", "-mfma"),
     "avx512": _AVX512,
     "avx512_vnni": _VNNI,
-    "amx": (*_VNNI, "-mamx-tile", "-mamx-int8"),
+    "amx": (*_VNNI, "-mamx-tile", "-mamx-int8", "-DAMX"),
 }
 _ARM_LEVELS = {"neon": ("-DNEON",), "neon_dot": ("-DNEON", "-mcpu=generic+dotprod")}
 LEVELS = {"portable": (), **_X86_LEVELS, **_ARM_LEVELS}

@@ -285,9 +285,10 @@ def find_library() -> Library | None:
     Raises:
         ConfigError: the variable does not name a level, or one that is not available.
     """
-    levels, name = load_levels(), os.environ.get(VARIABLE, "")
-    if name == OFF:
+    name = os.environ.get(VARIABLE, "")
+    if name == OFF:  # nothing is loaded, nor is the system asked for AMX
         return None
+    levels = load_levels()
     if not name:
         return next(reversed(levels.values()), None)
     if name in levels:

@@ -35,7 +35,7 @@ typedef int16_t quantized;
 #endif
 
 /* A product of few rows waits for its weights, which come from memory: it asks for them ahead, for the second cache, which
- * waits for more lines at a time, and then for the first. With more rows, a panel is in a cache when the next tile needs it. */
+ * can have more requests under way, and then for the first. With more rows, a panel is in a cache when the next tile needs it. */
 #define HAS_TO_ASK(rows) ((rows) <= 4)
 
 INLINE void ask_for_weights(const void *weights) {
@@ -266,7 +266,7 @@ DEFINE_TILE(8)
 /* Tiles by their number of rows: in float32, and in int8. */
 static const tile tiles[2][MAX_ROWS + 1] = {TILES(float_tile), TILES(integer_tile)};
 
-#if defined(__AMX_INT8__)
+#if defined(AMX)
 INLINE size_t lesser(size_t one, size_t other) { return one < other ? one : other; }
 
 /* Whether AMX computes a product: it has rows that fill a register, and inputs that fill its rows. */
@@ -312,7 +312,7 @@ static void multiply_panel_by_amx(const product *given, size_t num_rows, size_t 
 static void multiply_panels(const product *task, size_t num_rows) {
     const size_t panels = (size_t)task->layer->outputs / PANEL, num_tiles = (num_rows + MAX_ROWS - 1) / MAX_ROWS;
     if (num_tiles == 0) return;
-#if defined(__AMX_INT8__)
+#if defined(AMX)
     if (is_for_amx(task, num_rows)) {
         for (size_t panel = 0; panel < panels; panel++) multiply_panel_by_amx(task, num_rows, panel);
         return;

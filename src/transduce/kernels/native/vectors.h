@@ -1,8 +1,8 @@
 /* Vectors of numbers: the widest that an instruction set has, and the few operations that compilers have no operator for.
  *
  * A file that includes this one is compiled once for each level of instruction sets. The compiler's own macros say which
- * level it is; NEON is defined by build.py, as every 64-bit ARM processor has it, at the portable level, too. Arithmetic is
- * written with operators on the vector types of GCC and Clang.
+ * level it is; NEON and AMX are defined by build.py: every 64-bit ARM processor has NEON, at the portable level, too, and
+ * compilers have different names for AMX. Arithmetic is written with operators on the vector types of GCC and Clang.
  *
  * The compiler is told never to contract a product and a sum (-ffp-contract=off): `multiply_add` alone decides where they
  * are rounded once. A row therefore gets the same bits in every tile, whatever the compiler makes of that tile.
