@@ -22,8 +22,9 @@ Finite, so that means of weights are finite.
 class TokenEmbedding(nn.Module):
     """A learned vector for each token, times sqrt(d_model) (paper 3.4).
 
-    The row of `<pad>`, the last, is zero, and training does not change it. An imported model may have another vector
-    there, the start symbol of its targets.
+    The row of `<pad>`, the last, is zero, and training does not change it: it has no gradient here, nor, where the
+    projection to logits has the same matrix, there, as the logit of `<pad>` is -inf. An imported model may have another
+    vector there, the start symbol of its targets.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -33,7 +34,7 @@ class TokenEmbedding(nn.Module):
 
     def forward(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d_model"]:
         """A vector of variance about 1 per component for each token, and zeros for `<pad>`."""
-        # padding_idx keeps the gradient of the row of <pad> at zero, and with it the row.
+        # padding_idx keeps the gradient of the row of <pad> at zero.
         return F.embedding(ids, self.weight, padding_idx=-1) * self.scale
 
 

@@ -118,5 +118,5 @@ class EncoderDecoder(nn.Module, ABC):
         return inputs
 
     def shift_right(self, target_ids: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
-        """The decoder's input: `<pad>`, the zero vector, then all target tokens but the last (paper 3.1)."""
+        """The decoder's input: `<pad>`, whose embedding is zero, then all target tokens but the last (paper 3.1)."""
         return target_ids.roll(1, dims=1).index_fill(1, target_ids.new_zeros(1), self.pad_id)
