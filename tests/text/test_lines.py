@@ -261,6 +261,19 @@ def test_a_name_that_no_file_can_have_is_an_error() -> None:
             list(read_lines(Path(name)))
 
 
+@pytest.mark.parametrize("encoding", ["utf-16le", "utf-16be"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_ascii_in_utf_16_without_a_byte_order_mark_is_called_so(encoding: str, end: str) -> None:
+    lines = f"two words{end}and more{end}".encode(encoding).splitlines(keepends=True)
+    with pytest.raises(CorpusError, match=rf"stream, line 1: .* looks like UTF-16: .* iconv -f {encoding} "):
+        list(read_stream(lines, "stream"))
+
+
+def test_single_zeros_are_no_utf_16() -> None:
+    for line in ("a\0b\n", "\0\n", "\0\0\0\0\n", "a\0b\0c\0\0\0\n"):
+        assert list(read_stream([line.encode()], "stream")) == [line.rstrip("\n")]
+
+
 def test_utf_16_without_a_byte_order_mark_is_called_so() -> None:
     lines = "é\n".encode("utf-16-le").splitlines(keepends=True)
     with pytest.raises(CorpusError, match=r"looks like UTF-16: convert it, as in: iconv -f utf-16le"):
