@@ -100,6 +100,17 @@ def test_permissions_are_handed_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_a_file_that_is_protected_against_writing_is_replaced_and_stays_protected(tmp_path: Path) -> None:
+    path = tmp_path / "protected.json"
+    path.write_text("old", encoding="utf-8")
+    path.chmod(0o400)
+    with replace_file(path) as beside:
+        assert beside.stat().st_mode & 0o777 == 0o600  # whoever is not root could not write to it otherwise
+        beside.write_text("new", encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == "new"
+    assert path.stat().st_mode & 0o777 == 0o400
+
+
 def test_permissions_of_a_folder_are_handed_on(tmp_path: Path) -> None:
     _write(tmp_path / "folder", "old")
     (tmp_path / "folder").chmod(0o700)

@@ -371,7 +371,8 @@ def _split_validation(
         if any("\r" in side for corpus in inputs.training for pair in corpus for side in pair):
             raise CorpusError(
                 "the text is a single pair with carriage returns (CR) in it: if its lines end in CR alone, as old "
-                "spreadsheets write them, convert the files, as in: tr '\\r' '\\n' < FILE > NEW"
+                "spreadsheets write them, convert the files, as in: tr '\\r' '\\n' < FILE > NEW; otherwise give more "
+                "pairs, or validation files"
             )
         raise CorpusError(
             "a single pair cannot be used for both training and validation: give more pairs, or validation files"

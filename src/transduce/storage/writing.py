@@ -51,10 +51,13 @@ def replace_file(path: Path) -> Iterator[Path]:
     beside = place.with_name(f"{place.name[:50]}.transduce-tmp-{uuid4().hex[:12]}")
     beside.touch(exist_ok=False)
     try:
-        if place.exists():
-            shutil.copymode(place, beside)
+        mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else None
+        if mode is not None:
+            beside.chmod(mode | stat.S_IWUSR)  # the old file may be protected against writing
         yield beside
         flush_to_disk(beside)  # a power cut must not leave the name without the bytes
+        if mode is not None:
+            beside.chmod(mode)
         beside.replace(place)
     except BaseException:
         with suppress(OSError):

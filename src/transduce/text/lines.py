@@ -243,10 +243,6 @@ class _ZstandardFile(io.RawIOBase):
 def _decode_utf8(line: bytes, name: str, number: int) -> str:
     try:
         text = line.decode("utf-8")
-        if number == 1 and "\0" in text and (encoding := _find_utf_16(line)):
-            remedy = f"the file looks like UTF-16: convert it, as in: iconv -f {encoding} -t utf-8"
-            raise CorpusError(f"{name}, line 1: every second byte is 0; {remedy}")
-        return text
     except UnicodeDecodeError as error:
         place = f"{name}, line {number}, byte {error.start + 1} of the line"
         found = f"the byte 0x{line[error.start]:02x} is not UTF-8"
@@ -256,15 +252,21 @@ def _decode_utf8(line: bytes, name: str, number: int) -> str:
         if number == 1:
             remedy = next((known for start, known in _SIGNATURES.items() if line.startswith(start)), remedy)
         raise CorpusError(f"{place}: {found}; {remedy}") from None
+    if number == 1 and b"\0" in line and (encoding := _find_utf_16_of_ascii(line)):
+        remedy = f"the file looks like UTF-16: convert it, as in: iconv -f {encoding} -t utf-8"
+        raise CorpusError(f"{name}, line 1: every second byte is 0; {remedy}")
+    return text
 
 
-def _find_utf_16(line: bytes) -> str | None:
-    """The encoding of a first line in UTF-16 without a byte order mark, all of whose characters are ASCII, or None."""
+def _find_utf_16_of_ascii(line: bytes) -> str | None:
+    """The encoding of a first line in UTF-16 without a byte order mark whose characters are all ASCII, or None."""
     content = line.rstrip(b"\r\n")
-    for encoding, zeros, others in (("utf-16le", content[1::2], content[::2]), ("utf-16be", content[::2], content[1::2])):
-        if len(content) >= 4 and not any(zeros) and all(others):
-            return encoding
-    return None
+    first, second = content[::2], content[1::2]
+    if len(content) < 4:
+        return None
+    if all(first) and not any(second):
+        return "utf-16le"
+    return "utf-16be" if all(second) and not any(first) else None
 
 
 _MAX_WAIT = 0.05
