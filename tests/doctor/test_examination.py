@@ -159,6 +159,17 @@ def test_test_text_has_columns_of_its_own(invented: Callable[..., Pairs], tmp_pa
         examine_corpus(data, FITTED, CorpusConfig(pairs="a.tsv", columns=("x", "1")), report=lambda _: None)
 
 
+def test_the_columns_of_test_text_follow_their_order_as_those_of_training_text_do(
+    invented: Callable[..., Pairs], tmp_path: Path
+) -> None:
+    rows = [("en", "de"), *invented(300)]
+    for name in ("train.tsv", "test.tsv"):
+        (tmp_path / name).write_text("".join(f"{one}\t{other}\n" for one, other in rows), encoding="utf-8")
+    data = DataConfig(folder=str(tmp_path), pairs="train.tsv")
+    _, figures = examine_corpus(data, FITTED, CorpusConfig(pairs="test.tsv"), report=lambda _: None).figures
+    assert figures.leakage["training"].count()["pairs"] == 300
+
+
 def test_text_of_which_training_keeps_nothing_is_foreseen(invented: Callable[..., Pairs], tmp_path: Path) -> None:
     pairs = invented(300)
     rows = [(source, " ".join(target for _, target in pairs[at % 280 :][:20])) for at, (source, _) in enumerate(pairs)]

@@ -216,6 +216,7 @@ def test_listening() -> None:
         (("10.0.0.0/8", "fd00::/8"), ["203.0.113.7", "https"]),
         (("10.1.2.4",), ["10.1.2.3", "http"]),
         (("*",), ["203.0.113.7", "https"]),
+        (("10.1.2.4", "*"), ["203.0.113.7", "https"]),
     ],
 )
 def test_headers_of_a_proxy_are_believed_if_it_is_trusted(trusted: tuple[str, ...], expected: list[str]) -> None:

@@ -278,3 +278,6 @@ def test_utf_16_without_a_byte_order_mark_is_called_so() -> None:
     lines = "é\n".encode("utf-16-le").splitlines(keepends=True)
     with pytest.raises(CorpusError, match=r"looks like UTF-16: convert it, as in: iconv -f utf-16le"):
         list(read_stream(lines, "stream"))
+    lines = "éa\n".encode("utf-16-be").splitlines(keepends=True)
+    with pytest.raises(CorpusError, match=r"looks like UTF-16: convert it, as in: iconv -f utf-16be"):
+        list(read_stream(lines, "stream"))

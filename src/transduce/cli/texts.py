@@ -111,7 +111,9 @@ class PairFlags:
         is_in_one_file(self.source, self.target, self.pairs, self.columns)
         source, target, pairs = (None if path is None else str(path) for path in (self.source, self.target, self.pairs))
         languages = read_languages(model)
-        return open_parallel_corpus(Path(), source, target, pairs, self.columns, languages, setting="--columns")
+        return open_parallel_corpus(
+            Path(), source, target, pairs, self.columns, languages, setting="--columns", has_direction=True
+        )
 
     def name_files(self, corpus: ParallelCorpus) -> dict[str, Path]:
         """The files of `corpus`, which is the text, by the sides that they have."""

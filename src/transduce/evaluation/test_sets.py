@@ -78,9 +78,10 @@ def read_paired_test_sets(
     """
     test_sets = []
     for name, path in zip(_name_files(paths), paths, strict=True):
-        sources, references = _read_sides(
-            open_parallel_corpus(Path(), None, None, str(path), columns, languages, setting="--columns"), path
+        corpus = open_parallel_corpus(
+            Path(), None, None, str(path), columns, languages, setting="--columns", has_direction=True
         )
+        sources, references = _read_sides(corpus, path)
         test_sets.append(TestSet(name, sources, [references]))
     return test_sets
 

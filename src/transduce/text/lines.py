@@ -248,7 +248,8 @@ def _decode_utf8(line: bytes, name: str, number: int) -> str:
         found = f"the byte 0x{line[error.start]:02x} is not UTF-8"
         remedy = "convert it, as in: iconv -f latin1 -t utf-8"
         if b"\0" in line:
-            remedy = "the file looks like UTF-16: convert it, as in: iconv -f utf-16le -t utf-8"
+            order = "le" if line[1::2].count(0) >= line[::2].count(0) else "be"
+            remedy = f"the file looks like UTF-16: convert it, as in: iconv -f utf-16{order} -t utf-8"
         if number == 1:
             remedy = next((known for start, known in _SIGNATURES.items() if line.startswith(start)), remedy)
         raise CorpusError(f"{place}: {found}; {remedy}") from None

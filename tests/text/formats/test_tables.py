@@ -116,12 +116,16 @@ def test_the_order_of_languages_is_no_direction_for_a_model_that_is_trained(
     write: Write, header: str, languages: tuple[str, str]
 ) -> None:
     path = write("a.tsv", f"{header}\nA\tB\n")
-    corpus = open_parallel_corpus(path.parent, None, None, path.name, None, languages, setting="--columns")
+    corpus = open_parallel_corpus(
+        path.parent, None, None, path.name, None, languages, setting="--columns", has_direction=True
+    )
     with pytest.raises(CorpusError, match=r"cannot tell which .* source and target: choose two by --columns$"):
         list(corpus)
     columns = header.split("\t")
     for chosen in (("1", "2"), (columns[0], columns[1])):
-        given = open_parallel_corpus(path.parent, None, None, path.name, chosen, languages, setting="--columns")
+        given = open_parallel_corpus(
+            path.parent, None, None, path.name, chosen, languages, setting="--columns", has_direction=True
+        )
         assert list(given) == [("A", "B")]
     assert list(open_parallel_corpus(path.parent, None, None, path.name, None, languages)) == [("A", "B")]
 

@@ -234,7 +234,7 @@ def conclude(results: Results) -> Conclusion:
             0,
             f"Nothing is decided, whatever the rows of the table say: the base row's BLEU is below {LEARNED:g}, so the "
             "models have not learned to translate yet, and their losses show only how fast they begin to. On this "
-            "machine the rows need a longer budget, such as --budget 1h.",
+            "machine the rows need a longer budget than this one, in another folder (--output) or with --restart.",
         )
     claim_results = [judge_group(claim, results) for claim in GROUPS]
     return Conclusion(claim_results, tables=[_tabulate(results)], remarks=remarks)

@@ -48,6 +48,8 @@ def open_parallel_corpus(
     columns: tuple[str, str] | None,
     languages: tuple[str, str] = ("", ""),
     setting: str = "data.columns",
+    *,
+    has_direction: bool = False,
 ) -> ParallelCorpus:
     """Open the corpus in `source` and `target`, or in `pairs`; names are relative to `folder`.
 
@@ -59,13 +61,14 @@ def open_parallel_corpus(
         columns: what `pairs` calls source and target, as the function that opens its format says.
         languages: codes of source and target, which tell them apart where there are no `columns`.
         setting: the setting of `columns`, for messages.
+        has_direction: whether the text is for a trained model: see `SideSelection`.
 
     Raises:
         CorpusError: a file is missing, is another folder, or has an unknown extension.
         ConfigError: neither both sides nor pairs are given.
     """
     if pairs is not None:
-        return _open_pairs(folder / pairs, SideSelection(columns, languages, setting))
+        return _open_pairs(folder / pairs, SideSelection(columns, languages, setting, has_direction))
     if source is None or target is None:
         raise ConfigError("no parallel text: give source and target, or pairs")
     for path in (folder / source, folder / target):

@@ -16,11 +16,14 @@ class SideSelection(NamedTuple):
         columns: names of both, in the terms of the format: columns, keys, languages or members; None if not given.
         languages: codes of source and target, which decide where there are no `columns`; "" for one that is not given.
         setting: the setting of `columns`, for messages.
+        has_direction: whether the text is for a model that is trained already, and so has a direction: the order of
+            columns then says nothing.
     """
 
     columns: tuple[str, str] | None = None
     languages: tuple[str, str] = ("", "")
     setting: str = "data.columns"
+    has_direction: bool = False
 
     @property
     def has_languages(self) -> bool:
@@ -28,15 +31,10 @@ class SideSelection(NamedTuple):
         return "" not in self.languages and self.languages[0] != self.languages[1]
 
     @property
-    def is_option(self) -> bool:
-        """Whether `columns` are an option of a command that uses a trained model, which has a direction already."""
-        return self.setting.startswith("--")
-
-    @property
     def remedy(self) -> str:
-        """What to do where source and target are unknown; such a command has no options for languages."""
+        """What to do where source and target are unknown. The languages of a trained model are its own."""
         choose = f"choose two by {self.setting}"
-        if self.is_option:
+        if self.has_direction:
             return choose
         return (
             f"give --source-language and --target-language (data.source_language and data.target_language), or {choose}"
@@ -123,7 +121,7 @@ def choose_columns(names: Sequence[str], selection: SideSelection, place: str) -
         if source is not None and target is not None and source != target:
             return source, target
     if by_language[0] == by_language[1]:
-        follows_order = not selection.is_option
+        follows_order = not selection.has_direction
     else:  # one language alone must not contradict the order
         follows_order = by_language[0] != 1 and by_language[1] != 0
     if named == [0, 1] and follows_order:
