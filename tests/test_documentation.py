@@ -121,7 +121,7 @@ def lab_page() -> str:
     toctree = ["```{toctree}", ":hidden:", "", *shown, "```", ""]
     table = [
         "",
-        "| name | what is compared | seeds 1 to 3 | seeds 4 to 6 | with an hour |",
+        "| name | what is compared | seeds 1 to 3 | seeds 4 to 6 | more seeds or time |",
         "|---|---|---|---|---|",
         *rows,
         "",
@@ -142,8 +142,10 @@ def compare_verdicts(name: str) -> str:
         re.findall(r"^Verdict: \*\*(.*)\*\*$", lab_report(place).read_text(encoding="utf-8"), re.MULTILINE)
         for place in (name, f"again/{name}")
     )
-    same = sum(one == other for one, other in zip(first, again, strict=True))
-    return f"{same} of {len(first)} verdicts are the same"
+    pairs = list(zip(first, again, strict=True))
+    same = sum(one == other for one, other in pairs)
+    opposite = sum({one, other} == {"supported", "not supported"} for one, other in pairs)
+    return f"{same} of {len(first)} verdicts are the same" + (f", {opposite} opposite" if opposite else "")
 
 
 def evaluation_page() -> str:
