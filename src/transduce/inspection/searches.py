@@ -15,6 +15,7 @@ from transduce.errors import UserError
 from transduce.inspection.attention import HeadMask, HeadMaskedNetwork
 from transduce.inspection.document import MAX_BEAM, MAX_TOKENS, Head, InspectionRequest, SearchNode, SearchTree
 from transduce.kernels.device import ComputePrecision, map_on_cores
+from transduce.kernels.hardware import count_threads
 from transduce.model import Transformer
 from transduce.search import (
     Constraints,
@@ -172,7 +173,7 @@ class SentenceSearches:
         self, tasks: Sequence[_TaskT], search: Callable[[Sequence[_TaskT]], list[Hypothesis]], *, beam: int
     ) -> list[Hypothesis]:
         """The results of `search` for all of the tasks, in batches; on a CPU, one batch per thread."""
-        num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
+        num_threads = count_threads() if self.device.type == "cpu" else 1
         num_fitting = max(1, MAX_PROBABILITIES // (beam * self.model.config.vocabulary))
         size = min(num_fitting, MAX_SENTENCES, -(-len(tasks) // num_threads))
         batches = [tasks[first : first + size] for first in range(0, len(tasks), size)] if tasks else []

@@ -8,7 +8,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import torch
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from pydantic import Field
 
@@ -17,6 +16,7 @@ from transduce.errors import BundleError, ConfigError
 from transduce.interop import ENGINES, NATIVE, load_translator, read_exported_settings
 from transduce.interop.argos import argos_code, language_name
 from transduce.kernels.device import find_device
+from transduce.kernels.hardware import count_threads
 from transduce.serving.monitoring import Metrics
 from transduce.translation import (
     AlignmentHead,
@@ -199,7 +199,7 @@ class Models:
         is_native = self._settings.engine == NATIVE
         if is_native and find_device(self._settings.device).type != "cpu":
             return 1
-        return torch.get_num_threads()
+        return count_threads()
 
     def find(self, pair: LanguagePair) -> LoadedModel | None:
         """Find the model of a language pair."""
