@@ -178,7 +178,8 @@ def test_a_killed_driver_goes_on_where_it_was(
     assert running.returncode == -signal.SIGKILL
     wait_until(lambda: not any(map(is_running, workers)))  # they notice, and leave nothing behind
     before = {path.name: path.stat().st_mtime_ns for path in blocks.glob("0*")}
-    assert 0 < len(before) < 150  # in any order: the workers do not wait for each other
+    assert "000000002" in before  # others may come later: the workers do not wait for each other
+    assert len(before) < 150
     assert not (tmp_path / "out/text").exists()
     last = run(task)[-1]
     assert last.num_lines == 3000 - 20 * len(before)

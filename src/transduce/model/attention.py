@@ -40,7 +40,7 @@ def source_attention_mask(source_mask: Bool[Tensor, "batch source"]) -> Bool[Ten
 
 
 def causal_attention_mask(length: int, device: torch.device) -> Bool[Tensor, "1 1 {length} {length}"]:
-    """The mask that lets position t attend to positions up to t (paper 3.2.3).
+    """The mask by which each target position attends to itself and to the positions before it (paper 3.2.3).
 
     Padding is at the end of a sentence, so this mask also prevents real tokens from attending to it.
     """

@@ -118,5 +118,8 @@ class EncoderDecoder(nn.Module, ABC):
         return inputs
 
     def shift_right(self, target_ids: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
-        """The decoder's input: `<pad>`, whose embedding is zero, then all target tokens but the last (paper 3.1)."""
+        """The target as the decoder reads it: moved one place to the right, with `<pad>` first (paper 3.1, Figure 1).
+
+        The last token is dropped; the embedding of `<pad>` is zero.
+        """
         return target_ids.roll(1, dims=1).index_fill(1, target_ids.new_zeros(1), self.pad_id)

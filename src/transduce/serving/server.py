@@ -174,6 +174,7 @@ def make_server(app: FastAPI, trusted_proxies: Sequence[str] = ()) -> uvicorn.Se
             access_log=False,  # addresses may contain texts and keys
             lifespan="off",
             server_header=False,
+            # uvicorn takes "*" for all addresses only where it stands alone.
             forwarded_allow_ips="*" if "*" in trusted_proxies else list(trusted_proxies) or None,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,

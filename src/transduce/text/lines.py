@@ -22,10 +22,12 @@ _COMPRESSED_BLOCK = 1 << 10  # which zstandard decompresses at once: 4 bytes may
 
 _DAMAGES = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
+_IS_UTF_16 = "the file looks like UTF-16: convert it, as in: iconv -f {} -t utf-8"
+
 # First bytes of files that are not text.
 _SIGNATURES = {
-    b"\xff\xfe": "the file looks like UTF-16: convert it, as in: iconv -f utf-16 -t utf-8",
-    b"\xfe\xff": "the file looks like UTF-16: convert it, as in: iconv -f utf-16 -t utf-8",
+    b"\xff\xfe": _IS_UTF_16.format("utf-16"),
+    b"\xfe\xff": _IS_UTF_16.format("utf-16"),
     b"\x1f\x8b": "the file looks like gzip: rename it to end in .gz",
     b"\xfd7zXZ": "the file looks like xz: rename it to end in .xz",
     b"\x28\xb5\x2f\xfd": "the file looks like Zstandard: rename it to end in .zst",
@@ -248,19 +250,20 @@ def _decode_utf8(line: bytes, name: str, number: int) -> str:
         found = f"the byte 0x{line[error.start]:02x} is not UTF-8"
         remedy = "convert it, as in: iconv -f latin1 -t utf-8"
         if b"\0" in line:
-            order = "le" if line[1::2].count(0) >= line[::2].count(0) else "be"
-            remedy = f"the file looks like UTF-16: convert it, as in: iconv -f utf-16{order} -t utf-8"
+            remedy = _IS_UTF_16.format("utf-16le" if line[1::2].count(0) >= line[::2].count(0) else "utf-16be")
         if number == 1:
             remedy = next((known for start, known in _SIGNATURES.items() if line.startswith(start)), remedy)
         raise CorpusError(f"{place}: {found}; {remedy}") from None
     if number == 1 and b"\0" in line and (encoding := _find_utf_16_of_ascii(line)):
-        remedy = f"the file looks like UTF-16: convert it, as in: iconv -f {encoding} -t utf-8"
-        raise CorpusError(f"{name}, line 1: every second byte is 0; {remedy}")
+        raise CorpusError(f"{name}, line 1: every second byte is 0; {_IS_UTF_16.format(encoding)}")
     return text
 
 
 def _find_utf_16_of_ascii(line: bytes) -> str | None:
-    """The encoding of a first line in UTF-16 without a byte order mark whose characters are all ASCII, or None."""
+    """The byte order of UTF-16, as utf-16le or utf-16be, if every second byte of a line is 0; otherwise None.
+
+    So are lines of ASCII characters. Their bytes are valid UTF-8, too, and nothing else tells that they are UTF-16.
+    """
     content = line.rstrip(b"\r\n")
     first, second = content[::2], content[1::2]
     if len(content) < 4:

@@ -337,10 +337,8 @@ static void multiply_panels(const product *task, size_t num_rows) {
 INLINE float greatest_absolute(const float *values, int count) {
     ints greatest = {0};
     for (int index = 0; index < count; index += LANES) greatest = maximum_int((ints)absolute(load(values + index)), greatest);
-    const int32_t bits = greatest_lane_int(greatest);
-    float found;
-    memcpy(&found, &bits, sizeof found);
-    return found + (found - found);
+    const floats found = (floats)greatest;
+    return greatest_lane(found) + sum_lanes(found - found);
 }
 
 /* A row in int8, moved by OFFSET; returns its scale. `count` is a multiple of ROW_ALIGNMENT. The factor is rounded twice, as

@@ -157,22 +157,13 @@ INLINE float greatest_lane(floats values) {
 #endif
 }
 
+/* The greater of a and b, of integers. */
 INLINE ints maximum_int(ints a, ints b) {
 #if defined(__AVX512F__)
     return (ints)_mm512_max_epi32((__m512i)a, (__m512i)b);
 #else
     const ints mask = a > b;
     return (a & mask) | (b & ~mask);
-#endif
-}
-
-INLINE int32_t greatest_lane_int(ints values) {
-#if defined(__AVX512F__)
-    return _mm512_reduce_max_epi32((__m512i)values);
-#else
-    int32_t greatest = values[0];
-    for (int lane = 1; lane < LANES; lane++) greatest = values[lane] > greatest ? values[lane] : greatest;
-    return greatest;
 #endif
 }
 

@@ -32,7 +32,10 @@ class SideSelection(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What to do where source and target are unknown. The languages of a trained model are its own."""
+        """What an error message tells the user to do if the columns do not say which of them is the source.
+
+        A trained model has languages already, so that only the columns can be chosen.
+        """
         choose = f"choose two by {self.setting}"
         if self.has_direction:
             return choose
