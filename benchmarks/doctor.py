@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -140,12 +141,19 @@ def examine(folder: Path, name: str) -> tuple[float, float, dict[str, Any]]:
     command = [sys.executable, "-m", "transduce", "doctor", *options, "--json"]
     with (folder / "report.json").open("wb") as output:
         process = subprocess.Popen(command, stdout=output)
-        _, status, usage = os.wait4(process.pid, 0)
+        megabytes = 0.0
+        # Not usage.ru_maxrss, which begins with the memory of this process.
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+            for line in Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines():
+                if line.startswith("VmHWM"):
+                    megabytes = int(line.split()[1]) * 1024 / 1e6
+            time.sleep(0.1)
+    _, status, usage = ended
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in {0, 3}:
         raise SystemExit(process.returncode)
-    seconds, megabytes = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
-    return round(seconds, 1), round(megabytes, 1), json.loads((folder / "report.json").read_bytes())
+    seconds = round(usage.ru_utime + usage.ru_stime, 1)
+    return seconds, round(megabytes, 1), json.loads((folder / "report.json").read_bytes())
 
 
 def describe(report: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - numbers, or places

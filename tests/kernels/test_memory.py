@@ -1,6 +1,7 @@
 """Memory that arrays, allocators and oneDNN take and keep, and what the system says about it."""
 
 import os
+import platform
 import subprocess
 import sys
 from mmap import mmap
@@ -132,6 +133,30 @@ def test_where_blocks_cannot_be_kept_nothing_is_set(
     monkeypatch.setattr(memory, "ctypes", SimpleNamespace(CDLL=lambda _: SimpleNamespace(mallopt=mallopt)))
     keep_freed_memory()
     assert done == expected
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="an option of glibc")
+def test_large_blocks_are_given_back_when_they_are_freed() -> None:
+    # After the first block of 20 MB, glibc would keep later ones that are smaller.
+    script = """
+import torch
+from transduce.kernels.memory import get_used_memory, give_back_large_blocks
+if {called}: give_back_large_blocks()
+device = torch.device("cpu")
+first = b"1" * 20_000_000
+del first
+before = get_used_memory(device)
+blocks = [b"1" * 2_000_000 for _ in range(20)]
+kept = [bytes(1000) for _ in range(1000)]
+del blocks
+print((get_used_memory(device) - before) // 1_000_000)
+"""
+    held = {}
+    for called in (True, False):
+        command = [sys.executable, "-c", script.format(called=called)]
+        held[called] = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert held[True] < 10
+    assert held[False] > 30
 
 
 def test_the_addresses_of_a_process_may_be_limited(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
