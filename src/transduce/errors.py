@@ -153,6 +153,12 @@ class FilesFullError(TemporaryRefusalError):
     retry_after = 60
 
 
+class SuggestionsFullError(TemporaryRefusalError):
+    """The suggested translations that a server keeps take all the space that they may."""
+
+    retry_after = 3_600
+
+
 class FileNotReadyError(TemporaryRefusalError):
     """A document is still being translated."""
 

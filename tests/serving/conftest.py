@@ -120,10 +120,11 @@ def make_running() -> Iterator[Callable[..., RunningServer]]:
         keys: tuple[str, ...] = (),
         rate: int = 0,
         cors: tuple[str, ...] = (),
+        **folders: Path,
     ) -> RunningServer:
         log: list[str] = []
         service = Service(models, ModelSettings(device="cpu"), limits=limits, report=log.append)
-        server = make_server(make_app(service, Authorization(keys), RequestRate(rate), cors=cors))
+        server = make_server(make_app(service, Authorization(keys), RequestRate(rate), cors=cors, **folders))
         listening = listen("127.0.0.1", 0)
         loop = asyncio.new_event_loop()
         is_ready = threading.Event()

@@ -92,7 +92,22 @@ def _is_network(text: str) -> bool:
     return True
 
 
-_ACCESS, _LIMITS, _ENGINE_FLAGS = AccessFlags(), Limits(), EngineFlags()
+@Parameter(name="*")
+@dataclass(frozen=True)
+class StorageFlags:
+    """Where the service keeps what clients send.
+
+    Args:
+        glossary_folder: where glossaries of DeepL's clients are kept; without it, in memory until the service ends.
+        suggestion_folder: where translations are kept that people suggest by LibreTranslate's API, as pairs that
+            training can read; without it, they are refused.
+    """
+
+    glossary_folder: Path | None = None
+    suggestion_folder: Path | None = None
+
+
+_ACCESS, _LIMITS, _STORAGE, _ENGINE_FLAGS = AccessFlags(), Limits(), StorageFlags(), EngineFlags()
 
 
 def serve(
@@ -104,7 +119,7 @@ def serve(
     engine_flags: EngineFlags = _ENGINE_FLAGS,
     source_language: str = "",
     target_language: str = "",
-    glossary_folder: Path | None = None,
+    storage: StorageFlags = _STORAGE,
     log_format: Literal["text", "json"] = "text",
 ) -> None:
     """Translate over HTTP, for clients of LibreTranslate and DeepL, and for browsers.
@@ -117,7 +132,7 @@ def serve(
         engine_flags: engine, precision and device.
         source_language: source language code, as in en, for a model without recorded languages.
         target_language: target language code, as in de, for a model without recorded languages.
-        glossary_folder: where glossaries of DeepL's clients are kept; without it, in memory until the service ends.
+        storage: where the service keeps what clients send.
         log_format: format of the log on standard error: one line per request, without texts, keys or addresses.
     """
     access.check()
@@ -146,7 +161,13 @@ def serve(
         rate = RequestRate(access.requests_per_minute)
         has_traces = access.traces is not None
         app = make_app(
-            service, authorization, rate, cors=access.cors, has_traces=has_traces, glossary_folder=glossary_folder
+            service,
+            authorization,
+            rate,
+            cors=access.cors,
+            has_traces=has_traces,
+            glossary_folder=storage.glossary_folder,
+            suggestion_folder=storage.suggestion_folder,
         )
         if not (is_local(listening) or authorization.is_required):
             warn(f"anyone who can reach {access.host} can use this service; require keys with --api-key-file")

@@ -44,6 +44,7 @@ from transduce.serving.page import (
     render_translation_page,
 )
 from transduce.serving.service import Service
+from transduce.serving.suggestions import SuggestionStore
 from transduce.serving.tracing import RequestTrace
 
 DESCRIPTION = """Translation by the Transformer of "Attention Is All You Need", for clients of LibreTranslate and DeepL,
@@ -58,6 +59,7 @@ def make_app(
     cors: Sequence[str] = (),
     has_traces: bool = False,
     glossary_folder: Path | None = None,
+    suggestion_folder: Path | None = None,
 ) -> FastAPI:
     """Make the application of a service, which is started and drained by the caller.
 
@@ -68,9 +70,10 @@ def make_app(
         cors: origins whose pages may use the service from a browser, as in "https://example.org", or "*" for all.
         has_traces: whether spans of requests are recorded; see `start_tracing`.
         glossary_folder: where glossaries are kept; None: in memory.
+        suggestion_folder: where suggested translations are kept; None: they are refused.
 
     Raises:
-        ConfigError: the folder cannot be used, or has a damaged glossary.
+        ConfigError: a folder cannot be used, or has a damaged glossary.
     """
     app = FastAPI(
         title="Transduce",
@@ -85,6 +88,9 @@ def make_app(
     app.state.files = FileStore(service.limits.max_files_bytes, service.limits.file_seconds)
     limits = service.limits
     app.state.glossaries = GlossaryStore(glossary_folder, limits.max_glossaries, limits.max_glossary_bytes)
+    app.state.suggestions = (
+        None if suggestion_folder is None else SuggestionStore(suggestion_folder, limits.max_suggestion_bytes)
+    )
     for router in (operations, libretranslate.router, deepl.router, glossaries.router, native.router, pages):
         app.include_router(router)
     for kind in (HTTPException, RequestValidationError, UserError, TemporaryRefusalError):

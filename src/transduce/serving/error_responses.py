@@ -17,6 +17,7 @@ from transduce.errors import (
     NotAuthorizedError,
     QueueFullError,
     RateExceededError,
+    SuggestionsFullError,
     TemporaryRefusalError,
     TooLongError,
     TooManyGlossariesError,
@@ -55,6 +56,7 @@ _METRIC_REASONS: dict[type[Exception], str] = {
     NotAuthorizedError: "not authorized",
     QueueFullError: "queue full",
     RateExceededError: "rate exceeded",
+    SuggestionsFullError: "suggestions full",
     TooLongError: "too long",
     TooManyGlossariesError: "too many glossaries",
 }

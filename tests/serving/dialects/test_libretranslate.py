@@ -1,7 +1,8 @@
 """What clients send that are not tested themselves, and what they are told."""
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +171,55 @@ def test_markup_has_one_deadline_however_often_the_service_is_asked(
     asked = {"q": "<p>Sun and moon.</p>" * 1_000, "source": "en", "target": "de", "format": "html"}
     answer = httpx.post(f"{server.url}/translate", json=asked, timeout=60)
     assert (answer.status_code, answer.elapsed.total_seconds() < 20) == (504, True)  # and not 0.3 s each time
+
+
+SUGGESTED = {"q": "A dog.", "s": "Ein Hund.", "source": "en", "target": "de"}
+
+
+@pytest.fixture(scope="module")
+def suggestions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("suggestions")
+
+
+@pytest.fixture
+def with_suggestions(make_running: Callable[..., Any], bundle: Path, suggestions: Path) -> Iterator[httpx.Client]:
+    limits = Limits(max_characters=100, max_suggestion_bytes=250)
+    with httpx.Client(base_url=make_running(bundle, limits=limits, suggestion_folder=suggestions).url) as client:
+        yield client
+
+
+def test_suggestions_are_stored_until_there_is_no_space(with_suggestions: httpx.Client, suggestions: Path) -> None:
+    assert with_suggestions.get("/frontend/settings").json()["suggestions"] is True
+    for given in ({"json": SUGGESTED}, {"data": SUGGESTED | {"source": "auto"}}):
+        answer = with_suggestions.post("/suggest", **given)
+        assert (answer.status_code, answer.json()) == (200, {"success": True})
+    stored = [json.loads(line) for line in (suggestions / "en-de.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [(one["source"], one["target"]) for one in stored] == [("A dog.", "Ein Hund.")] * 2
+    answer = with_suggestions.post("/suggest", json=SUGGESTED)
+    assert answer.status_code == 503
+    assert "operator" in answer.json()["error"]
+    assert 'reason="suggestions full"' in with_suggestions.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"s": ""}, "missing s parameter"),
+        ({"q": None}, "missing q parameter"),
+        ({"q": ["A dog."]}, "q must be text"),
+        ({"target": "fr"}, "fr is not supported"),
+        ({"s": "Ein\nHund."}, "q has 1 lines and s has 2"),
+        ({"q": "x" * 99}, "108 characters"),
+    ],
+)
+def test_what_cannot_be_suggested(with_suggestions: httpx.Client, change: dict[str, Any], problem: str) -> None:
+    answer = with_suggestions.post("/suggest", json=SUGGESTED | change)
+    assert answer.status_code == 400
+    assert problem in answer.json()["error"]
+
+
+def test_without_a_folder_suggestions_are_refused(client: httpx.Client) -> None:
+    assert client.get("/frontend/settings").json()["suggestions"] is False
+    answer = client.post("/suggest", json=SUGGESTED)
+    assert answer.status_code == 403
+    assert "--suggestion-folder" in answer.json()["error"]

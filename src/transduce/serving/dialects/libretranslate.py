@@ -1,7 +1,9 @@
 """LibreTranslate's dialect, as used by its clients: https://docs.libretranslate.com."""
 
+import asyncio
 import re
 from functools import partial
+from http import HTTPStatus
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -9,10 +11,11 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
+from starlette.exceptions import HTTPException
 
 from transduce.documents import FORMATS, find_format
 from transduce.documents.markup import MarkupRules
-from transduce.errors import ParameterError, UnknownFileError
+from transduce.errors import ParameterError, TooLongError, UnknownFileError
 from transduce.serving.dialects import (
     Parameters,
     Text,
@@ -38,7 +41,7 @@ _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 _ERRORS = describe_errors(
     {
         400: "A parameter is missing, not supported or too long, or an API key is required.",
-        403: "The API key is unknown.",
+        403: "The API key is unknown, or suggestions are not accepted.",
         413: "The body is too large.",
         415: "The body is neither JSON nor a form.",
     },
@@ -110,6 +113,25 @@ class DetectRequest(Parameters):
     """API key, if this service requires one."""
 
 
+class SuggestionRequest(Parameters):
+    """A translation that somebody thinks better."""
+
+    q: Annotated[Text, WithJsonSchema(_TEXT_SCHEMA)]
+    """The text that was translated."""
+
+    s: Annotated[Text, WithJsonSchema({"type": "string", "minLength": 1, "examples": ["Ein Mann fährt Rad."]})]
+    """The suggested translation, with as many lines."""
+
+    source: Annotated[Text, Field(json_schema_extra={"x-languages": "sources-or-auto"})]
+    """Language code, or auto to detect it."""
+
+    target: Annotated[Text, Field(json_schema_extra={"x-languages": "targets"})]
+    """Language code."""
+
+    api_key: Text | None = None
+    """API key, if this service requires one."""
+
+
 class _Response(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, use_attribute_docstrings=True)
 
@@ -141,6 +163,13 @@ class TranslatedFile(_Response):
     """Where to download it."""
 
 
+class SuggestionResponse(_Response):
+    """What became of a suggestion."""
+
+    success: bool
+    """Whether it was stored; otherwise there is an error instead."""
+
+
 class LanguageTargets(_Response):
     """A source language and its target languages."""
 
@@ -160,7 +189,7 @@ class FrontendSettings(_Response):
     )
     key_required: bool
     language: dict[str, dict[str, str]]
-    suggestions: bool = False
+    suggestions: bool
     supported_files_format: list[str] = list(FORMATS)
 
 
@@ -260,6 +289,39 @@ async def download_file(
 
 
 @router.post(
+    "/suggest",
+    summary="Suggest a translation",
+    openapi_extra=describe_body(
+        SuggestionRequest,
+        {"q": "A man is riding a bike.", "s": "Ein Mann fährt Rad.", "source": "en", "target": "de"},
+        *_FORMS,
+    ),
+    responses=describe_success("It was stored.", {"success": True}),
+)
+async def suggest(request: Request) -> SuggestionResponse:
+    """A better translation, which is stored for the next training. Translations do not change until then."""
+    async with admit_with_parameters(request, "api_key") as (service, parameters):
+        store = request.app.state.suggestions
+        if store is None:
+            raise HTTPException(
+                HTTPStatus.FORBIDDEN, "suggestions are not stored here: the service has no --suggestion-folder"
+            )
+        body = parse_parameters(SuggestionRequest, parameters)
+        num_characters = len(body.q) + len(body.s)
+        if num_characters > service.limits.max_characters:
+            raise TooLongError(
+                f"q and s: {num_characters:,} characters; this service accepts at most "
+                f"{service.limits.max_characters:,} per request"
+            )
+        source, target = _find_pair(service.languages, body)
+        if source is None:
+            source = rank_languages(body.q, service.languages.get_sources(target))[0].language
+        set_logged_pair(request, f"{source}-{target}")
+        await asyncio.to_thread(store.add, (source, target), body.q, body.s)
+    return SuggestionResponse(success=True)
+
+
+@router.post(
     "/detect",
     summary="Detect the language",
     openapi_extra=describe_body(DetectRequest, {"q": "Ein Mann fährt Fahrrad."}, *_FORMS),
@@ -310,7 +372,7 @@ async def languages(request: Request) -> list[LanguageTargets]:
     ),
 )
 async def settings(request: Request) -> FrontendSettings:
-    """Limits and supported functions; suggestions are not supported."""
+    """Limits and supported functions."""
     service = get_service(request)
     found = service.languages
     first = {"source": (*found.sources, "")[0], "target": (*found.targets, "")[0]}
@@ -319,11 +381,14 @@ async def settings(request: Request) -> FrontendSettings:
         api_keys=is_required,
         char_limit=service.limits.max_characters,
         key_required=is_required,
+        suggestions=request.app.state.suggestions is not None,
         language={side: {"code": code, "name": get_language_name(code)} for side, code in first.items()},
     )
 
 
-def _find_pair(languages: SupportedLanguages, body: LibreTranslateRequest | FileRequest) -> tuple[str | None, str]:
+def _find_pair(
+    languages: SupportedLanguages, body: LibreTranslateRequest | FileRequest | SuggestionRequest
+) -> tuple[str | None, str]:
     source = None if body.source == AUTO else find_language(body.source, languages.all)
     if source is None and body.source != AUTO:
         raise ParameterError(f"{body.source[:50]} is not supported")

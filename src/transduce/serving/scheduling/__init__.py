@@ -35,6 +35,7 @@ class Limits:
         max_glossaries: maximum number of glossaries that are kept for an API key, or for all clients if none is needed.
         max_glossary_bytes: maximum size of the terms of a glossary in bytes. Such a glossary may have more than
             `max_terms` terms, as only those that occur in a text are searched for.
+        max_suggestion_bytes: maximum total size in bytes of the suggested translations that are kept.
         reload_seconds: interval between checks for changed model files, in seconds.
 
     Raises:
@@ -57,6 +58,7 @@ class Limits:
     file_seconds: float = 1_800.0
     max_glossaries: int = 100
     max_glossary_bytes: int = 1_000_000
+    max_suggestion_bytes: int = 100_000_000
     reload_seconds: float = 1.0
 
     def __post_init__(self) -> None:
