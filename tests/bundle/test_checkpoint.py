@@ -10,6 +10,9 @@ from torch import Tensor
 
 from transduce.bundle import (
     Checkpoint,
+    Shard,
+    begin_checkpoint,
+    finish_checkpoint,
     latest_checkpoint,
     list_checkpoints,
     load_checkpoint,
@@ -18,6 +21,7 @@ from transduce.bundle import (
     recover_checkpoints,
     remove_checkpoints,
     save_checkpoint,
+    write_shard,
 )
 from transduce.errors import BundleError
 from transduce.model import Transformer
@@ -87,6 +91,119 @@ def test_one_part_can_be_loaded(tmp_path: Path) -> None:
     assert _same(load_checkpoint(tmp_path, 5, ["weights"])[0], {"weights": _tensors()["weights"]})
     with pytest.raises(BundleError, match="no part 'teeth'"):
         load_checkpoint(tmp_path, 5, ["teeth"])
+
+
+SHARDED = {"matrix": [2, 2, 1], "few": [1, 1, 0], "cube": [1, 1, 1]}
+"""Rows of tensors in each of three shards."""
+
+
+def save_shards(folder: Path, update: int = 20) -> tuple[Path, Parts]:
+    """Saves three shards, and returns the whole tensors."""
+    widths = {"matrix": (4,), "few": (), "cube": (2, 3)}
+    shards = [
+        {"weights": {name: torch.rand(rows[number], *widths[name]) for name, rows in SHARDED.items()}}
+        for number in range(3)
+    ]
+    whole = {"weights": {name: torch.cat([shard["weights"][name] for shard in shards]) for name in SHARDED}}
+    alone = {"step": torch.tensor(7.0), "statistics": torch.rand(5)}
+    shards[0]["weights"] |= alone
+    whole["weights"] |= alone
+    with begin_checkpoint(folder, update) as temporary:
+        files = {}
+        for number in (2, 0, 1):
+            files |= write_shard(temporary, shards[number], Shard(number + 1, 3))
+        finish_checkpoint(temporary, update, STATE, files)
+    return folder / f"{update:09d}", whole
+
+
+def test_shards_make_a_whole(tmp_path: Path) -> None:
+    place, whole = save_shards(tmp_path)
+    names = {f"weights.{number}of3.safetensors" for number in (1, 2, 3)}
+    assert {path.name for path in place.iterdir()} == names | {"checkpoint.json"}
+    tensors, state = load_checkpoint(tmp_path, 20)
+    assert _same(tensors, whole)
+    assert state == STATE
+    assert latest_checkpoint(tmp_path, pytest.fail) == Checkpoint(20, STATE)
+
+
+@pytest.mark.parametrize("num_readers", [1, 2, 4])
+def test_each_reads_the_rows_that_it_needs(tmp_path: Path, num_readers: int) -> None:
+    _, whole = save_shards(tmp_path)
+    save_checkpoint(tmp_path, 10, whole, STATE)
+    for update in (10, 20):
+        parts = []
+        for number in range(num_readers):
+            asked: dict[str, int] = {}
+
+            def find_rows(
+                part: str, name: str, num_rows: int, asked: dict[str, int] = asked, number: int = number
+            ) -> slice:
+                asked[f"{part}/{name}"] = num_rows
+                longest = -(-num_rows // num_readers)
+                return slice(number * longest, min(num_rows, (number + 1) * longest))
+
+            tensors, _ = load_checkpoint(tmp_path, update, find_rows=find_rows)
+            parts.append(tensors["weights"])
+            assert asked == {
+                f"weights/{name}": len(whole["weights"][name]) for name in whole["weights"].keys() - {"step"}
+            }
+        for name, tensor in whole["weights"].items():
+            found = torch.cat([part[name] for part in parts]) if tensor.dim() else parts[0][name]
+            assert torch.equal(found, tensor), name
+
+
+def test_only_shards_need_a_later_version(tmp_path: Path) -> None:
+    sharded, whole = save_shards(tmp_path)
+    plain = save_checkpoint(tmp_path, 10, whole, STATE)
+    versions = [json.loads((place / "checkpoint.json").read_bytes())["format_version"] for place in (plain, sharded)]
+    assert versions == [2, 3]
+
+
+def test_shards_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    place, _ = save_shards(tmp_path)
+    description = json.loads((place / "checkpoint.json").read_bytes())
+    files = description["files"]
+    left = {name: record for name, record in files.items() if "2of3" not in name}
+    for changed in (left, left | {"weights.2of4.safetensors": files["weights.2of3.safetensors"]}):
+        (place / "weights.2of4.safetensors").write_bytes((place / "weights.2of3.safetensors").read_bytes())
+        (place / "checkpoint.json").write_text(json.dumps(description | {"files": changed}), encoding="utf-8")
+        with pytest.raises(BundleError, match="are not all shards of weights"):
+            load_checkpoint(tmp_path, 20)
+        told: list[str] = []
+        assert latest_checkpoint(tmp_path, told.append) is None
+        assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"matrix": torch.rand(2, 5)},
+        {"matrix": torch.rand(2, 4).double()},
+        {"matrix": torch.rand(2, 4)},  # of three shards, it is in two
+    ],
+)
+def test_shards_of_other_tensors_are_refused(tmp_path: Path, other: dict[str, Tensor]) -> None:
+    shards = [{"matrix": torch.rand(2, 4)}, other, {} if other["matrix"].shape == (2, 4) else other]
+    with begin_checkpoint(tmp_path, 20) as temporary:
+        files = {}
+        for number, tensors in enumerate(shards, start=1):
+            files |= write_shard(temporary, {"weights": tensors}, Shard(number, 3))
+        finish_checkpoint(temporary, 20, STATE, files)
+    with pytest.raises(BundleError, match="'matrix' does not fit to that of the other shards"):
+        load_checkpoint(tmp_path, 20)
+
+
+def test_without_its_last_step_there_is_no_checkpoint(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 20, _tensors(), STATE)
+
+    def stop_half_way() -> None:
+        with begin_checkpoint(tmp_path, 20) as temporary:
+            write_shard(temporary, _tensors(1), Shard(1, 2))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop_half_way()
+    assert _same(load_checkpoint(tmp_path, 20)[0], _tensors())
 
 
 def test_a_part_without_tensors(tmp_path: Path) -> None:

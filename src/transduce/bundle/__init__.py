@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     )
     from transduce.bundle.checkpoint import (
         Checkpoint,
+        Shard,
+        begin_checkpoint,
+        finish_checkpoint,
         has_checkpoint,
         latest_checkpoint,
         list_checkpoints,
@@ -36,8 +39,9 @@ if TYPE_CHECKING:
         recover_checkpoints,
         remove_checkpoints,
         save_checkpoint,
+        write_shard,
     )
-    from transduce.bundle.manifest import BundleDescription, Languages, RecordedScore
+    from transduce.bundle.manifest import BundleDescription, FileRecord, Languages, RecordedScore
     from transduce.bundle.model_overview import ModelOverview, make_model_overview
     from transduce.bundle.scorecard import (
         RecordedBehaviour,
@@ -60,10 +64,10 @@ else:
                 "update_calibration"
             ),
             "transduce.bundle.checkpoint": (
-                "Checkpoint has_checkpoint latest_checkpoint list_checkpoints load_checkpoint recover_checkpoints "
-                "remove_checkpoints save_checkpoint"
+                "Checkpoint Shard begin_checkpoint finish_checkpoint has_checkpoint latest_checkpoint list_checkpoints "
+                "load_checkpoint recover_checkpoints remove_checkpoints save_checkpoint write_shard"
             ),
-            "transduce.bundle.manifest": "BundleDescription Languages RecordedScore",
+            "transduce.bundle.manifest": "BundleDescription FileRecord Languages RecordedScore",
             "transduce.bundle.model_overview": "ModelOverview make_model_overview",
             "transduce.bundle.scorecard": (
                 "RecordedBehaviour RecordedScorecard check_scorecard read_scorecard save_scorecard"
@@ -77,6 +81,7 @@ __all__ = [
     "BundleDescription",
     "Calibration",
     "Checkpoint",
+    "FileRecord",
     "Languages",
     "LogisticFit",
     "ModelOverview",
@@ -85,12 +90,15 @@ __all__ = [
     "RecordedHead",
     "RecordedScore",
     "RecordedScorecard",
+    "Shard",
     "apply_start_from",
     "average_weights",
+    "begin_checkpoint",
     "check_calibratable",
     "check_new_bundle",
     "check_scorecard",
     "find_bundle",
+    "finish_checkpoint",
     "has_checkpoint",
     "inherit_search_settings",
     "is_bundle",
@@ -111,4 +119,5 @@ __all__ = [
     "save_checkpoint",
     "save_scorecard",
     "update_calibration",
+    "write_shard",
 ]

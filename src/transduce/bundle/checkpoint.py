@@ -1,17 +1,26 @@
-"""Checkpoints: everything that a run needs to continue exactly, in one folder for each update."""
+"""Checkpoints: everything that a run needs to continue exactly, in one folder for each update.
+
+Ranks that each hold a shard of every tensor may each write a file of their own: the first rows of a tensor are in the
+first file, the next ones in the second, and so on.
+"""
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import torch
 from pydantic import Field, JsonValue
+from safetensors import SafetensorError
 from torch import Tensor
 
 from transduce.bundle.manifest import (
+    FileRecord,
     FolderDescription,
     check_files,
     read_description,
@@ -20,12 +29,31 @@ from transduce.bundle.manifest import (
 )
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.errors import BundleError
-from transduce.storage import recover_folders, remove_folder, replace_folder
+from transduce.storage import flush_to_disk, make_write_error, recover_folders, remove_folder, replace_folder
 
 DESCRIPTION = "checkpoint.json"
 SUFFIX = ".safetensors"
 NAMES = r"\d{9,}"
 """Names of checkpoints: the update in nine digits or more."""
+
+_SHARD_NAME = re.compile(r"(\w+)\.(\d+)of(\d+)")
+"""Names of shards without suffix, as in "weights.1of2"."""
+
+Tensors = Mapping[str, Mapping[str, Tensor]]
+"""Named tensors for each part of a checkpoint, as in "weights" and "optimizer"."""
+
+
+class Shard(NamedTuple):
+    """Which shard of every tensor: `number`, from 1, of `total`."""
+
+    number: int = 1
+    total: int = 1
+
+
+WHOLE = Shard()
+
+FindRows = Callable[[str, str, int], slice]
+"""The rows that are needed of a tensor, by its part, its name and its number of rows."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +70,8 @@ class CheckpointDescription(FolderDescription):
     format: Literal["transduce checkpoint"] = "transduce checkpoint"
     """Marks the folder as a checkpoint."""
 
-    format_version: Literal[1, 2] = 2
-    """Version of the folder's layout."""
+    format_version: Literal[1, 2, 3] = 3
+    """Version of the folder's layout: 3 if it has shards."""
 
     update: int = Field(ge=0)
     """Optimiser steps done."""
@@ -55,29 +83,69 @@ class CheckpointDescription(FolderDescription):
     """SHA-256 of `state` as JSON with sorted keys: the other files have theirs in `files`."""
 
 
-def save_checkpoint(
-    folder: Path, update: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, JsonValue]
-) -> Path:
+def save_checkpoint(folder: Path, update: int, tensors: Tensors, state: Mapping[str, JsonValue]) -> Path:
     """Write `folder/<update in nine digits>`, completely or not at all, and return it.
 
     Args:
         folder: the checkpoints of the run.
         update: optimiser steps done.
-        tensors: named tensors for each part, as in "weights" and "optimizer"; a part becomes a safetensors file.
+        tensors: each part becomes a safetensors file.
         state: finite numbers, strings, lists and mappings.
 
     Raises:
         WriteError: writing failed; a checkpoint that was there before is still there.
     """
-    place = _checkpoint_folder(folder, update)
-    with replace_folder(place, marker=DESCRIPTION) as temporary:
-        for part, part_tensors in tensors.items():
-            write_tensors(temporary / f"{part}{SUFFIX}", part_tensors)
-        files = record_files(temporary, [f"{part}{SUFFIX}" for part in tensors])
-        digest = _compute_state_digest(state)
-        description = CheckpointDescription(update=update, state=dict(state), state_sha256=digest, files=files)
-        (temporary / DESCRIPTION).write_bytes(serialize_description(description))
-    return place
+    with begin_checkpoint(folder, update) as temporary:
+        finish_checkpoint(temporary, update, state, write_shard(temporary, tensors))
+    return _checkpoint_folder(folder, update)
+
+
+@contextmanager
+def begin_checkpoint(folder: Path, update: int) -> Iterator[Path]:
+    """A temporary folder in `folder`, for the files of the checkpoint, whose place it takes at the end of the block.
+
+    Raises:
+        WriteError: writing failed; a checkpoint that was there before is still there.
+    """
+    with replace_folder(_checkpoint_folder(folder, update), marker=DESCRIPTION) as temporary:
+        yield temporary
+
+
+def write_shard(temporary: Path, tensors: Tensors, shard: Shard = WHOLE) -> dict[str, FileRecord]:
+    """Write all tensors, or one shard of each, into the folder of `begin_checkpoint`; returns what it has written.
+
+    Args:
+        temporary: the folder.
+        tensors: each part becomes a safetensors file. A tensor that is not sharded belongs to the first shard alone.
+        shard: which shard of all others they are.
+
+    Raises:
+        WriteError: writing failed.
+    """
+    ending = "" if shard == WHOLE else f".{shard.number}of{shard.total}"
+    names = {part: f"{part}{ending}{SUFFIX}" for part in tensors}
+    try:
+        for part, name in names.items():
+            write_tensors(temporary / name, tensors[part])
+            flush_to_disk(temporary / name)  # by this process, whose machine may be another one than the folder's
+        return record_files(temporary, names.values())
+    except (OSError, SafetensorError) as error:
+        raise make_write_error(temporary, error) from error
+
+
+def finish_checkpoint(
+    temporary: Path, update: int, state: Mapping[str, JsonValue], files: Mapping[str, FileRecord]
+) -> None:
+    """Describe the files of all shards in the folder of `begin_checkpoint`: the last step."""
+    is_sharded = any(_SHARD_NAME.fullmatch(name.removesuffix(SUFFIX)) for name in files)
+    description = CheckpointDescription(
+        format_version=3 if is_sharded else 2,
+        update=update,
+        state=dict(state),
+        state_sha256=_compute_state_digest(state),
+        files=dict(files),
+    )
+    (temporary / DESCRIPTION).write_bytes(serialize_description(description))
 
 
 def list_checkpoints(folder: Path) -> list[int]:
@@ -94,29 +162,73 @@ def has_checkpoint(folder: Path) -> bool:
     return bool(list_checkpoints(folder)) or any(folder.glob("[0-9]*.transduce-old-*"))
 
 
+def _take_all(part: str, name: str, num_rows: int) -> slice:  # noqa: ARG001 - it is one of several
+    return slice(0, num_rows)
+
+
 def load_checkpoint(
-    folder: Path, update: int, parts: Collection[str] | None = None
+    folder: Path, update: int, parts: Collection[str] | None = None, find_rows: FindRows = _take_all
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, JsonValue]]:
     """Load tensors, by part, and state of a checkpoint, after checking the digest of every file.
 
-    Only `parts` are loaded if they are given.
+    Args:
+        folder: the checkpoints of the run.
+        update: optimiser steps done.
+        parts: the parts to load; default: all.
+        find_rows: the rows to load of each tensor that has any; default: all.
 
     Raises:
         BundleError: the checkpoint is missing, incomplete or damaged; names the file.
     """
     place = _checkpoint_folder(folder, update)
     description = _verify_checkpoint(place, update)
-    there = [name.removesuffix(SUFFIX) for name in description.files]
+    files = _list_shards(place, description)
     for part in parts or []:
-        if part not in there:
-            raise BundleError(f"{place}: the checkpoint has no part {part!r}; it has {there}")
-    wanted = [part for part in there if parts is None or part in parts]
-    # Copies: training goes on with them long after the checkpoint, and with it the file, is removed.
-    copies = {
-        part: {name: tensor.clone() for name, tensor in read_tensors(place / f"{part}{SUFFIX}").items()}
-        for part in wanted
+        if part not in files:
+            raise BundleError(f"{place}: the checkpoint has no part {part!r}; it has {list(files)}")
+    tensors = {
+        part: _read_shards(part, paths, find_rows) for part, paths in files.items() if parts is None or part in parts
     }
-    return copies, description.state
+    return tensors, description.state
+
+
+def _list_shards(place: Path, description: CheckpointDescription) -> dict[str, list[Path]]:
+    """The files of each part, those of shards in their order."""
+    found: dict[str, dict[Shard, Path]] = defaultdict(dict)
+    for name in description.files:
+        match = _SHARD_NAME.fullmatch(name.removesuffix(SUFFIX))
+        part, shard = (match[1], Shard(int(match[2]), int(match[3]))) if match else (name.removesuffix(SUFFIX), WHOLE)
+        found[part][shard] = place / name
+    for part, shards in found.items():
+        total = len(shards)
+        if sorted(shards) != [Shard(number, total) for number in range(1, total + 1)]:
+            raise BundleError(
+                f"{place / DESCRIPTION}: lists {', '.join(path.name for path in shards.values())}, which are not all "
+                f"shards of {part}: the checkpoint is damaged or was changed; use an undamaged copy"
+            )
+    return {part: [shards[shard] for shard in sorted(shards)] for part, shards in found.items()}
+
+
+def _read_shards(part: str, paths: Sequence[Path], find_rows: FindRows) -> dict[str, Tensor]:
+    """Copies of the rows of all tensors: training goes on with them long after the files are removed."""
+    shards = [read_tensors(path) for path in paths]
+    tensors = {}
+    for name, first in shards[0].items():
+        pieces = [shard[name] for shard in shards if name in shard]
+        if len(pieces) not in {1, len(shards)} or any(
+            (piece.dtype, piece.shape[1:]) != (first.dtype, first.shape[1:]) for piece in pieces
+        ):
+            raise BundleError(f"{paths[0]}: {name!r} does not fit to that of the other shards: use an undamaged copy")
+        if first.dim() == 0:
+            tensors[name] = first.clone()
+            continue
+        rows = find_rows(part, name, sum(len(piece) for piece in pieces))
+        taken, start = [], 0
+        for piece in pieces:
+            taken.append(piece[max(0, rows.start - start) : max(0, rows.stop - start)])
+            start += len(piece)
+        tensors[name] = torch.cat(taken)
+    return tensors
 
 
 def latest_checkpoint(folder: Path, report: Callable[[str], None]) -> Checkpoint | None:
@@ -162,6 +274,7 @@ def _verify_checkpoint(place: Path, update: int) -> CheckpointDescription:
             f"changed; use an undamaged copy"
         )
     check_files(place, description, DESCRIPTION)
+    _list_shards(place, description)
     return description
 
 

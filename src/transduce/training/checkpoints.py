@@ -1,17 +1,39 @@
 """Checkpoints of a run: its state, and digests by which two runs are compared."""
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from transduce.bundle import load_checkpoint, load_tensors, model_tensors, save_checkpoint
+from transduce.bundle import (
+    FileRecord,
+    Shard,
+    begin_checkpoint,
+    finish_checkpoint,
+    load_checkpoint,
+    load_tensors,
+    model_tensors,
+    save_checkpoint,
+    write_shard,
+)
 from transduce.data import Batch
 from transduce.errors import RunError
-from transduce.training.distributed import ALONE, Ranks, distribute_like, full_tensor, gather_full_tensors
+from transduce.training.distributed import (
+    ALONE,
+    Ranks,
+    find_shard_rows,
+    full_tensor,
+    gather_full_tensors,
+    get_shard,
+    is_sharded,
+    make_shard,
+)
 from transduce.training.distributed.batches import BatchPosition
 from transduce.training.run_folder import RunFolder
 from transduce.training.schedule import Decay
@@ -126,17 +148,43 @@ class RunState:
         parts = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
         if updater.moving_average is not None:
             parts["moving_average"] = model_tensors(updater.moving_average.model)
-        tensors = {part: gather_full_tensors(own, updater.ranks) for part, own in parts.items()}
-        if updater.ranks.is_first:
-            save_checkpoint(folder.checkpoints, self.update, tensors, asdict(self))
-        updater.ranks.wait_for_first()
+        ranks = updater.ranks
+        if is_sharded(updater.model) and not ranks.remote_hosts:
+            self._save_shards(folder.checkpoints, parts, ranks)
+        else:
+            tensors = {part: gather_full_tensors(own, ranks) for part, own in parts.items()}
+            if ranks.is_first:
+                save_checkpoint(folder.checkpoints, self.update, tensors, asdict(self))
+        ranks.wait_for_first()
+
+    def _save_shards(self, folder: Path, parts: Mapping[str, Mapping[str, Tensor]], ranks: Ranks) -> None:
+        """Let each rank write the shards that it holds, at the same time, and the first what is not sharded."""
+        tensors = {
+            part: {name: get_shard(one) for name, one in own.items() if ranks.is_first or get_shard(one) is not one}
+            for part, own in parts.items()
+        }
+        with begin_checkpoint(folder, self.update) if ranks.is_first else nullcontext(folder) as temporary:
+            name = ranks.broadcast_text(temporary.name)  # the folder may have another path on another machine
+            shard = Shard(ranks.rank + 1, ranks.size)
+            files = {file: record.model_dump() for file, record in write_shard(folder / name, tensors, shard).items()}
+            ranks.barrier()  # some disks are slow
+            gathered = ranks.gather_texts(json.dumps(files))
+            if ranks.is_first:
+                records = {file: FileRecord(**record) for text in gathered for file, record in json.loads(text).items()}
+                finish_checkpoint(temporary, self.update, asdict(self), records)
 
     @classmethod
     def load(cls, folder: RunFolder, update: int, updater: Updater) -> "RunState":
         """Read the checkpoint of `update` into the model and the optimiser."""
-        tensors, state = load_checkpoint(folder.checkpoints, update)
         own = model_tensors(updater.model)
-        weights = {name: distribute_like(tensor, own.get(name, tensor)) for name, tensor in tensors["weights"].items()}
+
+        def find_rows(part: str, name: str, num_rows: int) -> slice:
+            holder = own.get(name if part == "weights" else name.rpartition("/")[0])
+            # A tensor of another model is read whole, and refused below.
+            return slice(0, num_rows) if holder is None or len(holder) != num_rows else find_shard_rows(holder)
+
+        tensors, state = load_checkpoint(folder.checkpoints, update, find_rows=find_rows)
+        weights = {name: make_shard(tensor, own.get(name, tensor)) for name, tensor in tensors["weights"].items()}
         load_tensors(updater.model, weights, f"{folder.checkpoints}, update {update}")
         _load_optimizer(updater, tensors["optimizer"])
         if updater.moving_average is not None:
@@ -177,5 +225,5 @@ def _load_optimizer(updater: Updater, tensors: dict[str, Tensor]) -> None:
             fused = updater.optimizer.defaults["fused"]
             placed = value.to(parameters[name].device if fused else "cpu")
         else:
-            placed = distribute_like(value, parameters[name])
+            placed = make_shard(value, parameters[name])
         updater.optimizer.state[parameters[name]][kind] = placed.to(torch.float32)

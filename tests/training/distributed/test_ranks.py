@@ -222,6 +222,78 @@ def test_a_run_goes_from_one_process_to_a_sharded_model_and_back(
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("device", DEVICES)
+def test_ranks_write_shards_that_any_number_of_them_goes_on_from(
+    make_config: MakeConfig, metrics_of: MetricsOf, unbroken: Callable[..., dict[str, Any]], watcher: Any, device: str
+) -> None:
+    settings = {**PLAIN, "training__updates": 24, "training__device": device, "training__keep_checkpoints": 9}
+    settings |= {"training__clip_norm": 0.5}
+    most = 3 if device == "cpu" else min(3, torch.cuda.device_count())
+    folder = Path(make_config().output)
+    for num_ranks, updates in ((most, 6), (2, 12)):
+        # Batches stay what they were when the run began.
+        ranks = make_config(
+            **(settings | {"training__updates": updates, "training__batch_tokens": 36 // most}),
+            training__sharding="fsdp",
+        )
+        code, output, messages = Torchrun.training(num_ranks, ranks).end()
+        assert (code, output) == (0, ""), messages
+        files = {path.name for path in (folder / "checkpoints" / f"{updates:09d}").iterdir()}
+        shards = {f"{number}of{num_ranks}" for number in range(1, num_ranks + 1)}
+        assert files == {
+            "checkpoint.json",
+            *(f"{part}.{shard}.safetensors" for part in ("weights", "optimizer") for shard in shards),
+        }
+    told = watcher()
+    train(make_config(**settings, training__batch_tokens=36 // most), told)
+    assert told.updates == list(range(13, 25))
+    found = [line for line in metrics_of(folder) if line["kind"] == "training"]
+    expected = unbroken(**settings, training__batch_tokens=36 // most * most)["metrics"]
+    assert_close(found, [line for line in expected if line["kind"] == "training"])
+
+
+# The second rank has no space left for its shard.
+WITH_A_FULL_DISK = """
+import os, sys
+from transduce.bundle import checkpoint
+from transduce.cli import main
+
+write = checkpoint.write_tensors
+
+def fail(path, tensors, metadata=None):
+    if os.environ["RANK"] == "1" and "000000006" in str(path) and not os.path.exists(sys.argv[2]):
+        open(sys.argv[2], "w").close()
+        raise OSError(28, "No space left on device")
+    write(path, tensors, metadata)
+
+checkpoint.write_tensors = fail
+main(["train", sys.argv[1]])
+"""
+
+
+@pytest.mark.exhaustive
+def test_where_one_shard_cannot_be_written_there_is_no_checkpoint(
+    make_config: MakeConfig, outcome_of: OutcomeOf, tmp_path: Path
+) -> None:
+    settings = {**PLAIN, "training__updates": 12, "training__batch_tokens": 20, "training__sharding": "fsdp"}
+    config, whole = make_config("full", **settings), make_config("whole", **settings)
+    recipe, program, mark = (tmp_path / name for name in ("recipe.toml", "train.py", "was-full"))
+    recipe.write_text(to_toml(config), encoding="utf-8")
+    program.write_text(WITH_A_FULL_DISK, encoding="utf-8")
+    code, _, messages = Torchrun(2, [str(program), str(recipe), str(mark)]).end()
+    assert code != 0
+    assert messages.count("No space left on device") == 1, messages
+    assert "a bug in Transduce" not in messages
+    assert list((Path(config.output) / "checkpoints").iterdir()) == []
+    for one, arguments in ((config, [str(program), str(recipe), str(mark)]), (whole, None)):
+        torchrun = Torchrun.training(2, one) if arguments is None else Torchrun(2, arguments)
+        code, _, messages = torchrun.end()
+        assert code == 0, messages
+    found, expected = outcome_of(Path(config.output)), outcome_of(Path(whole.output))
+    assert [name for name in expected if found[name] != expected[name]] == []
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", ["recurrent", "convs2s", "bytenet"])
 @pytest.mark.parametrize("sharding", ["none", "fsdp"])
 def test_other_networks_are_trained_by_ranks_as_by_one_process(

@@ -363,15 +363,32 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def distribute_like(tensor: Tensor, own: Tensor) -> Tensor:
-    """This rank's shard of an unsharded `tensor` if `own` is sharded; otherwise all of it, on the device of `own`."""
-    tensor = tensor.to(own.device)
-    if not (hasattr(own, "device_mesh") and hasattr(own, "placements")):
-        return tensor
-    from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415 - see above
+def get_shard(tensor: Tensor) -> Tensor:
+    """This rank's rows of a sharded tensor, without a copy; all of another one."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
-    # None: each rank takes its part from its own copy, without communication.
-    return distribute_tensor(tensor, own.device_mesh, own.placements, src_data_rank=None)
+
+def find_shard_rows(own: Tensor) -> slice:
+    """Which rows of the unsharded tensor this rank holds, if `own` is a shard; otherwise all."""
+    if not hasattr(own, "device_mesh"):
+        return slice(0, len(own))
+    # Every rank but the last ones has as many as torch.chunk gives the first.
+    longest = -(-len(own) // own.device_mesh.size())
+    start = min(len(own), own.device_mesh.get_local_rank() * longest)
+    return slice(start, start + len(get_shard(own)))
+
+
+def make_shard(rows: Tensor, own: Tensor) -> Tensor:
+    """A tensor that is distributed as `own` is, on its device, of the rows that `find_shard_rows` has found."""
+    rows = rows.to(own.device)
+    if not (hasattr(own, "device_mesh") and hasattr(own, "placements")):
+        return rows
+    from torch.distributed.tensor import DTensor  # noqa: PLC0415 - see above
+
+    # Shape and stride are given, as they cannot be found without communication where ranks have different shares.
+    return DTensor.from_local(
+        rows, own.device_mesh, own.placements, run_check=False, shape=own.shape, stride=own.stride()
+    )
 
 
 def gather_full_tensors(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
