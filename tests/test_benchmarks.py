@@ -34,6 +34,7 @@ def run(script: str, *arguments: str) -> str:
         "illnesses.py",
         "kept.py",
         "kills.py",
+        "networks.py",
         "page.py",
         "parity.py",
         "ranks.py",
