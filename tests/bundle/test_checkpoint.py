@@ -10,6 +10,7 @@ from torch import Tensor
 
 from transduce.bundle import (
     Checkpoint,
+    FileRecord,
     Shard,
     begin_checkpoint,
     finish_checkpoint,
@@ -109,7 +110,7 @@ def save_shards(folder: Path, update: int = 20) -> tuple[Path, Parts]:
     shards[0]["weights"] |= alone
     whole["weights"] |= alone
     with begin_checkpoint(folder, update) as temporary:
-        files = {}
+        files: dict[str, FileRecord] = {}
         for number in (2, 0, 1):
             files |= write_shard(temporary, shards[number], Shard(number + 1, 3))
         finish_checkpoint(temporary, update, STATE, files)
@@ -185,7 +186,7 @@ def test_shards_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_shards_of_other_tensors_are_refused(tmp_path: Path, other: dict[str, Tensor]) -> None:
     shards = [{"matrix": torch.rand(2, 4)}, other, {} if other["matrix"].shape == (2, 4) else other]
     with begin_checkpoint(tmp_path, 20) as temporary:
-        files = {}
+        files: dict[str, FileRecord] = {}
         for number, tensors in enumerate(shards, start=1):
             files |= write_shard(temporary, {"weights": tensors}, Shard(number, 3))
         finish_checkpoint(temporary, 20, STATE, files)

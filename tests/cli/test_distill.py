@@ -16,6 +16,7 @@ def test_the_student_has_the_teachers_words_and_fewer_layers(transduce: Any, wor
     assert student.load_tokenizer().files == teacher.load_tokenizer().files
     assert student.description.model.d_model == teacher.description.model.d_model
     assert student.description.model.num_decoder_layers == 1
+    assert student.description.training["start_from"] == str(run_folder)
     assert student.description.languages.source == "en"
     assert answer.lines[0].split() == ["model", "parameters", "sentences/s"]
     assert [line.split()[0] for line in answer.lines[1:3]] == [str(run_folder), "student"]
@@ -27,6 +28,16 @@ def test_the_student_has_the_teachers_words_and_fewer_layers(transduce: Any, wor
     # Called again, it has nothing to train, and says the same.
     again = transduce("distill", run_folder, *TEXT, "--output", "student", *SMALL)
     assert again.lines == answer.lines
+
+
+def test_a_student_of_other_sizes_begins_without_the_teachers_weights(
+    transduce: Any, workspace: Path, run_folder: Path
+) -> None:
+    answer = transduce("distill", run_folder, *TEXT, "--output", "student", *SMALL, "--set", "model.d_ff=24")
+    assert answer.exit_code == 0, answer.messages
+    student = Bundle.open(workspace / "student" / "best").description
+    assert (student.model.num_decoder_layers, student.model.d_ff) == (1, 24)
+    assert "start_from" not in student.training
 
 
 def test_a_preset_is_a_student_too(transduce: Any, workspace: Path, run_folder: Path) -> None:

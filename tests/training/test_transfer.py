@@ -1,4 +1,4 @@
-"""A network that starts from a model with another vocabulary has all of its weights that mean the same."""
+"""A network that starts from a model with another vocabulary, or more layers, has its weights that mean the same."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from transduce.bundle import Bundle, apply_start_from, model_tensors
-from transduce.config import RunConfig
+from transduce.bundle import Bundle, BundleDescription, apply_start_from, model_tensors, save_bundle
+from transduce.config import RunConfig, TransformerConfig, load_run_config
 from transduce.data import PreparedData
 from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.training import train
-from transduce.training.transfer import transfer_weights
+from transduce.training.transfer import copy_spread_layers, transfer_weights
 
 
 @pytest.fixture
@@ -88,3 +88,63 @@ def test_a_stopped_run_goes_on_with_the_same_result(
 def test_a_new_vocabulary_needs_a_model_to_start_from(make_child: Callable[..., RunConfig]) -> None:
     with pytest.raises(ConfigError, match="has no effect without start_from"):
         make_child(training__start_from=None)
+    with pytest.raises(ConfigError, match='start_layers = "spread" needs start_from'):
+        load_run_config(None, settings=["training.start_layers=spread"])
+
+
+@pytest.fixture
+def deep(parent: Bundle, tmp_path: Path) -> Bundle:
+    """Five layers on each side, with random weights."""
+    sizes = {"num_encoder_layers": 5, "num_decoder_layers": 5, "d_model": 16, "d_ff": 24, "num_heads": 2}
+    config = TransformerConfig.model_validate({"vocabulary": parent.model_config.vocabulary, **sizes})
+    torch.manual_seed(3)
+    save_bundle(tmp_path / "deep", Transformer(config), parent.load_tokenizer(), BundleDescription(model=config))
+    return Bundle.open(tmp_path / "deep")
+
+
+@pytest.mark.parametrize(("count", "chosen"), [(1, [0]), (2, [0, 4]), (3, [0, 2, 4]), (4, [0, 1, 3, 4]), (5, range(5))])
+def test_layers_are_spread_from_the_first_to_the_last(deep: Bundle, count: int, chosen: list[int]) -> None:
+    model = Transformer(deep.model_config.model_copy(update={"num_decoder_layers": count}))
+    copy_spread_layers(model, deep)
+    given = model_tensors(deep.load_model())
+    for name, tensor in model_tensors(model).items():
+        stack, _, rest = name.partition(".layers.")
+        number, _, ending = rest.partition(".")
+        origin = f"decoder.layers.{chosen[int(number)]}.{ending}" if stack == "decoder" and rest else name
+        assert torch.equal(tensor, given[origin]), name
+
+
+def test_a_run_has_as_many_layers_as_it_says(make_config: Callable[..., RunConfig], deep: Bundle) -> None:
+    settings: dict[str, Any] = {"training__start_from": str(deep.folder), "training__start_layers": "spread"}
+    settings |= {"text__vocabulary": deep.model_config.vocabulary}
+    settings |= {f"model__{key}": getattr(deep.model_config, key) for key in ("d_model", "d_ff", "num_heads")}
+    settings |= {"model__num_encoder_layers": 4, "model__num_decoder_layers": 2, "training__updates": 12}
+    folder = train(make_config("few", **settings)).folder
+    bundle = Bundle.open(folder / "best")
+    assert (bundle.model_config.num_encoder_layers, bundle.model_config.num_decoder_layers) == (4, 2)
+    assert bundle.load_tokenizer().files == deep.load_tokenizer().files
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"model__num_decoder_layers": 6}, "model.num_decoder_layers = 6: .* has 5, of which layers are chosen"),
+        ({"model__d_ff": 32, "model__num_decoder_layers": 1}, "model.d_ff = 32, the bundle's is 24"),
+    ],
+)
+def test_layers_that_the_bundle_does_not_have_are_refused(
+    make_config: Callable[..., RunConfig], deep: Bundle, changes: dict[str, Any], problem: str
+) -> None:
+    settings: dict[str, Any] = {"training__start_from": str(deep.folder), "training__start_layers": "spread"}
+    settings |= {"text__vocabulary": deep.model_config.vocabulary}
+    settings |= {f"model__{key}": getattr(deep.model_config, key) for key in ("d_model", "d_ff", "num_heads")}
+    settings |= {"model__num_encoder_layers": 5, "model__num_decoder_layers": 5}
+    with pytest.raises(ConfigError, match=problem):
+        apply_start_from(make_config("refused", **settings | changes))
+
+
+def test_layers_of_other_networks_cannot_be_chosen(make_config: Callable[..., RunConfig]) -> None:
+    other = train(make_config("recurrent", model__architecture="recurrent", training__updates=2)).folder / "best"
+    settings = {"training__start_from": str(other), "training__start_layers": "spread"}
+    with pytest.raises(ConfigError, match="is one of architecture 'recurrent'"):
+        apply_start_from(make_config("student", model__architecture="recurrent", **settings))

@@ -328,8 +328,8 @@ def apply_start_from(config: "RunConfig") -> "tuple[RunConfig, Bundle | None]":
     Raises:
         BundleError: there is none, or it is damaged.
         ConfigError: it is in the folder of the run itself; or `config` gives a setting of the network other than the
-            bundle's, `model.dropout` excepted, another size of vocabulary, another tokenizer, or a setting of training
-            that needs another network.
+            bundle's, `model.dropout` excepted, and fewer layers with `training.start_layers`; another size of
+            vocabulary, another tokenizer, or a setting of training that needs another network.
     """
     path = config.training.start_from
     if path is None:
@@ -344,6 +344,7 @@ def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
     given = {name: getattr(config.model, name) for name in sorted(config.model.model_fields_set)}
     dropout = {"dropout": given.pop("dropout")} if "dropout" in given else {}
     given.pop("vocabulary", None)  # the tokenizer's; see below
+    layers = _choose_layers(config, bundle, given) if config.training.start_layers == "spread" else {}
     problems = [
         f"  model.{name} = {value!r}, the bundle's is {there!r}"
         for name, value in given.items()
@@ -358,7 +359,7 @@ def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
             f"training.start_from = {config.training.start_from!r}: network and tokenizer are those of "
             f"{bundle.folder}; these settings contradict it; leave them out:\n{lines}"
         )
-    model = bundle.model_config.model_copy(update=dropout)
+    model = bundle.model_config.model_copy(update=dropout | layers)
     training = config.training
     if training.guided_alignment and model.architecture != "transformer":
         if training.guided_alignment != PRESETS[config.preset].get("training", {}).get("guided_alignment"):
@@ -381,6 +382,26 @@ def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
     # A new vocabulary is for other languages.
     languages = Languages() if has_new_vocabulary else bundle.description.languages
     return inherit_search_settings(adopted, bundle.description.search, languages)
+
+
+def _choose_layers(config: "RunConfig", bundle: Bundle, given: dict[str, object]) -> dict[str, int]:
+    """Take the numbers of layers out of the given settings of the network, and return those of the run."""
+    if bundle.model_config.architecture != "transformer":
+        raise ConfigError(
+            f'training.start_layers = "spread" chooses layers of a Transformer, and {bundle.folder} is one of '
+            f"architecture {bundle.model_config.architecture!r}: leave it out"
+        )
+    numbers = {}
+    for name in ("num_encoder_layers", "num_decoder_layers"):
+        there: int = getattr(bundle.model_config, name)
+        given.pop(name, None)
+        numbers[name] = getattr(config.model, name) if name in config.model.model_fields_set else there
+        if numbers[name] > there:
+            raise ConfigError(
+                f"model.{name} = {numbers[name]}: training.start_from = {config.training.start_from!r} has "
+                f"{there}, of which layers are chosen: give at most {there}"
+            )
+    return numbers
 
 
 def _find_tokenizer_problems(config: "RunConfig", bundle: Bundle) -> list[str]:

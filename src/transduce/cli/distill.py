@@ -1,6 +1,7 @@
 """`transduce distill`: a small student learns from a teacher, and both are compared."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +10,13 @@ from cyclopts import Parameter
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.console import ConsoleReporter, print_message
 from transduce.cli.texts import TextFlags, choose_automatic_settings, get_text_settings
-from transduce.config import load_run_config
+from transduce.config import TransformerConfig, load_run_config
 from transduce.errors import UserError
 from transduce.pages import format_columns
 from transduce.training import tabulate_differences, tabulate_models, train
 
 SHALLOW = "shallow"
-"""The student that has the teacher's network with one decoder layer."""
+"""The student that has the teacher's network with one decoder layer, and begins with its weights."""
 
 
 def distill(
@@ -34,7 +35,8 @@ def distill(
     Args:
         teacher: a bundle, or the folder of a run.
         texts: the text files; the best are those that the teacher was trained on.
-        student: a preset, as in `transduce info tiny`, or shallow: the teacher's network with one decoder layer.
+        student: a preset, as in `transduce info tiny`, or shallow: the teacher's network with one decoder layer, which
+            begins with the teacher's weights.
         output: folder of the student's run.
         time: time budget of the student's training, as in 30m or 2h.
         settings: change one setting of the student's run, as in model.d_ff=256; may be repeated.
@@ -47,11 +49,17 @@ def distill(
     if given.get("data.pairs") == "-":
         raise UserError("--pairs -: the text is read several times; give a file")
     given |= {"data.teacher": str(teacher), "text.tokenizer": str(bundle.tokenizer_path)}
-    automatic = choose_automatic_settings(given, settings or [], time, restart=restart)
+    starts = student == SHALLOW and _has_same_layers(network, settings or [])
+    start = [f"training.start_from={teacher}"] if starts else []
+    automatic = choose_automatic_settings(given, [*(settings or []), *start], time, restart=restart)
     if student == SHALLOW:
         own = {f"model.{name}": value for name, value in network.own_settings().items() if value is not None}
         automatic |= {name: value for name, value in own.items() if name not in {"model.vocabulary", "model.dropout"}}
         automatic["model.num_decoder_layers"] = 1
+        if starts:
+            # Given by the command, the network is compared with the teacher's.
+            network_settings = {name: automatic.pop(name) for name in [*automatic] if name.startswith("model.")}
+            given |= {"training.start_from": str(teacher), "training.start_layers": "spread", **network_settings}
     else:
         automatic["preset"] = student
     config, _ = load_run_config(
@@ -63,3 +71,10 @@ def distill(
     if result.comparison is not None:
         print(format_columns(tabulate_models(result.comparison)) + "\n")
         print(format_columns(tabulate_differences(result.comparison)))
+
+
+def _has_same_layers(network: TransformerConfig, settings: Sequence[str]) -> bool:
+    """Whether a shallow student can have layers of the teacher: a Transformer, none of whose sizes the user changes."""
+    may_differ = tuple(f"model.{name}=" for name in ("dropout", "num_encoder_layers", "num_decoder_layers"))
+    changed = [one for one in settings if one.lstrip().startswith("model.") and not one.lstrip().startswith(may_differ)]
+    return network.architecture == "transformer" and not changed

@@ -40,12 +40,17 @@ class TrainingConfig(Section):
 
     start_from: str | None = None
     """A bundle, or a run with one, whose weights training starts from (fine-tuning), relative to the working directory.
-    Network and tokenizer are then the bundle's; of [model], only dropout may differ. Languages and [search] settings
-    that neither the recipe nor its preset sets are also the bundle's."""
+    Network and tokenizer are then the bundle's; of [model], only dropout may differ, and with `start_layers` the number
+    of layers. Languages and [search] settings that neither the recipe nor its preset sets are also the bundle's."""
 
     start_vocabulary: Literal["kept", "new"] = "kept"
     """The tokenizer of a run with `start_from`: the bundle's, or one that is trained on the text of the run, as for
     another pair of languages (Zoph et al. 2016). Tokens that both have keep their vectors (Nguyen & Chiang 2017)."""
+
+    start_layers: Literal["all", "spread"] = "all"
+    """The layers of a run with `start_from`: the bundle's; or as many as `model.num_encoder_layers` and
+    `model.num_decoder_layers` say, which take the weights of layers spread evenly over the bundle's, from the first to
+    the last, so that a student begins with what its teacher knows (Shleifer & Rush 2020)."""
 
     initial_embeddings: Literal["random", "cooccurrence"] = "random"
     """Token embeddings before the first update, unless `start_from` gives them: random, or co-occurrence vectors in
@@ -205,15 +210,24 @@ class TrainingConfig(Section):
         return math.inf if self.time_limit is None else parse_duration(self.time_limit)
 
     @model_validator(mode="after")
+    def _check_start(self) -> "TrainingConfig":
+        if self.start_vocabulary == "new" and self.start_from is None:
+            raise ValueError(
+                'start_vocabulary = "new" has no effect without start_from: leave it out, or give a bundle'
+            )
+        if self.start_layers == "spread" and (self.start_from is None or self.start_vocabulary == "new"):
+            raise ValueError(
+                'start_layers = "spread" needs start_from and its vocabulary: leave it out, or give a bundle and leave '
+                "out start_vocabulary"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_schedule(self) -> "TrainingConfig":
         if self.schedule == "paper" and self.learning_rate is not None:
             raise ValueError(
                 f'learning_rate = {self.learning_rate} has no effect with schedule = "paper", which computes its own '
                 'peak: leave it out, or choose schedule = "inverse_square_root"'
-            )
-        if self.start_vocabulary == "new" and self.start_from is None:
-            raise ValueError(
-                'start_vocabulary = "new" has no effect without start_from: leave it out, or give a bundle'
             )
         try:
             parse_duration(self.rank_timeout)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from transduce.baselines import make_encoder_decoder
-from transduce.bundle import Bundle, latest_checkpoint, list_checkpoints, load_tensors, model_tensors
+from transduce.bundle import Bundle, latest_checkpoint, list_checkpoints
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, count_max_repetitions, remove_epochs
 from transduce.errors import DivergedError, RunError, TrainingInterruptedError
@@ -46,7 +46,7 @@ from transduce.training.stopping import (
     make_divergence_error,
     should_stop_early,
 )
-from transduce.training.transfer import transfer_weights
+from transduce.training.transfer import copy_spread_layers, transfer_weights
 from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
 from transduce.training.validation import ModelSelection
 
@@ -106,7 +106,7 @@ class Trainer:
                 f"{num_shared:,} of {config.model.vocabulary:,} tokens have their vectors from {start.folder}"
             )
         elif start is not None:
-            load_tensors(self.model, model_tensors(start.load_model()), str(start.folder))
+            copy_spread_layers(self.model, start)
         elif config.training.initial_embeddings == "cooccurrence" and not is_resumed:
             reporter.report("computing co-occurrence embeddings")
             initialize_embeddings(self.model, prepared.train, config.training.seed, ranks)

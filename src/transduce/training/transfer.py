@@ -1,12 +1,16 @@
-"""Transfer: a network starts from the weights of a model with another vocabulary, as that of another pair of languages.
+"""Transfer: a network starts from the weights of a model that differs from it in vocabulary or number of layers.
 
-Zoph et al. 2016; tokens that both vocabularies have keep their vectors, as in Nguyen & Chiang 2017.
+Another vocabulary is that of another pair of languages (Zoph et al. 2016); tokens that both vocabularies have keep
+their vectors, as in Nguyen & Chiang 2017. Fewer layers make a student that begins with some of its teacher's
+(Shleifer & Rush 2020, "Pre-trained summarization distillation").
 """
+
+import re
 
 import torch
 from torch import nn
 
-from transduce.bundle import Bundle, model_tensors
+from transduce.bundle import Bundle, load_tensors, model_tensors
 from transduce.errors import ConfigError
 from transduce.model import EncoderDecoder, OutputProjection, TokenEmbedding
 from transduce.text import Tokenizer
@@ -51,6 +55,29 @@ def transfer_weights(model: EncoderDecoder, start: Bundle, tokenizer: Tokenizer)
         else:
             tensor.copy_(given[name])
     return len(shared)
+
+
+@torch.no_grad()
+def copy_spread_layers(model: EncoderDecoder, start: Bundle) -> None:
+    """Copy the weights of a bundle into a Transformer with as many layers or fewer, which is otherwise the same.
+
+    Of n layers, k take those at equal distances from the first to the last; a single one takes the first.
+
+    Args:
+        model: the network.
+        start: the bundle.
+    """
+    numbers = {}
+    for stack in ("encoder", "decoder"):
+        count, most = (getattr(one, f"num_{stack}_layers") for one in (model.config, start.model_config))
+        numbers[stack] = [round(index * (most - 1) / max(1, count - 1)) for index in range(count)]
+
+    def find_name(name: str) -> str:
+        match = re.match(r"(encoder|decoder)\.layers\.(\d+)\.", name)
+        return name if match is None else f"{match[1]}.layers.{numbers[match[1]][int(match[2])]}.{name[match.end() :]}"
+
+    given = model_tensors(start.load_model())
+    load_tensors(model, {name: given[find_name(name)] for name in model_tensors(model)}, str(start.folder))
 
 
 def _find_token_tensors(model: nn.Module) -> set[str]:
