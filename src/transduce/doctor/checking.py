@@ -87,6 +87,23 @@ def check_lines_and_pairs(
 
 
 def choose_reported(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings that a report shows: serious ones before minor ones, those about most pairs first in each group."""
+    """The findings that a report shows: serious ones before minor ones, those about most pairs first in each group.
+
+    Shifts of one text are in the order of its lines.
+    """
     reported = (finding for finding in findings if finding.severity != "slight")
-    return tuple(sorted(reported, key=lambda finding: (finding.severity != "serious", -finding.share)))
+    by_share = sorted(reported, key=lambda finding: (finding.severity != "serious", -finding.share))
+    # Shifts of a text stand together in the order of the file: the first one has to be repaired first.
+    leading: dict[tuple[str, str], int] = {}
+    for position, finding in enumerate(by_share):
+        leading.setdefault((finding.text.name, _find_kind(finding)), position)
+    return tuple(
+        sorted(
+            by_share,
+            key=lambda finding: (leading[finding.text.name, _find_kind(finding)], int(finding.rows.min(initial=0))),
+        )
+    )
+
+
+def _find_kind(finding: Finding) -> str:
+    return "shifts" if finding.name in {"shifted_lines", "unrelated_lines"} else finding.name

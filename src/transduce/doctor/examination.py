@@ -238,8 +238,9 @@ class _Examiner:
         for text, pairing in zip(self._texts, pairings, strict=True):
             if pairing.agreement is None:
                 remarks.append(
-                    f"whether the single pairs of the {text.name} text belong together was not judged: it has too "
-                    "little text, or too few of its words tell"
+                    f"whether the single pairs of the {text.name} text belong together was not judged, and no shift "
+                    "of lines was looked for: it has too little text, too few of its words tell, or too many of its "
+                    "pairs are wrong"
                 )
         for text in self._texts:
             omissions = {part.name: part.corpus.describe_omissions() for part in text.parts}

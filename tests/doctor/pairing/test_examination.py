@@ -46,3 +46,32 @@ def test_too_little_text_is_not_judged(read: Callable[..., Text], vocabulary: Vo
     text = read([("a b c d e", "f g h i j")] * 100)
     pairing = examine_pairing(text, None, vocabulary, np.zeros(100, bool))
     assert (pairing.findings, pairing.agreement, pairing.segments, pairing.curves) == ((), None, (), {})
+
+
+@pytest.mark.parametrize(("num_pairs", "num_missing"), [(600, 1), (1000, 1), (3000, 1), (3000, 3), (8000, 14)])
+def test_shifts_within_stretches_are_found(
+    read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary, num_pairs: int, num_missing: int
+) -> None:
+    sources, targets = map(list, zip(*invented(num_pairs + num_missing), strict=True))
+    # Of the lines between two places, in the middle of what is measured together, none stands where it belongs.
+    places = [(number + 1) * num_pairs // (num_missing + 1) for number in range(num_missing)]
+    for place in reversed(places):
+        del targets[place]
+    text = read(list(zip(sources[:num_pairs], targets, strict=True)))
+    pairing = examine_pairing(text, None, vocabulary, np.zeros(len(text), bool))
+    found = [(segment.start, segment.shift) for segment in pairing.segments]
+    assert found == [(0, 0), *((place - number, -number - 1) for number, place in enumerate(places))]
+    advice = [finding.advice for finding in pairing.findings if finding.name == "shifted_lines"]
+    assert len(advice) == num_missing
+    assert all("the source has a line too many, or the target lacks as many" in one for one in advice)
+
+
+def test_a_shift_in_the_middle_of_a_test_text_is_found(
+    read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary
+) -> None:
+    training = read(invented(3000))
+    sources, targets = zip(*invented(1001, seed=2), strict=True)
+    test = read(list(zip(sources[:-1], [*targets[:500], *targets[501:]], strict=True)), "test")
+    learned = examine_pairing(training, None, vocabulary, np.zeros(3000, bool)).agreement
+    pairing = examine_pairing(test, learned, vocabulary, np.zeros(1000, bool))
+    assert [(segment.start, segment.shift) for segment in pairing.segments] == [(0, 0), (500, -1)]

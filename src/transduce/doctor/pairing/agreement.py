@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
@@ -22,6 +22,13 @@ MIN_JUDGED = 100
 
 MAX_COMPARED = 20_000
 """Unrelated couples of lines whose agreement is measured."""
+
+PIECE = 50
+"""Neighbouring lines that belong together or do not: within a stretch that does, a shift may begin."""
+
+NEARLY_ALL = 0.9
+"""Share of the lines of which a lexicon was learned that have to belong together; if fewer do, it is learned of them
+alone."""
 
 _DEVIATIONS_OF_MAD = 1.4826
 
@@ -92,20 +99,52 @@ def learn_agreement(text: Text, relatedness: Relatedness, vocabulary: Vocabulary
     rows = relatedness.source_rows, relatedness.target_rows
     if not len(rows[0]):
         return None
-    return _measure(Lexicon(text.source, text.target, vocabulary.stems, vocabulary.num_stems, *rows), *rows)
+
+    def learn(rows: tuple[Int64[np.ndarray, " rows"], Int64[np.ndarray, " rows"]]) -> Lexicon:
+        return Lexicon(text.source, text.target, vocabulary.stems, vocabulary.num_stems, *rows)
+
+    lexicon = learn(rows)
+    is_related = _find_related_pieces(lexicon, *rows)
+    if is_related.mean() < NEARLY_ALL:
+        rows = rows[0][is_related], rows[1][is_related]
+        lexicon = learn(rows)
+    return _measure(lexicon, *rows)
 
 
 def transfer_agreement(agreement: Agreement, text: Text, relatedness: Relatedness) -> Agreement | None:
     """Judge the lines of another text by what was learned; None if too few of its lines belong together."""
     rows = relatedness.source_rows, relatedness.target_rows
-    return _measure(agreement.lexicon.for_lines(text.source, text.target), *rows) if len(rows[0]) else None
+    if not len(rows[0]):
+        return None
+    lexicon = agreement.lexicon.for_lines(text.source, text.target)
+    is_related = _find_related_pieces(lexicon, *rows)
+    return _measure(lexicon, rows[0][is_related], rows[1][is_related])
+
+
+def _find_related_pieces(
+    lexicon: Lexicon, source_rows: Int64[np.ndarray, " rows"], target_rows: Int64[np.ndarray, " rows"]
+) -> Bool[np.ndarray, " rows"]:
+    """Whether the piece of each couple of lines has an agreement nearer to the highest than to that of unrelated lines.
+
+    A stretch in which a shift begins belongs together as a whole, if less so, and half of its lines do not.
+    """
+    scores = lexicon.score(source_rows, target_rows)
+    unrelated = lexicon.score(source_rows, np.roll(target_rows, len(target_rows) // 3))
+    starts = np.arange(0, len(scores), PIECE)
+    counts = np.add.reduceat(~np.isnan(scores), starts, dtype=np.int64)
+    means = np.add.reduceat(np.nan_to_num(scores), starts) / np.maximum(1, counts)
+    is_judged = counts >= PIECE // 5
+    if not is_judged.any() or np.isnan(unrelated).all():
+        return np.ones(len(scores), bool)
+    limit = (np.quantile(means[is_judged], 0.9) + np.nanmedian(unrelated)) / 2
+    return np.repeat(means >= limit, np.diff(np.append(starts, len(scores))))
 
 
 def _measure(
     lexicon: Lexicon, source_rows: Int64[np.ndarray, " rows"], target_rows: Int64[np.ndarray, " rows"]
 ) -> Agreement | None:
     """The agreement of related lines, and of lines put together at random."""
-    some = np.arange(0, len(source_rows), -(-len(source_rows) // MAX_COMPARED))
+    some = np.arange(0, len(source_rows), max(1, -(-len(source_rows) // MAX_COMPARED)))
     related = lexicon.score(source_rows[some], target_rows[some])
     unrelated = lexicon.score(source_rows[some], np.roll(target_rows, len(target_rows) // 3)[some])
     related, unrelated = related[~np.isnan(related)], unrelated[~np.isnan(unrelated)]

@@ -94,6 +94,7 @@ def find_unrelated_text(text: Text, relatedness: Relatedness) -> Iterator[Findin
             text=text,
             summary="nowhere in the text do frequent words of source and target occur together more often than by "
             "chance: the lines are not translations of each other",
-            advice="one of the two files was probably shuffled or sorted, or belongs to another text: pair them again",
+            advice="one of the two files was probably shuffled or sorted, or belongs to another text, or lines are "
+            "missing or split in very many places: pair them again",
             rows=np.arange(len(text)),
         )

@@ -187,13 +187,15 @@ def _average_blocks(
 def find_shifts(text: Text, segments: list[Segment]) -> Iterator[Finding]:
     """Find stretches whose lines do not match line for line, each with its place in the files."""
     for part in text.parts:
-        own = [segment for segment in segments if part.start <= segment.start < part.end]
-        for segment in own:
+        shift = 0
+        for segment in (one for one in segments if part.start <= one.start < part.end):
             if segment.shift != 0:
-                yield _describe(text, part, segment)
+                yield _describe(text, part, segment, _get_shift(segment) - shift)
+            shift = _get_shift(segment)
 
 
-def _describe(text: Text, part: Part, segment: Segment) -> Finding:
+def _describe(text: Text, part: Part, segment: Segment, change: int) -> Finding:
+    """The finding about a segment; `change` is how much larger its shift is than that of the segment before."""
     first, last = (text.locate(row).number for row in (segment.start, segment.end - 1))
     affected = np.arange(segment.start, segment.end)
     size = format_pairs(len(affected), len(affected) / len(text))
@@ -210,21 +212,24 @@ def _describe(text: Text, part: Part, segment: Segment) -> Finding:
             name="unrelated_lines",
             severity="serious",
             text=text,
-            summary=f"{where}, source and target do not belong together, nor does any line within {FAR_SHIFT} lines",
-            advice="these lines are shuffled, or one of the two was replaced: leave them out, or repair the file",
+            summary=f"{where}, source and target do not belong together, nor does any line within {FAR_SHIFT} lines "
+            f"({size})",
+            advice=f"a block of more than {FAR_SHIFT} lines is missing or doubled on one side before these lines, or "
+            f"they are shuffled, or one of the two was replaced: compare the lines around {first:,}, and repair the "
+            "file or leave them out",
             rows=affected,
             samples=(sample,),
         )
-    number = abs(segment.shift)
-    lines = "a line" if number == 1 else f"{number} lines"
-    more, less = ("target", "source") if segment.shift > 0 else ("source", "target")
+    number, missing = abs(segment.shift), abs(change)
+    lines = "a line" if missing == 1 else f"{missing} lines"
+    more, less = ("target", "source") if change > 0 else ("source", "target")
     return Finding(
         name="shifted_lines",
         severity="serious",
         text=text,
         summary=f"{where}, the targets are shifted by {segment.shift:+d}: the translation of source line n is target "
         f"line n {'+' if segment.shift > 0 else '-'} {number} ({size})",
-        advice=f"in all, the {more} has up to there {lines} too many, or the {less} lacks as many: look at the lines "
+        advice=f"just before, the {more} has {lines} too many, or the {less} lacks as many: look at the lines "
         f"around {first:,}, delete or insert what is wrong, and check again",
         rows=affected,
         samples=(sample,),

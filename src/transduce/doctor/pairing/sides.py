@@ -87,8 +87,8 @@ def find_misplaced_lines(text: Text, sides: SidedLines) -> Iterator[Finding]:
         text,
         "swapped_pairs",
         np.flatnonzero(sides.is_swapped),
-        "are swapped: the source is in the language of the targets, and the target in that of the sources",
-        "swap the two sides of these lines",
+        "are certainly swapped: the source is in the language of the targets, and the target in that of the sources",
+        "swap the two sides of these lines, and look at those between them, as short ones are not counted",
     )
     is_copy = find_copies(text)
     for side, values in (("source", -sides.source), ("target", sides.target)):
