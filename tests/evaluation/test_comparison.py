@@ -4,8 +4,10 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
 from transduce.errors import ConfigError, CorpusError, UserError
@@ -75,6 +77,32 @@ def test_probabilities_are_those_of_sacrebleu_where_chance_never_repeats_the_dif
         _, results = PairedTest(named, {"chrF": CHRF()}, [REFERENCES], kind, count)()
         (expected,) = (values[1] for name, values in results.items() if name != "System")
         assert 0.01 < probability == pytest.approx(expected.p_value, abs=0.001)
+
+
+def test_probabilities_of_ter_are_those_of_sacrebleu_if_ties_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = SystemOutput("one", spoil(0.3, 5)), SystemOutput("other", spoil(0.32, 6))
+    ((found,),) = measure_differences(TEST_SET, [one, other], ["ter"])
+
+    def test_by_sacrebleu(kind: str, count: int) -> float:
+        named = [(output.system, list(output.hypotheses)) for output in (one, other)]
+        _, results = PairedTest(named, {"TER": TER()}, [REFERENCES], kind, count)()
+        (expected,) = (values[1] for name, values in results.items() if name != "System")
+        return float(expected.p_value)
+
+    assert found.p_bootstrap == pytest.approx(test_by_sacrebleu("bs", 1000), abs=1e-9)
+    num_ties = []
+
+    def count_ties(differences: np.ndarray, difference: float) -> float:
+        num_ties.append(np.isclose(differences, difference, rtol=0).sum())
+        larger = (differences > difference) & ~np.isclose(differences, difference, rtol=0)
+        return float((1 + larger.sum() + num_ties[0]) / (1 + len(differences)))
+
+    without_ties = test_by_sacrebleu("ar", 10_000)
+    monkeypatch.setattr("sacrebleu.significance._compute_p_value", count_ties)
+    assert found.p_randomization == pytest.approx(test_by_sacrebleu("ar", 10_000), abs=1e-9)
+    assert num_ties[0] > 100
+    # Of equal differences, rounding decides which sacreBLEU takes for larger ones.
+    assert without_ties < found.p_randomization <= without_ties + num_ties[0] / 10_000
 
 
 @pytest.mark.parametrize(("num_different", "probability"), [(1, 1.0), (3, 0.25), (7, 2 / 2**7)])

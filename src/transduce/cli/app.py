@@ -43,9 +43,9 @@ COMMANDS = {
     "evaluate": "Score translations of test sets: BLEU, chrF, TER, with signatures.\n\n"
     "Several systems are compared with the first one, and the significance of each difference is printed.",
     "compare": "Compare systems: scores, significance, and where they differ.\n\n"
-    "A difference counts as significant if paired bootstrap resampling and approximate randomisation, both as "
-    "sacreBLEU does them, find p below 0.05. The page shows scores by length and by frequency of the words, phrases, "
-    "and sentences.",
+    "A difference counts as significant if paired bootstrap resampling and approximate randomisation both find p "
+    "below 0.05. They are those of sacreBLEU, but differences by chance that are only as large as the measured one "
+    "count, too. The page shows scores by length and by frequency of the words, phrases, and sentences.",
     "scorecard": "Test how a model behaves on unusual input, and show it in the model card.\n\n"
     "Capitals, typing errors, numbers, addresses, several sentences and the like: inputs made of your own sentences "
     "are translated as by `translate`, and judged by rules. Each behaviour has a score from 0 to 100, the best. Where "

@@ -171,9 +171,11 @@ def compare(
 ) -> None:
     """Compare systems with the first one: scores, significance, a verdict, and a page that shows where they differ.
 
-    A difference counts as significant if paired bootstrap resampling and approximate randomisation, both as sacreBLEU
-    does them, find p below 0.05. If several systems are compared with the first one, p is corrected for that (Holm
-    1979). What is not decided is printed with the size of a difference that the test set would show.
+    A difference counts as significant if paired bootstrap resampling and approximate randomisation both find p below
+    0.05. They are those of sacreBLEU, but a difference by chance counts also if it is only as large as the measured
+    one, so that p may be greater, above all of TER, which counts whole edits. If several systems are compared with
+    the first one, p is corrected for that (Holm 1979). What is not decided is printed with the size of a difference
+    that the test set would show.
 
     Args:
         systems: at least two, each of them a bundle, the folder of a run, with --engine a folder written by `transduce

@@ -131,10 +131,11 @@ def measure_differences(
     Returns:
         For each system after the first, its differences in the order of `metrics`, not corrected for their number: see
         `correct_for_several_systems`. The same translations always give the same figures. The larger the test set, the
-        fewer the resamples and trials beyond 3,000 lines. Random numbers are those of sacreBLEU, and so are the
-        probabilities, unless chance often gives exactly the difference that was measured, as it does where systems
-        differ in few lines: a difference by chance counts if it is at least as large, in sacreBLEU only if it is
-        larger, so that a single different line would be significant there.
+        fewer the resamples and trials beyond 3,000 lines. Up to there, random numbers are those of sacreBLEU, and so
+        are the probabilities, unless chance gives exactly the difference that was measured. Randomisation does where
+        systems differ in few lines, and by TER, which counts whole edits, wherever the scores are close. A difference
+        by chance counts if it is at least as large, in sacreBLEU only if it is larger, so that a single different line
+        would be significant there.
 
     Raises:
         ConfigError: see `read_seed`.
