@@ -174,3 +174,25 @@ def test_japanese_scores_are_those_of_the_command_with_characters(tmp_path: Path
     [ours] = corpus_scores(hypotheses, references, ["bleu"])
     assert float(f"{ours.value:.10f}") == theirs["BLEU"]["score"] > 30
     assert ours.signature == theirs["BLEU"]["signature"]
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references"),
+    [
+        (["我喜欢狗。", "他们在那里看书"], ["我喜欢猫。", "他们在这里看书"]),
+        (["犬が好きです。", "本を読む"], ["猫が好きです。", "本を読みます"]),
+    ],
+)
+def test_of_chinese_and_japanese_a_character_is_a_word_to_ter(
+    tmp_path: Path, hypotheses: list[str], references: list[str]
+) -> None:
+    options = ["--ter-normalized", "--ter-asian-support"]
+    theirs = {score["name"]: score for score in _command(tmp_path, hypotheses, references, *options)}
+    [ours] = corpus_scores(hypotheses, references, ["ter"])
+    assert 0 < float(f"{ours.value:.10f}") == theirs["TER"]["score"] < 40
+    assert ours.signature == theirs["TER"]["signature"]
+    assert "|norm:yes|punct:yes|asian:yes|" in ours.signature
+    # In each line one word, as all of it is without spaces.
+    [by_clause] = corpus_scores(hypotheses, references, ["ter"], tokenization="13a")
+    assert by_clause.value == 100
+    assert "|norm:no|punct:yes|asian:no|" in by_clause.signature

@@ -57,7 +57,8 @@ class TestSetFlags:
             by the languages of the first model.
         beam: hypotheses kept for each sentence; 1 is greedy. Default: the model's setting.
         tokenize: how BLEU splits text into words: 13a, intl, char or zh; or none, for a model trained on tokenised
-            text. Default: zh for Chinese, char for other scripts without spaces between words, else 13a.
+            text. With char or zh, TER splits Chinese characters, too. Default: zh for Chinese, char for other scripts
+            without spaces between words, else 13a.
         comet: a checkpoint of COMET on this disk (model.ckpt), by which translations are scored, too, with the command
             comet-score; nothing is downloaded. Of several references, it takes the first one.
     """

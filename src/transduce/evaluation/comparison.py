@@ -200,7 +200,7 @@ def compare_systems(
         test_set: the sentences and their references.
         outputs: the translations of at least two systems.
         metrics: names in `METRICS`.
-        tokenization: of BLEU; by default that of `choose_tokenization`.
+        tokenization: of BLEU and TER; by default that of `choose_tokenization`.
         comet: adds its scores.
         report: receives messages about progress.
 

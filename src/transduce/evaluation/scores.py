@@ -21,13 +21,23 @@ TOKENIZATIONS = ("13a", "none", "intl", "char", "zh")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
 _LETTER = re.compile(r"[^\W\d_]")
 
+# Of these, sacreBLEU divides text without spaces between words.
+_DIVIDE_CLAUSES = ("char", "zh")
+
+
+def _make_ter(tokenization: str) -> TER:
+    """The scorer of TER, to which a clause of Chinese is one word unless sacreBLEU's "normalized" divides it."""
+    is_divided = tokenization in _DIVIDE_CLAUSES
+    return TER(normalized=is_divided, asian_support=is_divided)
+
+
 METRICS: dict[str, tuple[str, Callable[[str], Metric]]] = {
     # force: without it, sacreBLEU warns on standard error about text that looks tokenised. It does not affect scores.
     "bleu": ("BLEU", lambda tokenization: BLEU(force=True, tokenize=tokenization)),
     "chrf": ("chrF", lambda _: CHRF()),
-    "ter": ("TER", lambda _: TER()),
+    "ter": ("TER", _make_ter),
 }
-"""Name of each metric, and function that makes its scorer with one of `TOKENIZATIONS`, which only BLEU uses."""
+"""Name of each metric, and function that makes its scorer with one of `TOKENIZATIONS`, which chrF does not use."""
 
 NUM_RESAMPLES = 1000
 """Test sets drawn with replacement for a confidence interval, sacreBLEU's default."""
@@ -76,8 +86,10 @@ def corpus_scores(
 
     BLEU (Papineni et al. 2002; words by `tokenization`, or else by `choose_tokenization`; exponential smoothing), chrF
     (Popović 2015; chrF2, without words) and TER (Snover et al. 2006), as `sacrebleu -m bleu chrf ter` gives them with
-    the same tokenisation. With `confidence`, each has the interval of `sacrebleu --confidence`: bootstrap resampling of
-    the lines (Koehn 2004), from a fixed seed. The larger the test set, the fewer the resamples beyond 3,000 lines.
+    the same tokenisation; with "zh" and "char", and its options `--ter-normalized --ter-asian-support`, by which a
+    Chinese character is a word of TER. With `confidence`, each has the interval of `sacrebleu --confidence`: bootstrap
+    resampling of the lines (Koehn 2004), from a fixed seed. The larger the test set, the fewer the resamples beyond
+    3,000 lines.
 
     Raises:
         CorpusError: there are no lines, or hypotheses and references differ in number.
@@ -125,11 +137,11 @@ def read_seed() -> int | None:
 
 
 def choose_tokenization(references: Sequence[str]) -> str:
-    """Choose sacreBLEU's tokenisation for BLEU by the script of the references.
+    """Choose the tokenisation by the script of the references.
 
-    That is sacreBLEU's default, "13a", for scripts with spaces between words. In one without, a whole clause would be
-    one word: "zh" for Chinese, and "char" for Japanese, Thai, Lao, Tibetan, Burmese and Khmer, whose words sacreBLEU
-    finds by further packages or not at all. What more than half of the letters belong to decides.
+    That is sacreBLEU's default for BLEU, "13a", for scripts with spaces between words. In one without, a whole clause
+    would be one word: "zh" for Chinese, and "char" for Japanese, Thai, Lao, Tibetan, Burmese and Khmer, whose words
+    sacreBLEU finds by further packages or not at all. What more than half of the letters belong to decides.
     """
     text = "\n".join(references)
     without_spaces, han, letters = (len(pattern.findall(text)) for pattern in (WITHOUT_SPACES, _HAN, _LETTER))

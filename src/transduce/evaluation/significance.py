@@ -126,7 +126,7 @@ def measure_differences(
         test_set: the sentences and their references.
         outputs: translations by the baseline, and by each system that is compared with it.
         metrics: names in `METRICS`.
-        tokenization: of BLEU; by default that of `choose_tokenization`.
+        tokenization: of BLEU and TER; by default that of `choose_tokenization`.
 
     Returns:
         For each system after the first, its differences in the order of `metrics`, not corrected for their number: see
