@@ -85,6 +85,8 @@ def test_a_table_gets_a_column(translate: Translate) -> None:
     ("column", "rows", "message"),
     [
         ("2", b"a\tb\nc\n", "line 2: has 1 columns, and column 2 is to be translated"),
+        ("a", b"a\tb\nc\td\ne\tf\tg\n", "line 3: has 3 columns, but the first line has 2: replace a tab"),
+        ("a", b"a\tb\nc\n", "line 2: has 1 columns, but the first line has 2"),
         ("x", b"a\tb\n", r"must have the name 'x', but they are 'a', 'b'"),
         ("a", b"a\tt\n", "has the column 't' already"),
         ("a", b"a\n\xff\n", "line 2, byte 1 of the line: the byte 0xff is not UTF-8"),

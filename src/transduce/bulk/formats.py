@@ -153,7 +153,8 @@ class JsonFormat:
 class TsvFormat:
     """Columns with one tab between them, nothing quoted: every line gets one more column, the last.
 
-    A column is given by its number from 1, where every line is translated, or by its name in the first line.
+    A column is given by its number from 1, where every line is translated, or by its name in the first line, which then
+    says how many columns every line has.
     """
 
     def __init__(self, column: str, translation_column: str) -> None:
@@ -168,6 +169,8 @@ class TsvFormat:
             position = self._find_position(header, file)
             for number, rows in enumerate(_cut(lines, size)):
                 first = 1 + (header is not None) + number * size
+                for line, row in enumerate(rows, first):
+                    _check_number_of_cells(row, header, f"{file.path}, line {line}")
                 texts = [_get_cell(row, position, f"{file.path}, line {line}") for line, row in enumerate(rows, first)]
                 kept = (header if number == 0 else None, rows)
                 numbers = range(first, first + len(rows))
@@ -199,6 +202,18 @@ class TsvFormat:
     def join_blocks(self, blocks: Sequence[Path], place: Path) -> None:
         """See `FileFormat`."""
         _concatenate(blocks, place)
+
+
+def _check_number_of_cells(row: str, header: str | None, place: str) -> None:
+    """Check that the header names all cells of a row, so that the translation will stand below its own name."""
+    if header is None:
+        return
+    found, expected = (len(line.split("\t")) for line in (row, header))
+    if found != expected:
+        raise CorpusError(
+            f"{place}: has {found} columns, but the first line has {expected}: replace a tab that is part of a text by "
+            "a space, and add a tab for each column that is missing"
+        )
 
 
 def _get_cell(row: str, position: int, place: str) -> str:

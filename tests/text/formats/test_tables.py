@@ -31,10 +31,40 @@ def test_a_short_line_is_an_error_with_its_number(read_pairs: ReadPairs, write: 
         read_pairs(path, ("1", "5"))
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "message"),
+    [
+        (
+            "a\tb\nc\td\nC a\tf\t\u00e9\n",
+            None,
+            r"line 3: has 3 columns, but the first line has 2: 'C a\\tf\\té'; replace a tab",
+        ),
+        ("a\tb\nc\td\t\n", None, "line 2: has 3 columns, but the first line has 2"),
+        ("en\tde\na\tb\tc\n", ("en", "de"), "line 2: has 3 columns, but the first line has 2"),
+        ("a\tb\tc\nd\te\tf\tg\n", ("1", "2"), "line 2: has 4 columns, but the first line has 3"),
+        ("a\tb\tc\nd\te\n", ("2", "1"), "line 2: has 2 columns, but the first line has 3"),
+    ],
+)
+def test_a_line_with_another_number_of_columns_is_refused(
+    read_pairs: ReadPairs, write: Write, rows: str, columns: tuple[str, str] | None, message: str
+) -> None:
+    with pytest.raises(CorpusError, match=rf"a\.tsv, {message}"):
+        read_pairs(write("a.tsv", rows), columns)
+
+
+def test_a_tab_at_the_end_of_every_line_is_one_more_column(read_pairs: ReadPairs, write: Write) -> None:
+    assert read_pairs(write("a.tsv", "en\tde\t\na\tb\t\nc\td\t\n")) == [("a", "b"), ("c", "d")]
+
+
 @pytest.mark.parametrize("column", ["0", "-1", "two", "²", ""])
 def test_columns_of_tsv_are_numbers_from_one(read_pairs: ReadPairs, write: Write, column: str) -> None:
     with pytest.raises(ConfigError, match=f'data.columns: "{column}" must be a column number'):
         read_pairs(write("a.tsv", "a\tb\n"), ("1", column))
+
+
+def fill(header: str, cells: str) -> str:
+    """A row of single characters with as many columns as the header."""
+    return "\t".join(cells[: header.count("\t") + 1])
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
@@ -78,7 +108,7 @@ def test_a_header_is_left_out_of_the_pairs_and_only_as_the_first_row(
 def test_a_header_says_which_columns_are_read(
     write: Write, header: str, languages: tuple[str, str], columns: tuple[int, int]
 ) -> None:
-    path = write("a.tsv", f"{header}\nA\tB\tC\n")
+    path = write("a.tsv", f"{header}\n{fill(header, 'ABC')}\n")
     corpus = open_parallel_corpus(path.parent, None, None, path.name, None, languages)
     assert list(corpus) == [tuple("ABC"[column] for column in columns)]
     names = header.split("\t")
@@ -103,7 +133,7 @@ def test_a_header_says_which_columns_are_read(
 def test_a_header_that_does_not_say_which_columns_are_meant_is_refused(
     write: Write, header: str, languages: tuple[str, str]
 ) -> None:
-    path = write("a.tsv", f"{header}\n1\tB\tC\n")
+    path = write("a.tsv", f"{header}\n{fill(header, '1BC')}\n")
     corpus = open_parallel_corpus(path.parent, None, None, path.name, None, languages)
     for use in (corpus.describe_omissions, lambda: list(corpus)):
         with pytest.raises(CorpusError, match=r"cannot tell which of the columns .* choose two by data\.columns"):

@@ -31,8 +31,8 @@ def open_tsv(path: Path, selection: SideSelection) -> ParallelCorpus:
 
     Raises (while it is read):
         ConfigError: a column is neither a number from 1 on nor a name in the first row.
-        CorpusError: the first row names several columns of which source and target are unknown, or a line has too few;
-            see also `read_lines`.
+        CorpusError: the first row names several columns of which source and target are unknown, or a line has too few,
+            or more or fewer than the first one; see also `read_lines`.
     """
     return ParallelCorpus(
         str(path), (path,), partial(_read_tsv, path, selection), partial(_describe_tsv_header, path, selection)
@@ -83,12 +83,20 @@ def _find_tsv_column(column: str, row: list[str], path: Path, selection: SideSel
 def _read_tsv_rows(path: Path, indices: ColumnIndices, selection: SideSelection) -> Iterator[Pair]:
     source, target = indices
     needed = max(indices) + 1
+    expected = 0
     for number, line in enumerate(read_lines(path), start=1):
         values = line.split("\t")
+        expected = expected or len(values)
         if len(values) < needed:
             raise CorpusError(
                 f"{path}, line {number}: has {len(values)} of {needed} required columns, separated by single tabs: "
                 f"{shorten(line)}; correct the line, or choose other columns by {selection.setting}"
+            )
+        if len(values) != expected:
+            raise CorpusError(
+                f"{path}, line {number}: has {len(values)} columns, but the first line has {expected}: "
+                f"{shorten(line)}; replace a tab that is part of a text by a space, and add a tab for each column that "
+                "is missing"
             )
         yield values[source], values[target]
 
