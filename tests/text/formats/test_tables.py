@@ -160,9 +160,39 @@ def test_the_order_of_languages_is_no_direction_for_a_model_that_is_trained(
     assert list(open_parallel_corpus(path.parent, None, None, path.name, None, languages)) == [("A", "B")]
 
 
-@pytest.mark.parametrize("row", ["1\tA dog.\tEin Hund.", "id\tsentence\ttext", "en\tA dog.\tEin Hund."])
+@pytest.mark.parametrize("row", ["A dog.\tEin Hund.\t1", "id\tsentence\ttext", "en\tA dog.\tEin Hund."])
 def test_more_columns_without_names_are_read_from_the_first_two(read_pairs: ReadPairs, write: Write, row: str) -> None:
     assert read_pairs(write("a.tsv", f"{row}\n")) == [tuple(row.split("\t")[:2])]
+
+
+@pytest.mark.parametrize(
+    ("rows", "number", "columns"),
+    [
+        ("0\tA dog.\tEin Hund.\n1\tA cat.\tEine Katze.\n", "first one has numbers alone, as '1'", ("2", "3")),
+        ("7\tA dog.\tEin Hund.\n", "first one has numbers alone, as '7'", ("2", "3")),
+        ("id\tsentence\ttext\n-0.25\ta\tb\n1,5e-05\tc\td\n", "first one", ("2", "3")),
+        ("A dog.\t0.93\tEin Hund.\nA cat.\t1.0\tEine Katze.\n", "second one has numbers alone", ("1", "3")),
+    ],
+)
+def test_numbers_beside_the_texts_are_not_taken_for_one_of_them(
+    read_pairs: ReadPairs, write: Write, rows: str, number: str, columns: tuple[str, str]
+) -> None:
+    path = write("a.tsv", rows)
+    with pytest.raises(CorpusError, match=rf"has 3 columns without names, and the {number}.* by data\.columns"):
+        read_pairs(path)
+    assert read_pairs(path, columns)[-1] == tuple(rows.split("\n")[-2].split("\t")[int(one) - 1] for one in columns)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "12\ttwelve\n13\tthirteen\n",
+        "1\teins\tx\n2 apples\tzwei Äpfel\tx\n3\tdrei\tx\n",
+        "two\tzwei\t1\n3\tdrei\t1\nfour\t4\t1\n",
+    ],
+)
+def test_numbers_are_texts_where_nothing_else_can_be(read_pairs: ReadPairs, write: Write, rows: str) -> None:
+    assert read_pairs(write("a.tsv", rows)) == [tuple(row.split("\t")[:2]) for row in rows.splitlines()]
 
 
 HEADER = "id\tEnglish text\tde\nA\tB\tC\n"

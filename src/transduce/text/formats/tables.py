@@ -1,6 +1,7 @@
 """Tables with a pair in each row: TSV, whose header is optional, and CSV, which has one."""
 
 import csv
+import re
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -19,6 +20,11 @@ from transduce.text.formats.columns import (
 )
 from transduce.text.lines import read_lines
 
+NUM_JUDGED = 100
+"""Lines by which is judged whether a column has numbers alone."""
+
+_NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)*([eE][-+]?\d+)?\s*")
+
 ColumnIndices = tuple[int, int]
 """The indices of the columns of source and target, from 0."""
 
@@ -31,8 +37,9 @@ def open_tsv(path: Path, selection: SideSelection) -> ParallelCorpus:
 
     Raises (while it is read):
         ConfigError: a column is neither a number from 1 on nor a name in the first row.
-        CorpusError: the first row names several columns of which source and target are unknown, or a line has too few,
-            or more or fewer than the first one; see also `read_lines`.
+        CorpusError: the first row names several columns of which source and target are unknown; columns have no names,
+            and one of the first two of more than two has numbers alone; or a line has too few columns, or more or fewer
+            than the first one; see also `read_lines`.
     """
     return ParallelCorpus(
         str(path), (path,), partial(_read_tsv, path, selection), partial(_describe_tsv_header, path, selection)
@@ -60,6 +67,8 @@ def _find_tsv_columns(path: Path, selection: SideSelection) -> tuple[ColumnIndic
     row = next(read_lines(path), "").split("\t")
     if selection.columns is None:
         chosen = choose_columns(row, selection, str(path))
+        if chosen is None and len(row) > 2:
+            _refuse_numbers(path, selection)
         return chosen or (0, 1), chosen is not None
     found = [_find_tsv_column(column, row, path, selection) for column in selection.columns]
     (source, source_is_named), (target, target_is_named) = found
@@ -69,6 +78,21 @@ def _find_tsv_columns(path: Path, selection: SideSelection) -> tuple[ColumnIndic
     if source_is_named or target_is_named:
         return (source, target), True
     return (source, target), max(source, target) < len(row) and is_header(row[source], row[target], selection.languages)
+
+
+def _refuse_numbers(path: Path, selection: SideSelection) -> None:
+    """Refuse a table with more than two columns, of which the first or second has numbers of lines, or scores, alone.
+
+    The first line may name the columns in words that are not known.
+    """
+    first, *others = (line.split("\t") for line in islice(read_lines(path), NUM_JUDGED))
+    for index, name in enumerate(("first", "second")):
+        cells = [row[index] for row in others or [first] if index < len(row)]
+        if cells and all(map(_NUMBER.fullmatch, cells)):
+            raise CorpusError(
+                f"{path}: has {len(first)} columns without names, and the {name} one has numbers alone, as "
+                f"{shorten(cells[0])}: say by {selection.setting} which columns are source and target, numbered from 1"
+            )
 
 
 def _find_tsv_column(column: str, row: list[str], path: Path, selection: SideSelection) -> tuple[int, bool]:
