@@ -83,8 +83,27 @@ def test_a_damaged_compressed_file_is_an_error(lines_of: Lines, ending: str) -> 
     content[middle : middle + 40] = bytes(byte ^ 0x5A for byte in content[middle : middle + 40])
     with pytest.raises(CorpusError, match=rf"a\{ending}(: damaged|, line \d+, byte)"):
         lines_of(f"a{ending}", bytes(content))
-    with pytest.raises(CorpusError, match="damaged or truncated after line 0"):
-        lines_of(f"a{ending}", b"plain text\n")
+
+
+@pytest.mark.parametrize(("ending", "compression"), [(".gz", "gzip"), (".xz", "xz"), (".zst", "Zstandard")])
+def test_a_file_that_is_not_compressed_as_its_name_says_is_called_so(
+    lines_of: Lines, ending: str, compression: str
+) -> None:
+    for name in (f"a{ending}", f"b{ending.upper()}"):
+        rule = rf"ends in \{ending}, but is not {compression}: if it is plain text, rename it to end without \{ending}"
+        with pytest.raises(CorpusError, match=rule):
+            lines_of(name, b"plain text\n")
+    for other, compress_text in COMPRESS.items():
+        if other != ending:
+            with pytest.raises(
+                CorpusError, match=rf"is not {compression}: the file looks .* rename it to end in \{other}"
+            ):
+                lines_of(f"a{ending}", compress_text(b"text"))
+
+
+def test_other_starts_of_compressed_files_are_known(lines_of: Lines) -> None:
+    assert lines_of("a.xz", lzma.compress(b"a\n", format=lzma.FORMAT_ALONE)) == ["a"]
+    assert lines_of("a.zst", b"\x51\x2a\x4d\x18\x02\0\0\0ab" + zstandard.compress(b"a\n")) == ["a"]
 
 
 def test_a_missing_package_is_named(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from transduce.errors import CorpusError, MissingExtraError
 
 _BLOCK = 1 << 14
 _READ = 1 << 16
+_START = 6
 _COMPRESSED_BLOCK = 1 << 10  # which zstandard decompresses at once: 4 bytes may become 128 KiB
 
 _DAMAGES = (OSError, EOFError, zlib.error, lzma.LZMAError)
@@ -31,6 +32,13 @@ _SIGNATURES = {
     b"\x1f\x8b": "the file looks like gzip: rename it to end in .gz",
     b"\xfd7zXZ": "the file looks like xz: rename it to end in .xz",
     b"\x28\xb5\x2f\xfd": "the file looks like Zstandard: rename it to end in .zst",
+}
+
+# How files begin that are what their names say. That of xz has an older form, and Zstandard may skip a frame first.
+_STARTS = {
+    ".gz": ("gzip", (b"\x1f\x8b",)),
+    ".xz": ("xz", (b"\xfd7zXZ\0", b"\x5d\0\0")),
+    ".zst": ("Zstandard", (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + kind]) + b"\x2a\x4d\x18" for kind in range(16)))),
 }
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
@@ -128,8 +136,8 @@ def decompress(file: BinaryIO, name: str) -> io.BufferedReader | BinaryIO:
     itself.
 
     Raises:
-        CorpusError: while it is read, a line has more than 16 MiB and 200 times the bytes of the compressed file, as
-            no text can have, and would fill the memory.
+        CorpusError: the file is not what the ending says; or, while it is read, a line has more than 16 MiB and 200
+            times the bytes of the compressed file, as no text can have, and would fill the memory.
         MissingExtraError: the name ends in .zst and zstandard is not installed.
     """
     stream: gzip.GzipFile | lzma.LZMAFile | _ZstandardFile
@@ -145,10 +153,24 @@ def decompress(file: BinaryIO, name: str) -> io.BufferedReader | BinaryIO:
     try:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
+        start = file.read(_START)
+        file.seek(0)
     except (OSError, ValueError):  # a stream, as over HTTP without ranges
-        size = 0
+        size, start = 0, b""
+    _check_start(start, name)
     # A buffer around those of gzip and lzma: one written in C yields lines several times as fast.
     return io.BufferedReader(_LimitedLines(stream, name, max(MIN_BOMB, MAX_RATIO * size)), _BLOCK)
+
+
+def _check_start(start: bytes, name: str) -> None:
+    """Check that a file begins as its name says, as far as there are bytes."""
+    ending = Path(name).suffix.lower()
+    compression, starts = _STARTS[ending]
+    if any(start[: len(one)] == one[: len(start)] for one in starts):
+        return
+    remedy = next((known for first, known in _SIGNATURES.items() if start.startswith(first)), None)
+    remedy = remedy or f"if it is plain text, rename it to end without {ending}; otherwise download or create it again"
+    raise CorpusError(f"{name}: ends in {ending}, but is not {compression}: {remedy}")
 
 
 MAX_RATIO = 200
