@@ -1,4 +1,5 @@
 import random
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,32 @@ def test_files_of_different_length_are_examined(
     assert rows["unequal_files"] == {1999}
     assert min(rows["shifted_lines"]) == 1200
     assert rows["blank_lines"] == {1999}
+
+
+@pytest.mark.parametrize("swap_sides", [False, True])
+def test_members_of_a_zip_of_different_length_are_examined(
+    invented: Callable[..., Pairs], tmp_path: Path, swap_sides: bool
+) -> None:
+    sources, targets = zip(*invented(2000), strict=True)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.en", "".join(f"{line}\n" for line in sources))
+        archive.writestr("x.de", "".join(f"{line}\n" for line in [*targets[:1200], *targets[1201:]]))
+    languages = ("de", "en") if swap_sides else ("en", "de")
+    data = DataConfig(
+        folder=str(tmp_path),
+        pairs="x.zip",
+        source_language=languages[0],
+        target_language=languages[1],
+        swap_sides=swap_sides,
+    )
+    examination = examine_corpus(data, FITTED, report=lambda _: None)
+    rows = found(examination)
+    assert rows["unequal_files"] == {1999}
+    assert min(rows["shifted_lines"]) == 1200
+    (unequal,) = (one for one in examination.findings if one.name == "unequal_files")
+    sides = (1999, 2000) if swap_sides else (2000, 1999)
+    assert "the source has {:,} lines and the target {:,}".format(*sides) in unequal.summary
+    assert {part.unit for part in unequal.text.parts} == {"line"}
 
 
 def test_several_corpora_are_told_apart(invented: Callable[..., Pairs], tmp_path: Path) -> None:

@@ -131,13 +131,10 @@ def examine_corpus(
 
 
 def _open(data: DataConfig, config: CorpusConfig, spooled: Path | None, text_name: str) -> ParallelCorpus:
-    """A corpus as people wrote it: without its tag, and read to the end if one of two files is shorter."""
+    """A corpus as people wrote it: without its tag, and read to the end if one of two texts is shorter."""
     setting = {"validation": "data.validation_columns", "test": "--test-columns"}.get(text_name)
     untagged = config.model_copy(update={"tag": None})
-    if config.pairs is not None:
-        return open_corpus(data, untagged, spooled, setting)
-    corpus = open_unequal_corpus(open_corpus(data.model_copy(update={"swap_sides": False}), untagged))
-    return corpus.swap_sides() if data.swap_sides else corpus
+    return open_unequal_corpus(open_corpus(data, untagged, spooled, setting))
 
 
 @contextmanager

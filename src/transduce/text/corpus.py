@@ -38,6 +38,8 @@ class ParallelCorpus:
         describe_omissions: opens them and says, as a clause about the corpus, what in them is not a pair and is left
             out, as the header of a table; "" if nothing is.
         is_by_language: whether the languages of source and target decide which texts are read if no columns are given.
+        read_to_end: for two texts that are paired line for line: yields the pairs to the end of the longer one, with a
+            given line in place of each that the other lacks, where `read` raises an error. None in other formats.
     """
 
     name: str
@@ -45,17 +47,25 @@ class ParallelCorpus:
     read: Callable[[], Iterator[Pair]]
     describe_omissions: Callable[[], str] = lambda: ""
     is_by_language: bool = False
+    read_to_end: Callable[[str], Iterator[Pair]] | None = None
 
     def __iter__(self) -> Iterator[Pair]:
         return self.read()
 
     def swap_sides(self) -> "ParallelCorpus":
         """The same pairs with source and target exchanged."""
-        return replace(self, read=lambda: ((target, source) for source, target in self.read()))
+        read_to_end = self.read_to_end
+        return replace(
+            self,
+            read=lambda: _swap(self.read()),
+            read_to_end=None if read_to_end is None else lambda missing: _swap(read_to_end(missing)),
+        )
 
     def with_tag(self, tag: str) -> "ParallelCorpus":
         """The same pairs with a tag and a space in front of each source."""
-        return replace(self, read=lambda: ((f"{tag} {source}", target) for source, target in self.read()))
+        return replace(
+            self, read=lambda: ((f"{tag} {source}", target) for source, target in self.read()), read_to_end=None
+        )
 
     def check(self) -> int:
         """The number of pairs, after reading all of them once; raises what `measure` raises."""
@@ -74,6 +84,10 @@ class ParallelCorpus:
         if not num_pairs:
             raise CorpusError(f"{self.name}: empty; at least one pair is needed")
         return CorpusSize(num_pairs, num_target_characters)
+
+
+def _swap(pairs: Iterator[Pair]) -> Iterator[Pair]:
+    return ((target, source) for source, target in pairs)
 
 
 def write_standard_input(stream: BinaryIO, path: Path) -> None:

@@ -116,7 +116,7 @@ def find_blank_lines(text: Text) -> Iterator[Finding]:
 
 
 def find_unequal_files(text: Text) -> Iterator[Finding]:
-    """Find corpora in two files of which one has more lines than the other."""
+    """Find corpora in two files, or in two members of a zip, of which one has more lines than the other."""
     for part in text.parts:
         if part.num_lines[0] != part.num_lines[1]:
             num_missing = abs(part.num_lines[0] - part.num_lines[1])

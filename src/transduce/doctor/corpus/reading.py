@@ -4,7 +4,8 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, zip_longest
+from functools import partial
+from itertools import accumulate
 from re import Pattern
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from transduce.data.inputs import iterate_chunks
 from transduce.doctor.corpus.texts import Part, Side, Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.errors import CorpusError
-from transduce.text import Pair, ParallelCorpus, read_lines
+from transduce.text import Pair, ParallelCorpus
 
 
 class LineSearch(NamedTuple):
@@ -127,12 +128,11 @@ MISSING = _MissingLine()
 
 
 def open_unequal_corpus(corpus: ParallelCorpus) -> ParallelCorpus:
-    """A corpus in two files whose last lines are blank on one side where one file has more lines than the other.
+    """The corpus; of two texts, the last lines are blank on one side where one has more lines than the other.
 
-    Training refuses such files, but where their lines begin to differ can only be found by reading on.
+    Training refuses such texts, but where their lines begin to differ can only be found by reading on.
     """
-    source, target = corpus.files
-    return replace(corpus, read=lambda: zip_longest(read_lines(source), read_lines(target), fillvalue=MISSING))
+    return corpus if corpus.read_to_end is None else replace(corpus, read=partial(corpus.read_to_end, MISSING))
 
 
 _LINE_FORMATS = {".tsv", ".jsonl", ".ndjson"}
@@ -143,8 +143,7 @@ def _find_numbering(corpus: ParallelCorpus) -> tuple[str, int]:
     """What is numbered in the files of a corpus, and the number of its first pair."""
     endings = {suffix.lower() for suffix in corpus.files[0].suffixes}
     has_header = ".tsv" in endings and corpus.describe_omissions() != ""
-    is_saved_dataset = ".arrow" in endings  # of which there may be two files, too
-    has_lines = endings & _LINE_FORMATS or (len(corpus.files) == 2 and not is_saved_dataset)
+    has_lines = endings & _LINE_FORMATS or corpus.read_to_end is not None
     return ("line" if has_lines else "pair"), (2 if has_header else 1)
 
 

@@ -23,12 +23,20 @@ def open_two_files(source: Path, target: Path) -> ParallelCorpus:
         CorpusError: the files do not have the same number of lines; see also `read_lines`.
     """
     files, names = (source, target), (str(source), str(target))
-    return ParallelCorpus(
-        " and ".join(names), files, lambda: _pair_lines(names, read_lines(source), read_lines(target))
-    )
+
+    def read(missing: str | None = None) -> Iterator[Pair]:
+        return _pair_lines(names, read_lines(source), read_lines(target), missing)
+
+    return ParallelCorpus(" and ".join(names), files, read, read_to_end=read)
 
 
-def _pair_lines(names: tuple[str, str], sources: Iterator[str], targets: Iterator[str]) -> Iterator[Pair]:
+def _pair_lines(
+    names: tuple[str, str], sources: Iterator[str], targets: Iterator[str], missing: str | None = None
+) -> Iterator[Pair]:
+    """The pairs, with `missing` in place of lines that one side lacks, which are refused without it."""
+    if missing is not None:
+        yield from zip_longest(sources, targets, fillvalue=missing)
+        return
     for index, (source_line, target_line) in enumerate(zip_longest(sources, targets)):
         if source_line is None or target_line is None:
             # What is missing on one side is counted on the other, with the line at hand.
@@ -52,10 +60,11 @@ def open_zip(path: Path, selection: SideSelection) -> ParallelCorpus:
         CorpusError: the file is damaged or not zip; source and target are unknown, or not exactly one member fits each;
             one is encrypted, or has more than 200 times its compressed size; or their numbers of lines differ.
     """
-    return ParallelCorpus(str(path), (path,), partial(_read_zip, path, selection), is_by_language=True)
+    read = partial(_read_zip, path, selection)
+    return ParallelCorpus(str(path), (path,), read, is_by_language=True, read_to_end=read)
 
 
-def _read_zip(path: Path, selection: SideSelection) -> Iterator[Pair]:
+def _read_zip(path: Path, selection: SideSelection, missing: str | None = None) -> Iterator[Pair]:
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
@@ -64,7 +73,8 @@ def _read_zip(path: Path, selection: SideSelection) -> Iterator[Pair]:
         source, target = _find_members(archive, path, selection)
         names = f"{path}: {source.filename}", f"{path}: {target.filename}"
         with _open_member(archive, source, names[0]) as sources, _open_member(archive, target, names[1]) as targets:
-            yield from _pair_lines(names, _read_member(sources, names[0]), _read_member(targets, names[1]))
+            lines = _read_member(sources, names[0]), _read_member(targets, names[1])
+            yield from _pair_lines(names, *lines, missing)
 
 
 def _find_members(
