@@ -286,6 +286,7 @@ def test_a_comparison_says_who_is_better(transduce: Any, test_set: Path, run_fol
     [
         (["hypotheses"], "hypotheses: a comparison needs at least two systems"),
         (["hypotheses", "hypotheses"], "the same system is given twice"),
+        (["hypotheses", "short", "other", "short"], "transduce: short: the same system is given twice"),
         (["hypotheses", "short"], "short: 1 lines, but the test set test has 30"),
         (["hypotheses", "nothing"], "nothing"),
         (["hypotheses", "short", "--source", "valid.source", "--reference", "valid.target"], "one test set"),

@@ -1,5 +1,6 @@
 """`transduce evaluate` and `transduce compare`: scores of translations, and whether systems differ."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -227,8 +228,8 @@ def _translate(
     systems: Sequence[Path], test_sets: Sequence[TestSet], beam: int | None, engine_flags: EngineFlags
 ) -> list[list[SystemOutput]]:
     """The translations of each test set by all systems."""
-    if len(set(systems)) < len(systems):
-        raise UserError(f"{', '.join(map(str, systems))}: the same system is given twice")
+    if repeated := [system for system, count in Counter(systems).items() if count > 1]:
+        raise UserError(f"{', '.join(map(str, repeated))}: the same system is given twice: name each system once")
     if len(test_sets) > 1 and (files := [path for path in systems if path.is_file()]):
         raise UserError(f"{files[0]}: has the translations of one test set; give one --source")
     outputs: list[list[SystemOutput]] = [[] for _ in test_sets]
