@@ -92,6 +92,8 @@ def test_a_header_is_left_out_of_the_pairs_and_only_as_the_first_row(
         ("score\teng_Latn\tdeu_Latn", ("eng_Latn", "deu_Latn"), (1, 2)),
         ("id\tsource\ttarget", ("en", "de"), (1, 2)),
         ("number\tsrc\ttgt", ("", ""), (1, 2)),
+        ("source\ttarget\ten\tde", ("en", "de"), (2, 3)),
+        ("en\tde\tsource\ttarget", ("", ""), (2, 3)),
         ("source\ttarget\tlanguage", ("", ""), (0, 1)),
         ("English\tGerman\tscore", ("", ""), (0, 1)),
         ("English\tGerman\tscore", ("", "de"), (0, 1)),
@@ -108,9 +110,9 @@ def test_a_header_is_left_out_of_the_pairs_and_only_as_the_first_row(
 def test_a_header_says_which_columns_are_read(
     write: Write, header: str, languages: tuple[str, str], columns: tuple[int, int]
 ) -> None:
-    path = write("a.tsv", f"{header}\n{fill(header, 'ABC')}\n")
+    path = write("a.tsv", f"{header}\n{fill(header, 'ABCD')}\n")
     corpus = open_parallel_corpus(path.parent, None, None, path.name, None, languages)
-    assert list(corpus) == [tuple("ABC"[column] for column in columns)]
+    assert list(corpus) == [tuple("ABCD"[column] for column in columns)]
     names = header.split("\t")
     source, target = (names[column] for column in columns)
     assert corpus.describe_omissions().startswith(f"its first row, {source!r} and {target!r}, is a header")
