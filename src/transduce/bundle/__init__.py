@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         begin_checkpoint,
         finish_checkpoint,
         has_checkpoint,
+        join_checkpoint,
         latest_checkpoint,
         list_checkpoints,
         load_checkpoint,
@@ -64,8 +65,8 @@ else:
                 "update_calibration"
             ),
             "transduce.bundle.checkpoint": (
-                "Checkpoint Shard begin_checkpoint finish_checkpoint has_checkpoint latest_checkpoint list_checkpoints "
-                "load_checkpoint recover_checkpoints remove_checkpoints save_checkpoint write_shard"
+                "Checkpoint Shard begin_checkpoint finish_checkpoint has_checkpoint join_checkpoint latest_checkpoint "
+                "list_checkpoints load_checkpoint recover_checkpoints remove_checkpoints save_checkpoint write_shard"
             ),
             "transduce.bundle.manifest": "BundleDescription FileRecord Languages RecordedScore",
             "transduce.bundle.model_overview": "ModelOverview make_model_overview",
@@ -102,6 +103,7 @@ __all__ = [
     "has_checkpoint",
     "inherit_search_settings",
     "is_bundle",
+    "join_checkpoint",
     "latest_checkpoint",
     "list_checkpoints",
     "list_foreign_files",

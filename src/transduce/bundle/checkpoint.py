@@ -111,6 +111,19 @@ def begin_checkpoint(folder: Path, update: int) -> Iterator[Path]:
         yield temporary
 
 
+@contextmanager
+def join_checkpoint(folder: Path, update: int) -> Iterator[None]:
+    """For a block that writes into the folder which another process has from `begin_checkpoint`.
+
+    Raises:
+        WriteError: writing failed.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise make_write_error(_checkpoint_folder(folder, update), error) from error
+
+
 def write_shard(temporary: Path, tensors: Tensors, shard: Shard = WHOLE) -> dict[str, FileRecord]:
     """Write all tensors, or one shard of each, into the folder of `begin_checkpoint`; returns what it has written.
 
@@ -119,18 +132,15 @@ def write_shard(temporary: Path, tensors: Tensors, shard: Shard = WHOLE) -> dict
         tensors: each part becomes a safetensors file. A tensor that is not sharded belongs to the first shard alone.
         shard: which shard of all others they are.
 
-    Raises:
-        WriteError: writing failed.
+    Raises (outside of `begin_checkpoint` and `join_checkpoint`):
+        OSError, SafetensorError: writing failed.
     """
     ending = "" if shard == WHOLE else f".{shard.number}of{shard.total}"
     names = {part: f"{part}{ending}{SUFFIX}" for part in tensors}
-    try:
-        for part, name in names.items():
-            write_tensors(temporary / name, tensors[part])
-            flush_to_disk(temporary / name)  # by this process, whose machine may be another one than the folder's
-        return record_files(temporary, names.values())
-    except (OSError, SafetensorError) as error:
-        raise make_write_error(temporary, error) from error
+    for part, name in names.items():
+        write_tensors(temporary / name, tensors[part])
+        flush_to_disk(temporary / name)  # by this process, whose machine may be another one than the folder's
+    return record_files(temporary, names.values())
 
 
 def finish_checkpoint(

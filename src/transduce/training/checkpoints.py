@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from transduce.bundle import (
     Shard,
     begin_checkpoint,
     finish_checkpoint,
+    join_checkpoint,
     load_checkpoint,
     load_tensors,
     model_tensors,
@@ -142,7 +142,7 @@ class RunState:
     """Digest of the settings that the run may not change (`settings_digest`)."""
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
-        """Write the checkpoint of this update; called by all ranks together, written by the first."""
+        """Write the checkpoint of this update; called by all ranks together, written by the first unless it is sharded."""
         scale = updater.loss_scale
         self.loss_scale, self.updates_at_loss_scale = scale.factor, scale.num_updates
         parts = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
@@ -163,13 +163,15 @@ class RunState:
             part: {name: get_shard(one) for name, one in own.items() if ranks.is_first or get_shard(one) is not one}
             for part, own in parts.items()
         }
-        with begin_checkpoint(folder, self.update) if ranks.is_first else nullcontext(folder) as temporary:
-            name = ranks.broadcast_text(temporary.name)  # the folder may have another path on another machine
-            shard = Shard(ranks.rank + 1, ranks.size)
+        writing = begin_checkpoint(folder, self.update) if ranks.is_first else join_checkpoint(folder, self.update)
+        shard = Shard(ranks.rank + 1, ranks.size)
+        with writing as temporary:
+            # The name alone: the folder may have another path on another machine.
+            name = ranks.broadcast_text("" if temporary is None else temporary.name)
             files = {file: record.model_dump() for file, record in write_shard(folder / name, tensors, shard).items()}
             ranks.barrier()  # some disks are slow
             gathered = ranks.gather_texts(json.dumps(files))
-            if ranks.is_first:
+            if temporary is not None:
                 records = {file: FileRecord(**record) for text in gathered for file, record in json.loads(text).items()}
                 finish_checkpoint(temporary, self.update, asdict(self), records)
 
