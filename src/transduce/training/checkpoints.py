@@ -142,7 +142,7 @@ class RunState:
     """Digest of the settings that the run may not change (`settings_digest`)."""
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
-        """Write the checkpoint of this update; called by all ranks together, written by the first unless it is sharded."""
+        """Write the checkpoint of this update; called by all ranks together; shards are written by all."""
         scale = updater.loss_scale
         self.loss_scale, self.updates_at_loss_scale = scale.factor, scale.num_updates
         parts = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
