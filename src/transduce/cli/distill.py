@@ -16,7 +16,14 @@ from transduce.pages import format_columns
 from transduce.training import tabulate_differences, tabulate_models, train
 
 SHALLOW = "shallow"
-"""The student that has the teacher's network with one decoder layer, and begins with its weights."""
+"""The student that has the teacher's network with at most `SHALLOW_LAYERS` decoder layers, and begins with its
+weights."""
+
+SHALLOW_LAYERS = 2
+"""Its decoder layers: with one, translations are a little faster, and worse (docs/experiments.md)."""
+
+SHALLOW_DROPOUT = 0.1
+"""Its dropout: what a model says is more uniform than the text that the teacher learned from."""
 
 
 def distill(
@@ -35,7 +42,7 @@ def distill(
     Args:
         teacher: a bundle, or the folder of a run.
         texts: the text files; the best are those that the teacher was trained on.
-        student: a preset, as in `transduce info tiny`, or shallow: the teacher's network with one decoder layer, which
+        student: a preset, as in `transduce info tiny`, or shallow: the teacher's network with two decoder layers, which
             begins with the teacher's weights.
         output: folder of the student's run.
         time: time budget of the student's training, as in 30m or 2h.
@@ -55,7 +62,8 @@ def distill(
     if student == SHALLOW:
         own = {f"model.{name}": value for name, value in network.own_settings().items() if value is not None}
         automatic |= {name: value for name, value in own.items() if name not in {"model.vocabulary", "model.dropout"}}
-        automatic["model.num_decoder_layers"] = 1
+        automatic |= {"model.num_decoder_layers": min(SHALLOW_LAYERS, network.num_decoder_layers)}
+        automatic |= {"model.dropout": SHALLOW_DROPOUT}
         if starts:
             # Given by the command, the network is compared with the teacher's.
             network_settings = {name: automatic.pop(name) for name in [*automatic] if name.startswith("model.")}
