@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from transduce.config import PRESETS, UNLIMITED_UPDATES, load_run_config
@@ -121,6 +123,16 @@ def test_the_nearest_corpus_of_each_kind_is_named() -> None:
         assert f"{text}, {nearest.num_pairs:,} pairs" in said
         assert f"BLEU {nearest.bleu:g}, chrF {nearest.chrf:g}" in said
         assert said.count(text) == 1
+
+
+@pytest.mark.parametrize("num_pairs", [2_500, 7_000, 12_000, 30_000])
+def test_results_of_the_corpus_that_is_nearest_in_size_come_first(num_pairs: int) -> None:
+    said = describe_expected_quality(num_pairs)
+    assert said is not None
+    sizes = [int(size.replace(",", "")) for size in re.findall(r"([\d,]+) pairs", said)]
+    ratios = [max(size / num_pairs, num_pairs / size) for size in sizes]
+    assert ratios == sorted(ratios)
+    assert len(ratios) > 1
 
 
 def test_nothing_is_said_of_sizes_that_were_not_measured() -> None:

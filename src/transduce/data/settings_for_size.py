@@ -113,14 +113,18 @@ COMPARABLE_FACTOR = 3.0
 
 
 def describe_expected_quality(num_pairs: int) -> str | None:
-    """One sentence on the results of corpora of about `num_pairs` pairs; None if no such corpus was measured."""
+    """One sentence on the results of corpora of about `num_pairs` pairs, the nearest in size first.
+
+    None if no such corpus was measured.
+    """
 
     def distance(run: MeasuredRun) -> float:
         return abs(math.log(run.num_pairs / max(1, num_pairs)))
 
     comparable = [run for run in MEASURED_RUNS if distance(run) <= math.log(COMPARABLE_FACTOR)]
-    # For each kind of text the nearest in size, which comes last.
-    nearest = {run.text: run for run in sorted(comparable, key=distance, reverse=True)}
+    nearest: dict[str, MeasuredRun] = {}  # for each kind of text; the nearest in size of all first
+    for run in sorted(comparable, key=distance):
+        nearest.setdefault(run.text, run)
     if not nearest:
         return None
     reached = "; ".join(
