@@ -71,10 +71,17 @@ def test_lines_with_several_counterparts_are_found(
     found = list(find_several_counterparts(read([*pairs, *boilerplate, *several])))
     assert names(found) == ["repeated_sources", "source_with_several_targets", "target_with_several_sources"]
     assert found[0].rows.tolist() == [*range(1000, 1030)]
-    assert "the most frequent one beside 30" in found[0].summary
+    assert found[0].summary == "30 pairs (2.7 %) have the same source, which stands beside 30 different targets"
     assert set(found[1].rows.tolist()) == {*range(100), *range(1000, 1130)}
     assert set(found[2].rows.tolist()) == {*range(500, 600), *range(1030, 1130)}
     assert list(find_several_counterparts(read(pairs))) == []
+
+
+def test_repeated_lines_are_counted(read: Callable[..., Text], invented: Callable) -> None:
+    pairs = [(f"click {row % 2 + row // 50}", target) for row, (_, target) in enumerate(invented(75))]
+    (finding, *_) = find_several_counterparts(read(pairs))
+    assert "have one of 2 sources that stand beside 20 or more" in finding.summary
+    assert "the most frequent one beside 38" in finding.summary
 
 
 def test_pairs_that_are_nearly_the_same_are_found(read: Callable[..., Text], invented: Callable) -> None:

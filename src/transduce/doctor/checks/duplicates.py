@@ -121,12 +121,18 @@ def _describe_repeated(text: Text, side: str, other: str, rows: Int64[np.ndarray
     _, first, counts = np.unique(text.sides[side].digests[rows], return_index=True, return_counts=True)
     share = len(rows) / len(text)
     most = first[np.argsort(-counts, kind="stable")][:NUM_SAMPLES]
+    if len(first) == 1:
+        repeated = f"have the same {side}, which stands beside {counts[0]:,} different {other}s"
+    else:
+        repeated = (
+            f"have one of {len(first):,} {side}s that stand beside {REPEATED} or more different {other}s, the most "
+            f"frequent one beside {counts.max():,}"
+        )
     return Finding(
         name=f"repeated_{side}s",
         severity=grade(share, REPEATED_FROM, 0.02),
         text=text,
-        summary=f"{format_pairs(len(rows), share)} have one of {len(first):,} {side}s that stand beside {REPEATED} or "
-        f"more different {other}s, the most frequent one beside {counts.max():,}",
+        summary=f"{format_pairs(len(rows), share)} {repeated}",
         advice=f"a line cannot be the translation of so many: it is boilerplate, as of a web page, or the {other}s do "
         "not belong to it; leave these pairs out",
         rows=rows,
