@@ -62,3 +62,5 @@ def test_files_of_different_length_are_named(read: Callable[..., Text]) -> None:
     assert (finding.severity, finding.num_pairs) == ("serious", 2)
     assert "the source has 7 lines and the target 5" in finding.summary
     assert np.array_equal(finding.rows, [5, 6])
+    assert "below" not in finding.advice  # findings are sorted by severity and share
+    assert "above" not in finding.advice

@@ -126,7 +126,7 @@ def find_unequal_files(text: Text) -> Iterator[Finding]:
                 text=text,
                 summary=f"{part.name}: the source has {part.num_lines[0]:,} lines and the target {part.num_lines[1]:,}",
                 advice="training refuses such files: the lines of one file must be translations of those of the other. "
-                "If a shift is reported below, it says where a line is missing",
+                "If shifted lines are reported, too, a line is missing where they begin",
                 rows=np.arange(part.end - num_missing, part.end),
             )
 
