@@ -10,8 +10,13 @@ from transduce.doctor.checks.duplicates import are_near, find_near_lines
 from transduce.doctor.checks.leakage import measure_leakage
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.filtering import TrainingEstimate, estimate_training, find_later_duplicates, measure_wrong_lengths
+from transduce.doctor.filtering import TrainingEstimate, estimate_training, find_later_duplicates, judge_sample
 from transduce.text import Tokenizer
+
+
+def keep_all(text: Text) -> dict[int, bool]:
+    """What is said of a sample of all pairs if none of them is too long."""
+    return dict.fromkeys(range(len(text)), True)
 
 
 def find_left_out(text: Text) -> list[int]:
@@ -93,16 +98,18 @@ def test_it_is_foreseen_what_training_keeps_and_filters_leave_out(
     config = TextConfig()
     checked = check_lines_and_pairs([text, validation], vocabulary, config, lambda _: None)
     estimate = estimate_training(
-        checked.findings, checked.near_duplicates, measure_leakage(text, validation), text, config, 0.0
+        checked.findings, checked.near_duplicates, measure_leakage(text, validation), text, config, keep_all(text)
     )
-    characters = sum(len(target) for _, target in pairs)
     assert estimate.num_kept == 995
-    assert estimate.num_target_characters == round(0.995 * characters)
+    left_out = {3, 4, 5, 6, 8}
+    assert estimate.num_target_characters == sum(
+        len(target) for row, (_, target) in enumerate(pairs) if row not in left_out
+    )
     # The pair that training keeps of two with markup; the copy is left out by training itself.
     assert {name: estimate.filters[name] for name in ("markup", "leakage")} == {"markup": 1, "leakage": 1}
     assert "copies" not in estimate.filters
     config = TextConfig(drop_duplicates=False, drop_copies=False)
-    estimate = estimate_training(checked.findings, checked.near_duplicates, None, text, config, 0.0)
+    estimate = estimate_training(checked.findings, checked.near_duplicates, None, text, config, keep_all(text))
     assert isinstance(estimate, TrainingEstimate)
     assert estimate.num_kept == 998
     assert {name: estimate.filters[name] for name in ("markup", "copies")} == {"markup": 2, "copies": 1}
@@ -116,8 +123,16 @@ def test_pairs_of_wrong_lengths_are_foreseen(read: Callable[..., Text], invented
     pairs[20:30] = [(" ".join([source] * 30), " ".join([target] * 30)) for source, target in pairs[20:30]]
     pairs[30:40] = [(source, "") for source, _ in pairs[30:40]]
     sample, config = dict(enumerate(pairs)), TextConfig(max_pieces=500)
-    assert measure_wrong_lengths(sample, tokenizer, config) == 30 / 190
-    assert measure_wrong_lengths(sample, None, config) == 0
     text = read(pairs)
+    judged = judge_sample(sample, tokenizer, config)
+    assert [row for row, is_kept in judged.items() if not is_kept] == [*range(40)]
+    assert judge_sample(sample, None, config) == keep_all(text)
     near = {name: find_near_lines(side) for name, side in text.sides.items()}
-    assert estimate_training((), near, None, text, config, 30 / 190).num_kept == 160
+    estimate = estimate_training((), near, None, text, config, judged)
+    assert estimate.num_kept == 160
+    assert estimate.num_target_characters == sum(len(target) for _, target in pairs[40:])
+    # Of a sample with every second pair.
+    some = {row: is_kept for row, is_kept in judged.items() if row % 2}
+    estimate = estimate_training((), near, None, text, config, some)
+    assert estimate.num_kept == round(190 * 80 / 95)
+    assert estimate.num_target_characters == 2 * sum(len(pairs[row][1]) for row in range(41, 200, 2))

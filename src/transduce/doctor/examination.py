@@ -36,7 +36,7 @@ from transduce.doctor.checks.tokenization import (
 from transduce.doctor.corpus.reading import open_unequal_corpus, read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.filtering import TrainingEstimate, estimate_training, measure_wrong_lengths
+from transduce.doctor.filtering import TrainingEstimate, estimate_training, judge_sample
 from transduce.doctor.findings import Finding, spread_evenly
 from transduce.doctor.pairing.examination import Pairing
 from transduce.errors import ConfigError
@@ -191,9 +191,9 @@ class _Examiner:
         findings = choose_reported(self._findings)
         validation = next((text for text in self._texts if text.name == "validation"), None)
         leakage = None if validation is None else measure_leakage(self._training, validation)
-        wrong_lengths = measure_wrong_lengths(samples[0], tokenizer, self._config)
+        judged = judge_sample(samples[0], tokenizer, self._config)
         training_estimate = estimate_training(
-            self._findings, checked.near_duplicates, leakage, self._training, self._config, wrong_lengths
+            self._findings, checked.near_duplicates, leakage, self._training, self._config, judged
         )
         return Examination(findings, figures, training_estimate, self._make_remarks(checked.pairings), _fetch(findings))
 

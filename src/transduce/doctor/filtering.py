@@ -39,11 +39,11 @@ def estimate_training(
     leakage: Leakage | None,
     training: Text,
     config: TextConfig,
-    wrong_lengths: float,
+    sample: Mapping[int, bool],
 ) -> TrainingEstimate:
     """Estimate how many pairs training keeps, and how many of them each filter would leave out.
 
-    The arguments are those of `find_filtered`, the rules of cleaning, and what `measure_wrong_lengths` returns.
+    The arguments are those of `find_filtered`, the rules of cleaning, and what `judge_sample` returns.
     """
     is_kept = np.ones(len(training), bool)
     is_kept[find_repeats(hash_pairs(training))[0] if config.drop_duplicates else []] = False
@@ -53,34 +53,39 @@ def estimate_training(
     for finding in findings:
         if finding.text is training and finding.name == "control_characters":
             is_kept[finding.rows] = False
+    sampled, is_judged_good = np.array(list(sample), np.int64), np.array(list(sample.values()), bool)
+    num_before = int(is_kept[sampled].sum())
+    kept = sampled[is_kept[sampled] & is_judged_good]
+    num_kept = round(int(is_kept.sum()) * len(kept) / max(1, num_before))
+    is_kept[sampled[~is_judged_good]] = False
     filters = {}
     for name in get_args(FilterName):
         rows = find_filtered(name, findings, near_duplicates, leakage, training)
         estimated = [one.estimated for one in findings if one.name == name == "other_language" and one.estimated]
         filters[name] = sum(estimated) or int(is_kept[rows].sum())
-    share = float(is_kept.mean()) * (1 - wrong_lengths)
     return TrainingEstimate(
-        num_kept=round(share * len(training)),
-        num_target_characters=round(share * int(training.target.num_characters.sum())),
+        num_kept=num_kept,
+        num_target_characters=round(num_kept * int(training.target.num_characters[kept].sum()) / max(1, len(kept))),
         filters={name: count for name, count in sorted(filters.items(), key=lambda item: -item[1]) if count},
     )
 
 
-def measure_wrong_lengths(
+def judge_sample(
     sample: Mapping[int, tuple[str, str]], tokenizer: Tokenizer | None, config: TextConfig
-) -> float:
-    """The share of the pairs of a sample that training leaves out by their number of pieces alone.
+) -> dict[int, bool]:
+    """Whether training keeps each pair of a sample by its own rules, but for the one on repetitions.
 
-    They break `text.max_pieces` or `text.max_ratio`; 0 without a tokenizer.
+    These rules limit the number of pieces (`text.max_pieces`, `text.max_ratio`); without a tokenizer, all are kept.
     """
+    if tokenizer is None:
+        return dict.fromkeys(sample, True)
     cleaner = Cleaner(config)
-    if tokenizer is not None:
-        sources, targets = zip(*sample.values(), strict=True)
-        pieces = zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True)
-        for pair, ids in zip(sample.values(), pieces, strict=True):
-            cleaner.keeps(*pair, *map(len, ids), is_repeated=False)
-    wrong = cleaner.counts["too_long"] + cleaner.counts["ratio"]
-    return wrong / max(1, wrong + cleaner.counts["kept"])
+    sources, targets = zip(*sample.values(), strict=True)
+    pieces = zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True)
+    return {
+        row: cleaner.keeps(*pair, *map(len, ids), is_repeated=False)
+        for (row, pair), ids in zip(sample.items(), pieces, strict=True)
+    }
 
 
 def find_filtered(
