@@ -60,7 +60,7 @@ def test_of_text_that_training_leaves_out_no_training_is_expected(transduce: Cal
     (workspace / "one.target").write_text("ein Satz\n", encoding="utf-8")
     answer = transduce("doctor", "--source", "empty.source", "--target", "one.target")
     assert answer.exit_code == 3
-    assert answer.lines[0] == "1 training pair: 2 serious findings, 0 minor"
+    assert answer.lines[0] == "1 training pair: 1 serious finding, 0 minor"
     assert b"training keeps about 0 of 1 pairs" in answer.output
     assert b"takes the preset" not in answer.output
 

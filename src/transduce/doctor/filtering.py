@@ -47,7 +47,7 @@ def estimate_training(
     """
     is_kept = np.ones(len(training), bool)
     is_kept[find_repeats(hash_pairs(training))[0] if config.drop_duplicates else []] = False
-    is_kept[(training.source.num_words == 0) | (training.target.num_words == 0)] = False
+    is_kept[~training.has_text] = False
     if config.drop_copies:
         is_kept[training.source.digests == training.target.digests] = False
     for finding in findings:

@@ -84,6 +84,13 @@ def test_repeated_lines_are_counted(read: Callable[..., Text], invented: Callabl
     assert "the most frequent one beside 38" in finding.summary
 
 
+def test_pairs_with_a_blank_line_are_no_duplicates(read: Callable[..., Text], invented: Callable) -> None:
+    pairs = invented(100)
+    text = read([*pairs, *[("", " ")] * 30, *[("one line", "")] * 30, *[(pairs[row][0], " ") for row in range(50)]])
+    assert list(find_duplicates(text, TextConfig())) == []
+    assert list(find_several_counterparts(text)) == []
+
+
 def test_pairs_that_are_nearly_the_same_are_found(read: Callable[..., Text], invented: Callable) -> None:
     pairs = invented(2000)
     changed = [

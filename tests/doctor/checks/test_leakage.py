@@ -87,3 +87,8 @@ def test_leakage_is_a_finding_from_a_hundredth_on(read: Callable[..., Text], inv
 def test_blank_lines_leak_nothing(read: Callable[..., Text]) -> None:
     leakage = measure_leakage(read([("", "x"), ("a", "")], "test"), read([("", "y"), ("b", "")]))
     assert set(leakage.count().values()) == {0}
+
+
+def test_pairs_of_blank_lines_are_not_leaked(read: Callable[..., Text], invented: Callable) -> None:
+    leakage = measure_leakage(read([*invented(50), ("", " ")]), read([*invented(50, seed=2), ("", " ")], "test"))
+    assert leakage.count()["pairs"] == 0

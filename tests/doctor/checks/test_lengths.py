@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from transduce.doctor.checks.lengths import (
+    compute_deviations,
     count_lengths,
     count_ratios,
     find_blank_lines,
@@ -34,6 +35,18 @@ def test_pairs_of_unusual_lengths_are_found(read: Callable[..., Text], invented:
     assert set(finding.rows.tolist()) >= set(rows)
     assert len(finding.rows) <= len(rows) + 3
     assert list(find_unusual_ratios(read(invented(2000)))) == []
+
+
+def test_blank_lines_have_no_unusual_length(read: Callable[..., Text], invented: Callable) -> None:
+    pairs = invented(1000)
+    expected = compute_deviations(read(pairs))
+    for row in range(0, 1000, 3):
+        pairs.append((pairs[row][0], " " if row % 2 else ""))
+        pairs.append((" ", pairs[row][1]))
+    text = read(pairs)
+    assert list(find_unusual_ratios(text)) == []
+    assert compute_deviations(text).tolist() == [*expected.tolist(), *[0] * (len(pairs) - 1000)]
+    assert sum(count_ratios(text)["pairs"]) == 1000
 
 
 def test_what_is_usual_is_learned_from_the_text(read: Callable[..., Text], invented: Callable) -> None:

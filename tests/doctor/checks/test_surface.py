@@ -39,6 +39,10 @@ def test_a_planted_difference_is_found(
     assert find(pairs) == {name: rows}
 
 
+def test_blank_lines_are_not_compared(find: Callable, invented: Callable) -> None:
+    assert find([(f"({source}) www.a.org 12?", " ") for source, _ in invented(50)]) == {}
+
+
 def test_what_only_looks_different_is_left_alone(find: Callable, invented: Callable) -> None:
     pairs = [
         (

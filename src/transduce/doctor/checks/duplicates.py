@@ -50,8 +50,9 @@ def hash_pairs(text: Text) -> UInt64[np.ndarray, " pairs"]:
 
 
 def find_duplicates(text: Text, config: TextConfig) -> Iterator[Finding]:
-    """Find pairs that are the same as an earlier one."""
-    repeats, first = find_repeats(hash_pairs(text))
+    """Find pairs that are the same as an earlier one; those with a blank line are left out."""
+    rows = np.flatnonzero(text.has_text)
+    repeats, first = (rows[found] for found in find_repeats(hash_pairs(text)[rows]))
     share = len(repeats) / len(text)
     if len(repeats):
         is_dropped = config.drop_duplicates and text.name == "training"
@@ -92,14 +93,14 @@ def _pair_up(
 
 def find_several_counterparts(text: Text) -> Iterator[Finding]:
     """Find lines with different translations, and lines that are the translation of different ones."""
-    pairs = hash_pairs(text)
-    _, distinct = np.unique(pairs, return_index=True)
+    with_text = np.flatnonzero(text.has_text)
+    _, first_of_equal = np.unique(hash_pairs(text)[with_text], return_index=True)
+    distinct = with_text[first_of_equal]
     for side, other in (("source", "target"), ("target", "source")):
         lines = text.sides[side].digests[distinct]
-        has_text = text.sides[side].num_words[distinct] > 0
-        _, line, counts = np.unique(lines[has_text], return_inverse=True, return_counts=True)
-        rows = np.sort(distinct[has_text][counts[line] > 1])
-        frequent = np.sort(distinct[has_text][counts[line] >= REPEATED])
+        _, line, counts = np.unique(lines, return_inverse=True, return_counts=True)
+        rows = np.sort(distinct[counts[line] > 1])
+        frequent = np.sort(distinct[counts[line] >= REPEATED])
         if len(frequent):
             yield _describe_repeated(text, side, other, frequent)
         share = len(rows) / len(text)

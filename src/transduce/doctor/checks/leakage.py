@@ -56,7 +56,7 @@ def measure_leakage(text: Text, other: Text) -> Leakage:
     lookup.add(hash_pairs(other), np.arange(len(other)))
     source, near_source = _find_lines(text.source, other.source)
     target, near_target = _find_lines(text.target, other.target)
-    return Leakage(lookup.items, source, target, near_source, near_target)
+    return Leakage(np.where(text.has_text, lookup.items, -1), source, target, near_source, near_target)
 
 
 def _find_lines(side: Side, other: Side) -> tuple[Int64[np.ndarray, " lines"], Int64[np.ndarray, " lines"]]:

@@ -54,11 +54,13 @@ def compute_deviations(text: Text) -> Float64[np.ndarray, " pairs"]:
     """How far the ratio of lengths of each pair is from that of pairs of about the same length.
 
     In robust standard deviations of its logarithm, by the median absolute deviation; negative if the target is short.
+    Pairs with a blank line are left out, and have 0.
     """
     source, target = text.source.num_characters, text.target.num_characters
     ratios = np.log((target + SHORT) / (source + SHORT))
     deviations = np.zeros(len(text))
-    order = np.argsort(source + target, kind="stable")
+    rows = np.flatnonzero(text.has_text)
+    order = rows[np.argsort((source + target)[rows], kind="stable")]
     for group in np.array_split(order, NUM_GROUPS):
         if len(group):
             median = np.median(ratios[group])
@@ -73,8 +75,7 @@ OUTLIERS_FROM = 0.005
 
 def find_unusual_ratios(text: Text) -> Iterator[Finding]:
     """Find pairs of which one side is far too short for the other."""
-    has_text = (text.source.num_characters > 0) & (text.target.num_characters > 0)
-    deviations = compute_deviations(text) * has_text
+    deviations = compute_deviations(text)
     rows = np.flatnonzero(np.abs(deviations) > MAX_DEVIATION)
     share = len(rows) / len(text)
     if not len(rows):
@@ -96,8 +97,8 @@ def find_unusual_ratios(text: Text) -> Iterator[Finding]:
 
 
 def find_blank_lines(text: Text) -> Iterator[Finding]:
-    """Find pairs with one blank side, or with two."""
-    is_blank = [side.num_words == 0 for side in text.sides.values()]
+    """Find pairs with one blank side, or with two; lines that a shorter file lacks are none."""
+    is_blank = [(side.num_words == 0) & ~text.is_missing for side in text.sides.values()]
     rows = np.flatnonzero(is_blank[0] | is_blank[1])
     one_sided = np.flatnonzero(is_blank[0] ^ is_blank[1])
     if not len(rows):
@@ -148,8 +149,8 @@ def count_lengths(text: Text) -> dict[str, list[int]]:
 def count_ratios(text: Text) -> dict[str, list[int]]:
     """Pairs by the ratio of their lengths, in bins of `RATIO_BIN` hundredths, the last without end."""
     source, target = text.source.num_characters, text.target.num_characters
-    has_text = (source > 0) & (target > 0)
-    return {"pairs": _count_bins(100 * target[has_text].astype(np.int64) // source[has_text], RATIO_BIN)}
+    rows = np.flatnonzero(text.has_text)
+    return {"pairs": _count_bins(100 * target[rows].astype(np.int64) // source[rows], RATIO_BIN)}
 
 
 def _count_bins(values: Num[np.ndarray, " lines"], width: int) -> list[int]:

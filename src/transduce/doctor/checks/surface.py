@@ -117,7 +117,8 @@ def find_surface_differences(
             mark_pattern(_ADDRESSES),
         ),
     ):
-        yield from _describe(text, rule, text.different[rule.name.removeprefix("different_")], advice, mark)
+        rows = text.different[rule.name.removeprefix("different_")]
+        yield from _describe(text, rule, rows if rule.name == "markup" else rows[text.has_text[rows]], advice, mark)
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,7 @@ def _describe(
 def _find_different_endings(text: Text) -> Iterator[Finding]:
     """Find pairs whose lines end in different punctuation, as in a full stop and a question mark, or none."""
     kinds = [side.endings.astype(np.int64) for side in text.sides.values()]
-    has_text = (text.source.num_words > 0) & (text.target.num_words > 0)
-    is_different = has_text & (kinds[0] != kinds[1])
+    is_different = text.has_text & (kinds[0] != kinds[1])
     counts = np.bincount(kinds[0][is_different] * len(ENDINGS) + kinds[1][is_different], minlength=len(ENDINGS) ** 2)
     most = int(counts.argmax())
     source, target = ENDINGS[most // len(ENDINGS)], ENDINGS[most % len(ENDINGS)]

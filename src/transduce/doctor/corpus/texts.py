@@ -122,6 +122,19 @@ class Text:
         """Both sides by name."""
         return {"source": self.source, "target": self.target}
 
+    @cached_property
+    def has_text(self) -> Bool[np.ndarray, " pairs"]:
+        """Whether neither line of a pair is blank."""
+        return (self.source.num_words > 0) & (self.target.num_words > 0)
+
+    @cached_property
+    def is_missing(self) -> Bool[np.ndarray, " pairs"]:
+        """Whether a line of a pair stands for one that its file does not have, as the other file is longer."""
+        missing = np.zeros(len(self), bool)
+        for part in self.parts:
+            missing[part.start + min(part.num_lines) : part.end] = True
+        return missing
+
     def locate(self, index: int) -> Place:
         """The place of a pair in the files."""
         part = next(part for part in self.parts if part.start <= index < part.end)
