@@ -11,7 +11,12 @@ from transduce.doctor.checks.duplicates import (
     find_near_lines,
     find_several_counterparts,
 )
-from transduce.doctor.checks.encoding import LINE_SEARCHES, find_mixed_normal_forms, find_unwanted_characters
+from transduce.doctor.checks.encoding import (
+    LINE_SEARCHES,
+    find_carriage_returns,
+    find_mixed_normal_forms,
+    find_unwanted_characters,
+)
 from transduce.doctor.checks.languages import find_other_scripts
 from transduce.doctor.checks.leakage import Leakage, find_leakage, measure_leakage
 from transduce.doctor.checks.lengths import find_blank_lines, find_unequal_files, find_unusual_ratios
@@ -57,6 +62,7 @@ def check_lines_and_pairs(
     findings: list[Finding] = []
     for text in texts:
         for found in (
+            find_carriage_returns(text),
             find_unequal_files(text),
             find_unwanted_characters(text),
             find_blank_lines(text),

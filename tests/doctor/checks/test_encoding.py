@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from transduce.config import TextConfig
 from transduce.doctor.checking import SEARCHES
-from transduce.doctor.checks.encoding import MOJIBAKE, find_mixed_normal_forms, find_unwanted_characters
+from transduce.doctor.checks.encoding import (
+    MOJIBAKE,
+    find_carriage_returns,
+    find_mixed_normal_forms,
+    find_unwanted_characters,
+)
 from transduce.doctor.corpus.reading import read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
@@ -104,3 +109,22 @@ def test_accents_in_two_forms_are_found(read: Callable[..., Text], vocabulary: V
     assert found[0].rows.tolist() == [*range(200, 210)]
     assert "NFD" in found[0].summary
     assert len(found[0].mark([decomposed[0]])[0][1]) == 2
+
+
+def test_a_file_whose_lines_end_in_carriage_returns_is_named(
+    read: Callable[..., Text], invented: Callable, names: Callable
+) -> None:
+    lines = [target for _, target in invented(50)]
+    (finding,) = find_carriage_returns(read([("a source", "\r".join(lines) + "\r")]))
+    assert (finding.severity, finding.num_pairs) == ("serious", 1)
+    assert "the lines of the target end in a carriage return (CR) alone" in finding.summary
+    assert "read as 1 line" in finding.summary
+    assert r"tr '\r' '\n'" in finding.advice
+    both = read([("\r".join(lines), "\r".join(lines))])
+    assert names(find_carriage_returns(both)) == ["carriage_returns"] * 2
+
+
+def test_carriage_returns_in_some_lines_are_no_line_ends(read: Callable[..., Text], invented: Callable) -> None:
+    pairs = [*invented(50), *[("one\rtwo\rthree", "a\rb\rc")] * 10]
+    assert list(find_carriage_returns(read(pairs))) == []
+    assert list(find_carriage_returns(read([("one\r", "two\r\r")] * 10))) == []

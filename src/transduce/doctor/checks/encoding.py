@@ -98,7 +98,32 @@ _PROBLEMS: Mapping[str, _Problem] = {
     ),
 }
 
-LINE_SEARCHES = {name: LineSearch(problem.pattern, problem.is_meant) for name, problem in _PROBLEMS.items()}
+MIN_CARRIAGE_RETURNS = 2
+"""Carriage returns within a line of which a file may consist whose lines end in them alone."""
+
+LINE_SEARCHES = {name: LineSearch(problem.pattern, problem.is_meant) for name, problem in _PROBLEMS.items()} | {
+    "carriage_returns": LineSearch(re.compile("\r"), lambda line: line.rstrip("\r").count("\r") >= MIN_CARRIAGE_RETURNS)
+}
+
+
+def find_carriage_returns(text: Text) -> Iterator[Finding]:
+    """Find files of one side whose lines end in a carriage return alone, so that they are read as one."""
+    for part in text.parts:
+        if len(part.corpus.files) != 2 or part.unit != "line":
+            continue
+        for number, (name, side) in enumerate(text.sides.items()):
+            found = side.found["carriage_returns"]
+            num_found = int(((found >= part.start) & (found < part.end)).sum())
+            if 2 * num_found >= part.num_lines[number] > 0:
+                yield Finding(
+                    name="carriage_returns",
+                    severity="serious",
+                    text=text,
+                    summary=f"{part.name}: the lines of the {name} end in a carriage return (CR) alone, as old "
+                    f"spreadsheets write them, so that they are read as {format_count(part.num_lines[number], 'line')}",
+                    advice="convert the file, as in: tr '\\r' '\\n' < FILE > NEW; and check again",
+                    rows=np.arange(part.start, part.end),
+                )
 
 
 def find_unwanted_characters(text: Text) -> Iterator[Finding]:
