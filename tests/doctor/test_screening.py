@@ -179,6 +179,7 @@ def test_every_filter_finds_what_is_planted(screen: Callable[..., Screening], in
         "unrelated_lines": {row: (pairs[row][0], pairs[2000 + (row * 7 + 3) % 600][1]) for row in range(2000, 2600)},
         "shifted_lines": {row: (pairs[row][0], pairs[row - 1][1]) for row in range(4000, 5000)},
         "unusual_length_ratios": {1900: (pairs[1900][0], pairs[1900][1] * 9)},
+        "wrong_code_page": {1950: (pairs[1950][0], f"{pairs[1950][1]} Büsche".encode("cp1252").decode("cp850"))},
     }
     original = list(pairs)
     for changed in planted.values():

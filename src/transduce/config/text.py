@@ -31,6 +31,7 @@ FilterName = Literal[
     "target_in_language_of_sources",
     "unrelated_lines",
     "unusual_length_ratios",
+    "wrong_code_page",
 ]
 """Names of findings of `transduce doctor` by which training can leave out pairs."""
 

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from transduce.config import TextConfig
 from transduce.doctor.checking import SEARCHES
 from transduce.doctor.checks.encoding import (
-    MOJIBAKE,
+    WRONG_CODE_PAGE,
     find_carriage_returns,
     find_mixed_normal_forms,
     find_unwanted_characters,
 )
+from transduce.doctor.checks.mojibake import MOJIBAKE
 from transduce.doctor.corpus.reading import read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
@@ -27,15 +28,33 @@ GOOD = [
     "Ở đây có Ế và Ấ, Ụ ọ́ ṣ",
     "Größe: 5 m², £5, 20 €, naïve, El Niño, Ångström, ÆØÅ",
     "Привет, мир! Ελληνικά, עברית, 日本語",
+    "√π und √Ω, √2, ≈ 5 €, ≈£5, ¬A ∧ ¬B → ¬(A∨B), f·g, x÷y = a±b, 5 ‰, 12 m³ Wasser, Nm³h",
+    "‚Ägypten‘ und ‚Äpfel‘, ‚Ähre‘, ‚Öl‘, „Ämter“",
+    "├── Datei.txt ┌─┐│ä│└─┘ ├──┤ ┬┐ ┼┤ a─b",
+    "col·lecció, Eƒe ƒoƒo, ƒé ƒã, œuvre — “été” –à Œdipe —é—à dit, †‡§, Γ Ç, ÔÇA, ÉTÉ ÂGE ÊTRE",
+    "an tÚdarás, hÉireann, MacÓscar, Þór og Ýmir",
 ]
 
 
 @pytest.mark.parametrize("line", GOOD)
 def test_good_text_is_no_mojibake(line: str) -> None:
     assert MOJIBAKE.search(line) is None
+    assert WRONG_CODE_PAGE.search(line) is None
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+@pytest.mark.parametrize(("encoding", "other"), [("cp1252", "cp850"), ("cp1252", "mac_roman"), ("cp850", "cp1252")])
+@pytest.mark.parametrize("text", ["zwei Büsche", "canción y niño", "le président"])
+def test_letters_that_were_read_in_another_code_page_are_found(text: str, encoding: str, other: str) -> None:
+    try:
+        damaged = text.encode(encoding).decode(other)
+    except UnicodeDecodeError:
+        pytest.skip("has a byte that this encoding lacks")
+    if {*damaged} & {*"‚¢¤ÈÛÒ"}:
+        pytest.skip("becomes characters that good text has in the same places")
+    assert WRONG_CODE_PAGE.search(damaged)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "mac_roman", "cp850", "cp437"])
 @pytest.mark.parametrize(
     "text", ["schön", "Öl", "größer", "déjà vu", "žluťoučký", "привет", "“quoted”", "it’s", "€", "ł"]
 )
@@ -60,6 +79,7 @@ def test_plain_text_has_nothing_unwanted(text: str) -> None:
         ("control_characters", lambda line: f"\x07{line}"),
         ("invisible_characters", lambda line: f"{line[:2]}\u200b{line[2:]}"),
         ("unusual_spaces", lambda line: line.replace(" ", "\u202f")),
+        ("wrong_code_page", lambda line: f"{line} Büsche".encode("cp1252").decode("cp850")),
         ("html_entities", lambda line: f"{line} R&amp;D"),
     ],
 )

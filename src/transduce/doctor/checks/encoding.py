@@ -8,6 +8,7 @@ from re import Pattern
 
 import numpy as np
 
+from transduce.doctor.checks.mojibake import MOJIBAKE
 from transduce.doctor.corpus.reading import LineSearch
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
@@ -15,22 +16,16 @@ from transduce.doctor.findings import Finding, format_pairs, grade, mark_nothing
 from transduce.pages import format_count
 from transduce.text import CONTROL_CHARACTER
 
-_CONTINUATION = bytes(range(0x80, 0xC0)).decode("cp1252", errors="ignore") + "".join(map(chr, range(0x80, 0xC0)))
-"""The characters that bytes 2 to 4 of a character in UTF-8 become, read as CP1252 or Latin-1."""
-
-_LETTERS = "ŠšŽžŒœŸƒ"
-_PUNCTUATION = "\xa0«»“”‘’…–—®©°²³¹ªº·´"
-"""Those that often follow a letter in good text, as in "Spaß“" and "voilà\xa0»"."""
-
-_ANY = f"[{re.escape(_CONTINUATION)}]"
-_RARE = "[" + re.escape("".join(sorted(set(_CONTINUATION) - set(_LETTERS + _PUNCTUATION)))) + "]"
-
-# The first character comes before all alternatives, so that a search skips all others at once.
-MOJIBAKE = re.compile(
-    rf"[Â-ô](?:(?<=[ÂÃ]){_ANY}|(?<=[Ä-ß])(?:{_RARE}|{_ANY}[Ä-ß]{_ANY})|(?<=[ÄÅ])[{_LETTERS}]"
-    rf"|(?<=[à-ï])(?:{_RARE}{_ANY}|{_ANY}{_RARE})|(?<=ð)[Ÿ\x9f]{_ANY}{{2}})"
+WRONG_CODE_PAGE = re.compile(
+    "[▀▄³÷±¾ÚÞÛŽŸ‰¸ˆ](?:"
+    # The first character comes before all alternatives, so that a search skips all others at once.
+    r"(?<=[a-zA-Z][▀▄])(?=[a-z])|(?<=[a-zA-Z]{2}[▀▄])\b|(?<=[A-Za-ln-z]³)(?=[a-z]{2})|(?<=[a-zA-Z]÷)(?=[a-z]{2})"
+    r"|(?<=[a-zA-Z]{2}[±¾])(?=[a-z])|(?<=[a-z]{2}[ÚÞÛŽŸ])(?=[a-z])|(?<=[a-zA-Z][‰¸ˆ])(?=[a-z]))"
 )
-"""A character in UTF-8 whose bytes were read as CP1252 or Latin-1, as "Ã¤" for "ä" and "â€™" for "’"."""
+"""A letter of CP1252 within a word that was read as CP850 or MacRoman, or of MacRoman that was read as CP1252.
+
+As in "B³sche" and "B¸sche" for "Büsche". Others, such as "õ" for "ä", are letters of other languages.
+"""
 
 _ENTITY = re.compile(r"&(?:#\d{2,6}|#[xX][0-9a-fA-F]{2,6}|[a-zA-Z][a-zA-Z0-9]{1,30});")
 _DECOMPOSED = re.compile(r"\w[\u0300-\u036f]+")
@@ -52,10 +47,19 @@ class _Problem:
 _PROBLEMS: Mapping[str, _Problem] = {
     "mojibake": _Problem(
         MOJIBAKE,
-        "have letters in UTF-8 that were read in another encoding, as “Ã¤” for “ä” or “â€™” for “’”",
-        "the model would learn to write so: export the text again as UTF-8, or repair these lines (in Python: "
-        "line.encode('cp1252').decode('utf-8')), or leave them out",
+        "have letters in UTF-8 that were read in another encoding, as “Ã¤” or “√§” for “ä”, or “â€™” for “’”",
+        "the model would learn to write so: export the text again as UTF-8, or repair these lines (in Python, after "
+        "import transduce.doctor: transduce.doctor.repair_encoding(line), which leaves alone what it cannot repair), "
+        "or leave them out",
         minor_from=0.0001,
+        serious_from=0.01,
+    ),
+    "wrong_code_page": _Problem(
+        WRONG_CODE_PAGE,
+        "have letters that were read in another code page, as “³” or “¸” for “ü” within a word",
+        "the model would learn to write so: convert the original file again with the right encoding, as in: "
+        "iconv -f cp1252 -t utf-8; or leave these lines out",
+        minor_from=0.001,
         serious_from=0.01,
     ),
     "replacement_characters": _Problem(
