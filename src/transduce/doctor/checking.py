@@ -64,7 +64,7 @@ def check_lines_and_pairs(
         for found in (
             find_carriage_returns(text),
             find_unequal_files(text),
-            find_unwanted_characters(text),
+            find_unwanted_characters(text, vocabulary),
             find_blank_lines(text),
             find_unusual_ratios(text),
             find_duplicates(text, config),

@@ -78,20 +78,21 @@ def test_plain_text_has_nothing_unwanted(text: str) -> None:
         ("replacement_characters", lambda line: f"{line}\ufffd"),
         ("control_characters", lambda line: f"\x07{line}"),
         ("invisible_characters", lambda line: f"{line[:2]}\u200b{line[2:]}"),
+        *(("direction_marks", lambda line, mark=mark: f"{mark}{line}") for mark in "\u200e\u200f\u202b\u2067\u061c"),
         ("unusual_spaces", lambda line: line.replace(" ", "\u202f")),
         ("wrong_code_page", lambda line: f"{line} Büsche".encode("cp1252").decode("cp850")),
         ("html_entities", lambda line: f"{line} R&amp;D"),
     ],
 )
 def test_a_planted_fault_is_found_with_its_lines(
-    read: Callable[..., Text], invented: Callable, name: str, damage: Callable[[str], str]
+    read: Callable[..., Text], vocabulary: Vocabulary, invented: Callable, name: str, damage: Callable[[str], str]
 ) -> None:
     pairs = invented(1000)
     rows = [*range(0, 900, 30)]
     for row in rows:
         pairs[row] = damage(pairs[row][0]), pairs[row][1]
     pairs[5] = pairs[5][0], damage(pairs[5][1])
-    (finding,) = find_unwanted_characters(read(pairs))
+    (finding,) = find_unwanted_characters(read(pairs), vocabulary)
     assert (finding.name, finding.num_pairs) == (name, 31)
     assert finding.rows.tolist() == sorted([*rows, 5])
     assert "30 sources and 1 target" in finding.summary
@@ -100,10 +101,12 @@ def test_a_planted_fault_is_found_with_its_lines(
     assert not marks[0][1]
 
 
-def test_a_text_without_faults_has_no_finding(read: Callable[..., Text], invented: Callable) -> None:
-    assert list(find_unwanted_characters(read(invented(500)))) == []
+def test_a_text_without_faults_has_no_finding(
+    read: Callable[..., Text], vocabulary: Vocabulary, invented: Callable
+) -> None:
+    assert list(find_unwanted_characters(read(invented(500)), vocabulary)) == []
     good = [(line.replace("\xa0", " "), "AT&T; R&D & co") for line in GOOD * 20]
-    assert list(find_unwanted_characters(read(good))) == []
+    assert list(find_unwanted_characters(read(good), vocabulary)) == []
 
 
 @pytest.mark.parametrize("character", ["\x00", "\n", "\x0b", "\r", "\x1b", "\x7f", "\x85"])
@@ -114,7 +117,7 @@ def test_what_training_leaves_out_as_control_characters_is_found(vocabulary: Voc
     kept = [cleaner.keeps(*pair, 2, 2, is_repeated=False) for pair in pairs]
     corpus = ParallelCorpus("made", (Path("made.jsonl"),), lambda: iter(pairs), lambda: "")
     text = read_corpora("training", [("made", corpus)], vocabulary, SEARCHES)
-    (finding,) = find_unwanted_characters(text)
+    (finding,) = find_unwanted_characters(text, vocabulary)
     assert finding.name == "control_characters"
     assert finding.rows.tolist() == [row for row, is_kept in enumerate(kept) if not is_kept] == [3, 7]
 
@@ -148,3 +151,16 @@ def test_carriage_returns_in_some_lines_are_no_line_ends(read: Callable[..., Tex
     pairs = [*invented(50), *[("one\rtwo\rthree", "a\rb\rc")] * 10]
     assert list(find_carriage_returns(read(pairs))) == []
     assert list(find_carriage_returns(read([("one\r", "two\r\r")] * 10))) == []
+
+
+def test_direction_marks_belong_to_text_that_is_written_from_right_to_left(
+    read: Callable[..., Text], vocabulary: Vocabulary, invented: Callable
+) -> None:
+    hebrew, persian = "\u200fשלום לך\u200e (2).\u200f", "\u202bمی\u200cخواهم\u202c"
+    pairs = [(source, hebrew if row % 2 else persian) for row, (source, _) in enumerate(invented(400))]
+    # A line of a name alone, and a quotation in a line of another script.
+    pairs[7], pairs[9] = (pairs[7][0], "\u200eMicrosoft Word\u200e"), (f"He said \u200f{hebrew}\u200e!", pairs[9][1])
+    assert list(find_unwanted_characters(read(pairs), vocabulary)) == []
+    pairs[11] = f"{pairs[11][0]}\u200e", pairs[11][1]
+    (finding,) = find_unwanted_characters(read(pairs), vocabulary)
+    assert (finding.name, finding.severity, finding.rows.tolist()) == ("direction_marks", "minor", [11])

@@ -9,6 +9,7 @@ from transduce.doctor import repair_encoding
 from transduce.doctor.checks.encoding import find_unwanted_characters
 from transduce.doctor.checks.mojibake import MOJIBAKE
 from transduce.doctor.corpus.texts import Text
+from transduce.doctor.corpus.vocabulary import Vocabulary
 
 GOOD = [
     "größer",
@@ -66,7 +67,9 @@ def test_no_line_fails_and_good_ones_stay(line: str) -> None:
     assert re.sub(r"[^\x00-\x7f]", "", repaired) == re.sub(r"[^\x00-\x7f]", "", line)
 
 
-def test_the_repair_that_is_advised_does_what_is_said(read: Callable[..., Text], invented: Callable) -> None:
+def test_the_repair_that_is_advised_does_what_is_said(
+    read: Callable[..., Text], vocabulary: Vocabulary, invented: Callable
+) -> None:
     """The advice is carried out as it is printed, on every line that the finding names."""
     pairs = invented(300)
     for row in range(0, 300, 10):
@@ -74,7 +77,7 @@ def test_the_repair_that_is_advised_does_what_is_said(read: Callable[..., Text],
     for row in range(5, 300, 10):
         pairs[row] = "“Küche” Ð".encode().decode("cp1252", "replace"), f"{pairs[row][1]} Ã¤ \ufffd ä"
     text = read(pairs)
-    (mojibake,) = (finding for finding in find_unwanted_characters(text) if finding.name == "mojibake")
+    (mojibake,) = (finding for finding in find_unwanted_characters(text, vocabulary) if finding.name == "mojibake")
     assert mojibake.num_pairs == 60
     code = re.search(r"\(in Python, after (import \S+): (\S+\(line\)), which leaves alone", mojibake.advice)
     assert code

@@ -61,6 +61,7 @@ def test_what_only_looks_different_is_left_alone(find: Callable, invented: Calla
         ("a.", "."), ("a", "nothing"), ("a!", "!"), ("a?”", "?"), ("„a.“ ", "."), ("(a.)", "."), ("何？", "?"),
         ("何。", "."),        ("هل؟", "?"), ("a…", "…"), ("", "nothing"), ("a:", ":"), ("है।", "."),
         ("Πού είναι;", "?"), ("a;", ":"), ("ወዴት ነው፧", "?"),
+        ("a.\u200e", "."), ("\u202ba?\u202c", "?"), ("„a!“\u2069\ufeff", "!"),
     ],
 )  # fmt: skip
 def test_ends_of_lines_are_classified(line: str, ending: str) -> None:

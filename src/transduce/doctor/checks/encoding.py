@@ -8,11 +8,12 @@ from re import Pattern
 
 import numpy as np
 
+from transduce.doctor.checks.languages import RARE_SCRIPT, share_scripts
 from transduce.doctor.checks.mojibake import MOJIBAKE
 from transduce.doctor.corpus.reading import LineSearch
-from transduce.doctor.corpus.texts import Text
+from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.findings import Finding, format_pairs, grade, mark_nothing, mark_pattern
+from transduce.doctor.findings import NEVER, Finding, format_pairs, grade, mark_nothing, mark_pattern
 from transduce.pages import format_count
 from transduce.text import CONTROL_CHARACTER
 
@@ -26,6 +27,18 @@ WRONG_CODE_PAGE = re.compile(
 
 As in "B³sche" and "B¸sche" for "Büsche". Others, such as "õ" for "ä", are letters of other languages.
 """
+
+INVISIBLE = "\u00ad\u200b\u2060\ufeff"
+"""Soft hyphen, space without width, word joiner and byte order mark."""
+
+DIRECTION_MARKS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""Invisible characters that say from which side text is written."""
+
+_RIGHT_TO_LEFT = re.compile(
+    "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
+
+RIGHT_TO_LEFT_SCRIPTS = {"Arabic", "Hebrew", "Syriac", "Thaana", "Nko", "Adlam", "Samaritan", "Mandaic"}
 
 _ENTITY = re.compile(r"&(?:#\d{2,6}|#[xX][0-9a-fA-F]{2,6}|[a-zA-Z][a-zA-Z0-9]{1,30});")
 _DECOMPOSED = re.compile(r"\w[\u0300-\u036f]+")
@@ -77,12 +90,20 @@ _PROBLEMS: Mapping[str, _Problem] = {
         serious_from=0.05,
     ),
     "invisible_characters": _Problem(
-        re.compile("[\u00ad\u200b\u2060\ufeff]"),
+        re.compile(f"[{INVISIBLE}]"),
         "have invisible characters: soft hyphens, spaces without width or byte order marks",
         "Transduce's own tokenizer ignores most of them, but words with them are not found again as duplicates, and "
         "score as wrong in references: remove them",
         minor_from=0.001,
-        serious_from=2.0,
+        serious_from=NEVER,
+    ),
+    "direction_marks": _Problem(
+        re.compile(f"[{DIRECTION_MARKS}]"),
+        "have invisible marks of the direction of writing, but no letter that is written from right to left",
+        "words with them are not found again as duplicates, and score as wrong in references: remove them",
+        minor_from=0.001,
+        serious_from=NEVER,
+        is_meant=lambda line: _RIGHT_TO_LEFT.search(line) is None,
     ),
     "unusual_spaces": _Problem(
         re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f]"),
@@ -90,7 +111,7 @@ _PROBLEMS: Mapping[str, _Problem] = {
         "Transduce's own tokenizer reads them as plain spaces; replace them in test text, where they would score as "
         "wrong",
         minor_from=0.02,
-        serious_from=2.0,
+        serious_from=NEVER,
     ),
     "html_entities": _Problem(
         _ENTITY,
@@ -130,11 +151,22 @@ def find_carriage_returns(text: Text) -> Iterator[Finding]:
                 )
 
 
-def find_unwanted_characters(text: Text) -> Iterator[Finding]:
-    """Find characters that should not be there, with a finding for each kind."""
+def find_unwanted_characters(text: Text, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Find characters that should not be there, with a finding for each kind.
+
+    Marks of the direction of writing belong to a side in a script that is written from right to left.
+    """
     for name, problem in _PROBLEMS.items():
         found = {side: lines.found[name] for side, lines in text.sides.items()}
-        rows = np.union1d(*found.values())
+        if name == "direction_marks":
+            found = {
+                side: rows
+                for side, rows in found.items()
+                if len(rows) and not _is_right_to_left(text.sides[side], vocabulary)
+            }
+        if not found:
+            continue
+        rows = np.unique(np.concatenate([*found.values()]))
         share = len(rows) / len(text)
         if not len(rows):
             continue
@@ -148,6 +180,14 @@ def find_unwanted_characters(text: Text) -> Iterator[Finding]:
             rows=rows,
             mark=mark_pattern(problem.pattern),
         )
+
+
+def _is_right_to_left(side: Side, vocabulary: Vocabulary) -> bool:
+    shares = share_scripts(side, vocabulary)
+    return any(
+        share >= RARE_SCRIPT and script in RIGHT_TO_LEFT_SCRIPTS
+        for script, share in zip(vocabulary.scripts, shares, strict=True)
+    )
 
 
 MIN_MIXED = 0.001

@@ -210,14 +210,14 @@ def measure_scripts(text: Text, vocabulary: Vocabulary) -> list[ScriptShares]:
     """The scripts of all words of both sides."""
     measured = []
     for name, side in text.sides.items():
-        shares = _share_scripts(side, vocabulary)
+        shares = share_scripts(side, vocabulary)
         order = [number for number in np.argsort(-shares, kind="stable").tolist() if shares[number] > 0]
         by_name = {vocabulary.scripts[number]: float(shares[number]) for number in order}
         measured.append(ScriptShares(text.name, name, by_name))
     return measured
 
 
-def _share_scripts(side: Side, vocabulary: Vocabulary) -> Float64[np.ndarray, " scripts"]:
+def share_scripts(side: Side, vocabulary: Vocabulary) -> Float64[np.ndarray, " scripts"]:
     """The share of each script among the words with letters."""
     counts = np.bincount(
         vocabulary.script_of_word, side.count_words(len(vocabulary)), minlength=len(vocabulary.scripts)
@@ -229,7 +229,7 @@ def _share_scripts(side: Side, vocabulary: Vocabulary) -> Float64[np.ndarray, " 
 def find_other_scripts(text: Text, training: Text, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Find lines most of whose words are in a script that hardly occurs on their side of the training text."""
     for name, side in text.sides.items():
-        shares = _share_scripts(training.sides[name], vocabulary)
+        shares = share_scripts(training.sides[name], vocabulary)
         is_rare = shares < RARE_SCRIPT
         is_rare[vocabulary.scripts.index(NO_SCRIPT)] = False
         num_rare = side.sum_over_words(is_rare[vocabulary.script_of_word])

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from transduce.config import TextConfig
+from transduce.doctor.checks.encoding import DIRECTION_MARKS, INVISIBLE
 from transduce.doctor.corpus.reading import PairSearch
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
@@ -48,7 +49,8 @@ PAIR_SEARCHES = {
 }
 
 ENDINGS = ("nothing", ".", "?", "!", ":", "…")
-"""Kinds of ends of lines: by their last character, quotes and brackets behind it left out."""
+"""Kinds of ends of lines: by their last character, quotes, brackets and invisible characters behind it left
+out."""
 
 _KIND = {
     **dict.fromkeys(".。।።۔։", 1),
@@ -58,7 +60,7 @@ _KIND = {
     **dict.fromkeys("…", 5),
 }
 _GREEK = re.compile(r"[\u0370-\u03ff\u1f00-\u1fff]")  # whose question mark is a semicolon
-_CLOSING = " \t\u00a0\u3000\"'”“»›’‘)]}」』）"
+_CLOSING = " \t\u00a0\u3000\"'”“»›’‘)]}」』）" + INVISIBLE + DIRECTION_MARKS
 
 
 def classify_ending(line: str) -> int:
