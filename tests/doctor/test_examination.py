@@ -131,6 +131,26 @@ def test_what_cannot_be_judged_is_said(examine: Callable[..., Examination]) -> N
     assert any("no validation or test text" in remark for remark in examination.remarks)
 
 
+def test_it_is_said_which_languages_were_not_judged(
+    examine: Callable[..., Examination], invented: Callable[..., Pairs]
+) -> None:
+    pytest.importorskip("py3langid")
+    short = [("a dog", f"ein Hund {row}") for row in range(100)]
+    remarks = examine(short, source_language="en", target_language="xyz").remarks
+    assert (
+        "whether the sources of the training text are in English was not judged: too few of its sentences tell"
+        in remarks
+    )
+    assert (
+        "whether the targets of the training text are in xyz was not judged: py3langid does not know that language"
+        in remarks
+    )
+    assert not any("are in" in remark for remark in examine(short).remarks)
+    chinese = examine([(source, "吃天大我火。") for source, _ in short], source_language="en", target_language="de")
+    assert [finding.name for finding in chinese.findings if finding.name == "wrong_language"] == ["wrong_language"]
+    assert not any("targets of the training text are in" in remark for remark in chinese.remarks)
+
+
 def test_a_text_of_blank_lines_is_reported(examine: Callable[..., Examination]) -> None:
     examination = examine([("", " ")] * 300)
     assert [finding.name for finding in examination.findings] == ["blank_lines"]

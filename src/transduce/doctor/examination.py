@@ -20,9 +20,13 @@ from transduce.doctor.checks.languages import (
     LanguageShares,
     ScriptShares,
     find_wrong_languages,
+    find_wrong_scripts,
+    get_scripts,
     load_identifier,
     measure_languages,
     measure_scripts,
+    name_language,
+    simplify_code,
 )
 from transduce.doctor.checks.leakage import Leakage, measure_leakage
 from transduce.doctor.checks.lengths import LengthFigures, measure_lengths
@@ -195,7 +199,7 @@ class _Examiner:
         training_estimate = estimate_training(
             self._findings, checked.near_duplicates, leakage, self._training, self._config, judged
         )
-        return Examination(findings, figures, training_estimate, self._make_remarks(checked.pairings), _fetch(findings))
+        return Examination(findings, figures, training_estimate, self._make_remarks(figures), _fetch(findings))
 
     def _measure(
         self,
@@ -207,7 +211,9 @@ class _Examiner:
     ) -> TextFigures:
         few = [(row, sample[row]) for row in spread_evenly(np.array(list(sample)), MAX_SENTENCES).tolist()]
         languages = measure_languages(text, few, self._data.languages)
+        scripts = measure_scripts(text, self._vocabulary)
         self._findings += find_wrong_languages(text, languages)
+        self._findings += find_wrong_scripts(text, scripts, self._data.languages, languages)
         tokenization = measure_tokenization(text, sample, tokenizer[0], self._config)
         self._findings += find_bad_tokenization(text, tokenization)
         coverage = []
@@ -218,7 +224,7 @@ class _Examiner:
         return TextFigures(
             text=text,
             lengths=measure_lengths(text),
-            scripts=measure_scripts(text, self._vocabulary),
+            scripts=scripts,
             languages=languages,
             tokenizer=tokenizer[1],
             tokenization=tokenization,
@@ -228,14 +234,15 @@ class _Examiner:
             near_duplicates=checked.near_duplicates if text is self._training else {},
         )
 
-    def _make_remarks(self, pairings: Sequence[Pairing]) -> tuple[str, ...]:
+    def _make_remarks(self, figures: Sequence[TextFigures]) -> tuple[str, ...]:
         remarks = []
         if load_identifier() is None:
             remarks.append("languages were not identified: pip install 'transduce[data]'")
-        for text, pairing in zip(self._texts, pairings, strict=True):
-            if pairing.agreement is None:
+        for one in figures:
+            remarks += self._list_unjudged_languages(one)
+            if one.pairing.agreement is None:
                 remarks.append(
-                    f"whether the single pairs of the {text.name} text belong together was not judged, and no shift "
+                    f"whether the single pairs of the {one.text.name} text belong together was not judged, and no shift "
                     "of lines was looked for: it has too little text, too few of its words tell, or too many of its "
                     "pairs are wrong"
                 )
@@ -247,6 +254,18 @@ class _Examiner:
                 "no validation or test text was given: what training holds out of its own text is easier than new text"
             )
         return tuple(remarks)
+
+    def _list_unjudged_languages(self, figures: TextFigures) -> Iterator[str]:
+        """Sentences on languages that the settings give, and of which nothing is known about this text."""
+        known = {*load_identifier().labels} if figures.languages else set()
+        for one, scripts in zip(figures.languages, figures.scripts, strict=False):
+            code = simplify_code(one.declared)
+            expected = get_scripts(one.declared)
+            has_wrong_script = bool(expected) and scripts.main is not None and scripts.main not in expected
+            if code and not one.is_judged and not has_wrong_script:
+                reason = "too few of its sentences tell" if code in known else "py3langid does not know that language"
+                place = f"the {one.side}s of the {figures.text.name} text"
+                yield f"whether {place} are in {name_language(code)} was not judged: {reason}"
 
 
 def _fetch(findings: Sequence[Finding]) -> dict[tuple[str, int], tuple[str, str]]:

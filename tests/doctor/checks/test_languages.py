@@ -10,6 +10,8 @@ from transduce.doctor.checks.languages import (
     are_similar,
     find_other_scripts,
     find_wrong_languages,
+    find_wrong_scripts,
+    get_scripts,
     load_identifier,
     measure_languages,
     measure_scripts,
@@ -132,3 +134,66 @@ def test_lines_in_another_script_are_found(
     assert list(shares["target"]) == ["Latin", "Cyrillic"]
     assert sum(shares["target"].values()) == pytest.approx(1)
     assert shares["target"]["Cyrillic"] < module.RARE_SCRIPT
+
+
+CHINESE, ARABIC, RUSSIAN = "吃天大我火。", "سيارة كبير كتاب", "дом и сад"
+
+
+@pytest.fixture
+def find_scripts(read: Callable[..., Text], vocabulary: Vocabulary) -> Callable[..., list[str]]:
+    def run(target: str, declared: tuple[str, str], num_pairs: int = 100) -> list[str]:
+        content = [(f"my house {row}", f"{target} {row}") for row in range(num_pairs)]
+        text = read(content)
+        scripts = measure_scripts(text, vocabulary)
+        measured = measure_languages(text, enumerate(content), declared)
+        return [finding.summary for finding in find_wrong_scripts(text, scripts, declared, measured)]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [(CHINESE, "de"), (ARABIC, "de_DE"), (RUSSIAN, "pl"), ("my house", "ru"), ("my house", "zh"), (ARABIC, "he")],
+)
+def test_a_script_proves_a_wrong_language(find_scripts: Callable[..., list[str]], target: str, code: str) -> None:
+    (summary,) = find_scripts(target, ("en", code))
+    assert "of the words of the targets are in the script" in summary
+    assert name_language(simplify_code(code)) in summary
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        (CHINESE, "zh"), (CHINESE, "ja"), ("東京へ行きました", "ja"), (ARABIC, "ur"), ("ku ev", "ku"), (RUSSIAN, "sr"),
+        ("my house", "sr"), ("my house", "hi-Latn"), (CHINESE, "xx"), (CHINESE, ""), ("12 + 3", "ru"),
+        (f"a good house {CHINESE}", "de"),
+    ],
+)  # fmt: skip
+def test_other_scripts_prove_nothing(find_scripts: Callable[..., list[str]], target: str, code: str) -> None:
+    assert find_scripts(target, ("en", code)) == []
+
+
+def test_few_words_prove_nothing(find_scripts: Callable[..., list[str]]) -> None:
+    assert find_scripts(CHINESE, ("en", "de"), 5) == []
+
+
+def test_what_was_judged_by_sentences_is_not_said_twice(read: Callable[..., Text], vocabulary: Vocabulary) -> None:
+    content = [(SENTENCES["en"].format(row), f"{row} {CHINESE_SENTENCE}") for row in range(100)]
+    text, declared = read(content), ("en", "de")
+    measured = measure_languages(text, enumerate(content), declared)
+    assert [finding.name for finding in find_wrong_languages(text, measured)] == ["wrong_language"]
+    assert list(find_wrong_scripts(text, measure_scripts(text, vocabulary), declared, measured)) == []
+
+
+CHINESE_SENTENCE = "北方山区的天气很冷，风也很大。"
+
+
+def test_chinese_sentences_are_long_enough(read: Callable[..., Text]) -> None:
+    content = [("one", CHINESE_SENTENCE)] * 60
+    assert measure_languages(read(content), enumerate(content), ("", ""))[1].main == "zh"
+
+
+def test_scripts_are_known_of_languages_that_have_one() -> None:
+    assert get_scripts("de-AT") == {"Latin"}
+    assert get_scripts("jpn") == get_scripts("sr") == get_scripts("zh-Latn") == get_scripts("") == frozenset()
+    assert set(module._SCRIPTS) <= {*load_identifier().labels, "nb", "pb", "zt"}

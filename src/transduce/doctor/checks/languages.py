@@ -4,6 +4,7 @@ py3langid errs on short sentences, and names a language for any text; so conclus
 from those it is sure of, and only for languages it knows.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ MAX_SENTENCES = 3_000
 MIN_LETTERS = 20
 """Letters of the shortest sentences."""
 
+_SYLLABLE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]")
+LETTERS_OF_SYLLABLE = 3
+"""Letters that a character stands for of scripts that write a syllable or a word by one."""
+
 MAX_CHARACTERS = 300
 """Characters of a sentence that are looked at."""
 
@@ -39,6 +44,12 @@ OTHER_LANGUAGE_FROM = 0.01
 OTHER_SCRIPT_FROM = 0.001
 """Share of the lines in another script from which they are a finding."""
 
+WRONG_SCRIPT_FROM = 0.8
+"""Share of the words of a side in a script from which it is that of the side, and proves its language wrong."""
+
+MIN_WORDS = 50
+"""Words with letters that a side must have so that anything is concluded from their script."""
+
 RARE_SCRIPT = 0.05
 """Share of the words of a side below which a script is not that of the side."""
 
@@ -53,10 +64,50 @@ _SIMILAR = (
     {"fil", "tl"},
     {"nds", "de"},
     {"xh", "zu"},
-    {"zh", "zt", "yue"},
+    {"zh", "zt", "yue", "wuu"},
     {"pb", "pt"},
+    {"ar", "ary", "arz"},
 )
 """Languages that are taken for each other."""
+
+_CHINESE_AND_JAPANESE = {"zh", "zt", "yue", "wuu", "ja"}
+"""Languages of which short sentences, such as addresses, may have the same characters."""
+
+_SCRIPTS = {
+    code: frozenset(scripts.split(" or "))
+    for scripts, codes in {
+        "Latin": "ace af an bcl br ca cs cy da de en eo es et eu fi fo fr fy ga gcf gcr gd gl guw ht hu id ig is it jv "
+        "kik la lb lg lij ln lt ltg lv mg mt nb nl nn no nso oc om pb pcm pl pt qu ro rw se sk sl sn so sq st sv sw tl "
+        "tr vec vi vo wa xh yo zu",
+        "Cyrillic": "ba bg mk ru uk",
+        "Greek": "el grc",
+        "Arabic": "ar ary arz fa ps sdh ur",
+        "Hebrew": "he hbo",
+        "Devanagari": "hi mr ne sa",
+        "Bengali": "as bn",
+        "Gujarati": "gu",
+        "Gurmukhi or Arabic": "pa",
+        "Kannada": "kn",
+        "Malayalam": "ml",
+        "Oriya": "or",
+        "Sinhala": "si",
+        "Tamil": "ta",
+        "Telugu": "te",
+        "Thai": "th",
+        "Lao": "lo",
+        "Khmer": "km",
+        "Myanmar": "my",
+        "Tibetan": "dz",
+        "Georgian": "ka",
+        "Armenian": "hy",
+        "Ethiopic": "am",
+        "Chinese characters or Bopomofo": "wuu yue zh zt",
+        "Chinese characters or Hiragana or Katakana": "ja",
+        "Hangul or Chinese characters": "ko",
+    }.items()
+    for code in codes.split()
+}
+"""The scripts of languages that py3langid knows and that are written in them alone; others may have several."""
 
 _SHORT_CODES = {"hau": "ha", "ibo": "ig", "yor": "yo", "swa": "sw", "deu": "de", "eng": "en", "fra": "fr", "spa": "es"}
 
@@ -82,6 +133,11 @@ class LanguageShares:
         code = next(iter(self.shares), None)
         return code if code is not None and self.num_sure >= MIN_SURE and self.shares[code] > 0.5 else None
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether it is known if the language is the one that the settings give."""
+        return self.main is not None and simplify_code(self.declared) in load_identifier().labels
+
 
 @cache
 def load_identifier() -> Any:  # noqa: ANN401 - a library without types
@@ -104,7 +160,7 @@ def measure_languages(
     for row, pair in sample:
         for line, rows in zip(pair, found, strict=True):
             beginning = line[:MAX_CHARACTERS]
-            if sum(map(str.isalpha, beginning)) >= MIN_LETTERS:
+            if _count_letters(beginning) >= MIN_LETTERS:
                 code, probability = identifier.classify(beginning)
                 if probability >= MIN_PROBABILITY:
                     rows.setdefault(code, []).append(row)
@@ -114,6 +170,12 @@ def measure_languages(
         shares = {code: count / counts.total() for code, count in counts.most_common()}
         measured.append(LanguageShares(text.name, side, declared[position], counts.total(), shares, rows))
     return measured
+
+
+def _count_letters(line: str) -> int:
+    """The letters of a line, of which those that stand for a syllable or a word count as several."""
+    num_letters = sum(map(str.isalpha, line))
+    return num_letters if line.isascii() else num_letters + (LETTERS_OF_SYLLABLE - 1) * len(_SYLLABLE.findall(line))
 
 
 def simplify_code(code: str) -> str:
@@ -184,6 +246,8 @@ def _find_other_languages(text: Text, measured: Sequence[LanguageShares], declar
         for code, share in one.shares.items():
             if one.main is None or any(are_similar(code, own) for own in expected):
                 continue
+            if {code, one.main} <= _CHINESE_AND_JAPANESE:
+                continue
             yield Finding(
                 name="other_language",
                 severity=grade(share, OTHER_LANGUAGE_FROM, 0.1),
@@ -204,6 +268,15 @@ class ScriptShares:
     side: str
     shares: Mapping[str, float]
     """Their shares of the words with letters, the most frequent first."""
+    num_words: int
+    """Number of words with letters."""
+
+    @property
+    def main(self) -> str | None:
+        """The script of nearly all words; None if there are too few words, or no script is that of nearly all."""
+        script = next(iter(self.shares), None)
+        is_clear = script is not None and self.num_words >= MIN_WORDS and self.shares[script] >= WRONG_SCRIPT_FROM
+        return script if is_clear else None
 
 
 def measure_scripts(text: Text, vocabulary: Vocabulary) -> list[ScriptShares]:
@@ -213,8 +286,41 @@ def measure_scripts(text: Text, vocabulary: Vocabulary) -> list[ScriptShares]:
         shares = share_scripts(side, vocabulary)
         order = [number for number in np.argsort(-shares, kind="stable").tolist() if shares[number] > 0]
         by_name = {vocabulary.scripts[number]: float(shares[number]) for number in order}
-        measured.append(ScriptShares(text.name, name, by_name))
+        has_letters = vocabulary.script_of_word != vocabulary.scripts.index(NO_SCRIPT)
+        num_words = int(side.count_words(len(vocabulary))[has_letters].sum())
+        measured.append(ScriptShares(text.name, name, by_name, num_words))
     return measured
+
+
+def find_wrong_scripts(
+    text: Text, scripts: Sequence[ScriptShares], declared: tuple[str, str], measured: Sequence[LanguageShares]
+) -> Iterator[Finding]:
+    """Find sides in a script that their language is not written in, where py3langid did not judge.
+
+    Args:
+        text: the text.
+        scripts: those of both sides.
+        declared: the codes of the languages that the settings give; "" if none.
+        measured: the languages of both sides; empty if py3langid is not installed.
+    """
+    for number, (one, code) in enumerate(zip(scripts, declared, strict=True)):
+        expected = get_scripts(code)
+        is_judged = bool(measured) and measured[number].is_judged
+        if one.main is not None and expected and one.main not in expected and not is_judged:
+            language = name_language(simplify_code(code))
+            yield _conclude(
+                text,
+                "wrong_language",
+                f"{one.shares[one.main]:.0%} of the words of the {one.side}s are in the script {one.main}, and the "
+                f"settings say that they are in {language}, whose script is {' or '.join(sorted(expected))}",
+                f"give the right file, or the right --{one.side}-language",
+            )
+
+
+def get_scripts(code: str) -> frozenset[str]:
+    """The scripts that a language is written in; none if it is unknown, or the code names a script, as "sr-Latn"."""
+    has_script = any(len(part) == 4 and part.isalpha() for part in normalize_code(code).split("-")[1:])
+    return frozenset() if has_script else _SCRIPTS.get(simplify_code(code), frozenset())
 
 
 def share_scripts(side: Side, vocabulary: Vocabulary) -> Float64[np.ndarray, " scripts"]:
