@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from transduce.doctor.checks.encoding import LINE_SEARCHES
-from transduce.doctor.checks.surface import PAIR_SEARCHES, classify_ending
-from transduce.doctor.corpus.reading import Searches, open_unequal_corpus, read_corpora
+from transduce.doctor.checking import SEARCHES
+from transduce.doctor.corpus.reading import open_unequal_corpus, read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.text import open_parallel_corpus
@@ -72,7 +71,7 @@ def read(tmp_path: Path, vocabulary: Vocabulary) -> Callable[..., Text]:
             source, target = write_pairs(tmp_path, content, corpus)
             opened = open_parallel_corpus(tmp_path, source.name, target.name, None, None)
             corpora.append((corpus, open_unequal_corpus(opened)))
-        return read_corpora(name, corpora, vocabulary, Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending))
+        return read_corpora(name, corpora, vocabulary, SEARCHES)
 
     return make
 

@@ -20,6 +20,7 @@ from transduce.doctor.checks.encoding import (
 from transduce.doctor.checks.languages import find_other_scripts
 from transduce.doctor.checks.leakage import Leakage, find_leakage, measure_leakage
 from transduce.doctor.checks.lengths import find_blank_lines, find_unequal_files, find_unusual_ratios
+from transduce.doctor.checks.letter_case import classify_case, find_changes_of_case
 from transduce.doctor.checks.surface import PAIR_SEARCHES, classify_ending, find_surface_differences
 from transduce.doctor.corpus.reading import Searches
 from transduce.doctor.corpus.texts import Text
@@ -28,7 +29,7 @@ from transduce.doctor.findings import Finding
 from transduce.doctor.pairing.examination import Pairing, examine_pairing
 from transduce.doctor.pairing.sides import find_misplaced_lines, measure_sides
 
-SEARCHES = Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending)
+SEARCHES = Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending, classify_case)
 """What the checks need to know of the characters of a text."""
 
 
@@ -71,6 +72,7 @@ def check_lines_and_pairs(
             find_several_counterparts(text),
             find_surface_differences(text, training, vocabulary, config),
             find_other_scripts(text, training, vocabulary),
+            find_changes_of_case(text),
         ):
             findings += found
     findings += find_mixed_normal_forms(list(texts), vocabulary)

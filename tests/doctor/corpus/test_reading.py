@@ -17,6 +17,7 @@ SEARCHES = Searches(
     },
     pairs={"bang": PairSearch(re.compile("!"), lambda source, target: source.count("!") != target.count("!"))},
     classify_ending=lambda line: len(line) % 256,
+    classify_case=lambda line: line.count("!"),
 )
 
 
@@ -31,6 +32,7 @@ def test_everything_is_known_after_one_pass(tmp_path: Path, vocabulary: Vocabula
     text = read_corpora("training", [("s t", corpus)], vocabulary, SEARCHES)
     assert len(text) == 4
     assert text.source.num_characters.tolist() == text.source.endings.tolist() == [3, 2, 0, 3]
+    assert text.target.cases.tolist() == [0, 1, 1, 0]
     assert text.source.found["digit"].tolist() == text.source.found["long"].tolist() == [0, 3]
     assert text.target.found["digit"].tolist() == [2, 3]
     assert text.target.found["long"].tolist() == []

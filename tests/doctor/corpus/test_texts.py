@@ -60,7 +60,7 @@ def test_a_pair_is_numbered_as_its_format_allows(
     encoded = content.encode()
     (tmp_path / name).write_bytes(gzip.compress(encoded) if name.endswith(".gz") else encoded)
     corpus = open_parallel_corpus(tmp_path, None, None, name, None)
-    text = read_corpora("test", [(name, corpus)], vocabulary, Searches({}, {}, lambda _: 0))
+    text = read_corpora("test", [(name, corpus)], vocabulary, Searches({}, {}, lambda _: 0, lambda _: 0))
     assert text.locate(0) == Place("test", name, unit, number)
     assert text.fetch_pairs([0]) == {0: ("A", "B")}
 

@@ -49,6 +49,8 @@ class Searches(NamedTuple):
     pairs: Mapping[str, PairSearch]
     classify_ending: Callable[[str], int]
     """The kind of a line's end, by number."""
+    classify_case: Callable[[str], int]
+    """The case of a line's letters, by number."""
 
 
 @dataclass
@@ -61,6 +63,7 @@ class _SideReader:
     digests: array = field(default_factory=lambda: array("q"))  # type: ignore[type-arg]
     num_characters: array = field(default_factory=lambda: array("i"))  # type: ignore[type-arg]
     endings: bytearray = field(default_factory=bytearray)
+    cases: bytearray = field(default_factory=bytearray)
     found: dict[str, array] = field(default_factory=dict)  # type: ignore[type-arg]
 
     def __post_init__(self) -> None:
@@ -75,6 +78,7 @@ class _SideReader:
         self.digests.extend(map(hash, lines))
         self.num_characters.extend(map(len, lines))
         self.endings.extend(map(self.searches.classify_ending, lines))
+        self.cases.extend(map(self.searches.classify_case, lines))
         block = _Block(lines, "\t")
         for name, search in self.searches.lines.items():
             self.found[name].extend(first + row for row in block.find(search.pattern) if search.is_meant(lines[row]))
@@ -91,6 +95,7 @@ class _SideReader:
             digests=np.array(self.digests, np.int64),
             num_characters=np.array(self.num_characters, np.int32),
             endings=np.frombuffer(bytes(self.endings), np.uint8),
+            cases=np.frombuffer(bytes(self.cases), np.uint8),
             found={name: np.array(rows, np.int64) for name, rows in self.found.items()},
         )
 

@@ -61,6 +61,8 @@ class Side:
     """Characters of each line."""
     endings: UInt8[np.ndarray, " lines"]
     """The kind of the end of each line, by number."""
+    cases: UInt8[np.ndarray, " lines"]
+    """The case of the letters of each line, by number."""
     found: Mapping[str, Int64[np.ndarray, " found"]]
     """The lines that each `LineSearch` has found, by its name."""
 

@@ -1,0 +1,86 @@
+"""The case of letters: stretches of one side that are in lower case or in capitals, while all other lines are not."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Bool
+
+from transduce.doctor.corpus.texts import Side, Text
+from transduce.doctor.findings import Finding, PairReference, choose_samples, format_pairs
+
+CASES = ("mixed case", "lower case", "capitals", "no case")
+"""Kinds of lines by the case of their letters, of which many scripts have none."""
+
+MIN_WORDS = 4
+"""Words of the shortest lines that count: entries of a dictionary and headings have a case of their own."""
+
+MIN_LINES = 100
+"""Lines that a stretch must have, and all others together."""
+
+IN_CASE_FROM = 0.95
+"""Share of the lines of a stretch that must be in its case."""
+
+MIXED_FROM = 0.9
+"""Share of the other lines of the side, and of the stretch's lines of the other side, that must be in mixed case."""
+
+
+def classify_case(line: str) -> int:
+    """The number of the case of a line's letters in `CASES`."""
+    return 1 if line.islower() else 2 if line.isupper() else 3 if line == line.lower() else 0
+
+
+def find_changes_of_case(text: Text) -> Iterator[Finding]:
+    """Find a stretch of one side, as from some line to the end, whose letters have lost their case."""
+    for name, side in text.sides.items():
+        other = next(one for one in text.sides.values() if one is not side)
+        for number, case in enumerate(CASES[1:3], start=1):
+            stretch = _find_stretch(side, number)
+            if stretch is None or not _has_mixed_case(other, stretch):
+                continue
+            rows = np.arange(*stretch)
+            rows = rows[side.cases[rows] == number]
+            places = (str(PairReference(text, row)) for row in (stretch[0], stretch[1] - 1))
+            first, last = (place.removeprefix(f"{text.name}, ") for place in places)
+            share = len(rows) / len(text)
+            yield Finding(
+                name="changed_case",
+                severity="minor",
+                text=text,
+                summary=f"from {first} to {last}, the {name}s are in {case}, "
+                f"{format_pairs(len(rows), share)}; all other lines are not",
+                advice="the model cannot know which of the two to write or to expect: take the original text of these "
+                "lines, or leave them out",
+                rows=rows,
+                samples=choose_samples(text, rows),
+            )
+
+
+def _find_stretch(side: Side, case: int) -> tuple[int, int] | None:
+    """The first line of the longest stretch in a case, and the line behind it; None if the others are not mixed."""
+    counted = np.flatnonzero(_counts(side))
+    is_in_case = side.cases[counted] == case
+    if min(is_in_case.sum(), (~is_in_case).sum()) < MIN_LINES:
+        return None
+    # The stretch with the largest sum, in which a line of another case weighs as much as all that it may be among.
+    sums = np.concatenate([[0.0], np.cumsum(np.where(is_in_case, 1.0, -IN_CASE_FROM / (1 - IN_CASE_FROM)))])
+    end = int(np.argmax(sums - np.minimum.accumulate(sums)))
+    start = int(np.argmin(sums[:end]))
+    inside = np.zeros(len(counted), bool)
+    inside[start:end] = True
+    if (
+        min(end - start, len(counted) - (end - start)) < MIN_LINES
+        or (side.cases[counted[~inside]] == 0).mean() < MIXED_FROM
+    ):
+        return None
+    return int(counted[start]), int(counted[end - 1]) + 1
+
+
+def _has_mixed_case(side: Side, stretch: tuple[int, int]) -> bool:
+    """Whether the lines of the other side are in mixed case in a stretch: if not, it is text of another kind."""
+    rows = np.arange(*stretch)
+    rows = rows[_counts(side)[rows]]
+    return len(rows) >= MIN_LINES and bool((side.cases[rows] == 0).mean() >= MIXED_FROM)
+
+
+def _counts(side: Side) -> Bool[np.ndarray, " lines"]:
+    return side.num_words >= MIN_WORDS
