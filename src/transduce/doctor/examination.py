@@ -242,9 +242,9 @@ class _Examiner:
             remarks += self._list_unjudged_languages(one)
             if one.pairing.agreement is None:
                 remarks.append(
-                    f"whether the single pairs of the {one.text.name} text belong together was not judged, and no shift "
-                    "of lines was looked for: it has too little text, too few of its words tell, or too many of its "
-                    "pairs are wrong"
+                    f"whether the single pairs of the {one.text.name} text belong together was not judged, and no "
+                    "shift of lines was looked for: it has too little text, too few of its words tell, or too many of "
+                    "its pairs are wrong"
                 )
         for text in self._texts:
             omissions = {part.name: part.corpus.describe_omissions() for part in text.parts}
