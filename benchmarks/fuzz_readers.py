@@ -23,8 +23,12 @@ from transduce.bulk.inputs import find_input_files
 from transduce.bundle import (
     Bundle,
     BundleDescription,
+    FileRecord,
     Languages,
     RecordedHead,
+    Shard,
+    begin_checkpoint,
+    finish_checkpoint,
     latest_checkpoint,
     load_checkpoint,
     model_tensors,
@@ -33,6 +37,7 @@ from transduce.bundle import (
     save_bundle,
     save_checkpoint,
     update_calibration,
+    write_shard,
 )
 from transduce.bundle.bundle import find_bundle
 from transduce.config import SearchConfig, TransformerConfig, load_run_config, to_toml
@@ -143,7 +148,7 @@ def _mutate_recorded(random: Random, files: Files, words: Sequence[bytes]) -> Fi
             description["state_sha256"] = sha256(state).hexdigest()
         if random.random() < 0.95:
             changed[name] = json.dumps(description).encode()
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         pass
     return changed
 
@@ -167,7 +172,13 @@ def _make_checkpoints(folder: Path) -> list[Files]:
     weights = model_tensors(model)
     moments = {f"{name}.mean": torch.zeros_like(tensor) for name, tensor in weights.items()}
     save_checkpoint(folder, 3, {"weights": weights, "optimizer": moments}, {"epoch": 1, "best": 0.5, "seen": [1, 2]})
-    return [read_folder(folder / "000000003")]
+    with begin_checkpoint(folder / "sharded", 3) as temporary:
+        files: dict[str, FileRecord] = {}
+        for number in (1, 2):
+            halves = {name: tensor.chunk(2)[number - 1] for name, tensor in weights.items()}
+            files |= write_shard(temporary, {"weights": halves}, Shard(number, 2))
+        finish_checkpoint(temporary, 3, {"epoch": 1}, files)
+    return [read_folder(folder / "000000003"), read_folder(folder / "sharded" / "000000003")]
 
 
 def _read_checkpoint(folder: Path, _random: Random) -> None:
