@@ -269,9 +269,10 @@ def test_other_contents_are_an_error(read_pairs: ReadPairs, tmp_path: Path) -> N
 def test_a_state_with_a_name_that_no_file_can_have_is_an_error(read_pairs: ReadPairs, tmp_path: Path) -> None:
     folder = save_dataset(tmp_path / "saved", make_table([("a", "A")]))
     state = folder / "state.json"
-    state.write_text(state.read_text(encoding="utf-8").replace("data-", "x" * 300), encoding="utf-8")
-    with pytest.raises(CorpusError, match="cannot be opened"):
+    state.write_text(state.read_text(encoding="utf-8").replace("data-", "x" * 20_000), encoding="utf-8")
+    with pytest.raises(CorpusError, match="names the file 'xxx.*, which is not in its folder") as raised:
         read_pairs(folder, languages=LANGUAGES)
+    assert len(str(raised.value)) < 1000
 
 
 def test_splits_are_named_and_one_of_them_is_to_be_given(read_pairs: ReadPairs, tmp_path: Path) -> None:
@@ -280,6 +281,10 @@ def test_splits_are_named_and_one_of_them_is_to_be_given(read_pairs: ReadPairs, 
     with pytest.raises(CorpusError, match=r"saved: has the splits 'train', 'test': give .*, as in .*saved/train$"):
         read_pairs(tmp_path / "saved", languages=LANGUAGES)
     assert read_pairs(tmp_path / "saved" / "train", languages=LANGUAGES) == [("a", "A")]
+    (tmp_path / "saved" / "dataset_dict.json").write_text(f'{{"splits": ["{"x" * 20_000}"]}}', encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"saved: has the splits 'xxx.*, as in .*saved/train$") as raised:
+        read_pairs(tmp_path / "saved", languages=LANGUAGES)
+    assert len(str(raised.value)) < 1000
 
 
 @pytest.mark.parametrize(

@@ -85,10 +85,10 @@ def open_saved_dataset(folder: Path, selection: SideSelection) -> ParallelCorpus
         splits = _read_names(folder / _SPLITS, lambda content: content["splits"])
         raise CorpusError(
             f"{folder}: has the splits {list_names(splits)}: give the folder of one of them, as in "
-            f"{folder / (splits[0] if splits else 'train')}"
+            f"{folder / next((name for name in splits if len(name) <= _MAX_NAME), 'train')}"
         )
     names = _read_names(folder / _STATE, lambda content: [file["filename"] for file in content["_data_files"]])
-    if foreign := [name for name in names if Path(name).name != name]:
+    if foreign := [name for name in names if Path(name).name != name or len(name) > _MAX_NAME]:
         raise CorpusError(
             f"{folder / _STATE}: names the file {shorten(foreign[0])}, which is not in its folder: save the data set "
             "again"
@@ -98,6 +98,10 @@ def open_saved_dataset(folder: Path, selection: SideSelection) -> ParallelCorpus
         check_file(table)
     read = partial(_read_tables, tables, folder, selection)
     return ParallelCorpus(str(folder), (folder / _STATE, *tables), read, is_by_language=True)
+
+
+_MAX_NAME = 255
+"""Characters of the longest name that a file can have."""
 
 
 def _read_names(path: Path, find: Callable[[Any], object]) -> list[str]:
