@@ -270,7 +270,7 @@ def test_a_state_with_a_name_that_no_file_can_have_is_an_error(read_pairs: ReadP
     folder = save_dataset(tmp_path / "saved", make_table([("a", "A")]))
     state = folder / "state.json"
     state.write_text(state.read_text(encoding="utf-8").replace("data-", "x" * 20_000), encoding="utf-8")
-    with pytest.raises(CorpusError, match="names the file 'xxx.*, which is not in its folder") as raised:
+    with pytest.raises(CorpusError, match=r"names the file 'xxx.*, which is not in its folder") as raised:
         read_pairs(folder, languages=LANGUAGES)
     assert len(str(raised.value)) < 1000
 
