@@ -249,7 +249,7 @@ def _read_glossary(path: Path) -> StoredGlossary:
     except (ValidationError, ValueError):
         raise ConfigError(f"{path}: is no glossary of this service: move it away") from None
     if found.identifier != path.stem:
-        raise ConfigError(f"{path}: is the glossary {found.identifier}: give the file its name again")
+        raise ConfigError(f"{path}: is the glossary {found.identifier[:50]}: give the file its name again")
     return found
 
 
