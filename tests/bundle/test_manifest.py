@@ -35,6 +35,15 @@ def test_a_description_comes_back(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "bundle.json").read_text(encoding="utf-8"))["training"]["note"] == "Größe ✓"
 
 
+def test_a_message_names_some_of_many_wrong_settings(tmp_path: Path) -> None:
+    description = json.loads(BundleDescription(model=TransformerConfig()).model_dump_json())
+    description["scores"] = list(range(1000))
+    (tmp_path / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    with pytest.raises(BundleError, match=r"(?s)scores\.0 = 0: .*\nand 990 more\nuse an undamaged copy") as raised:
+        read_description(tmp_path / "bundle.json", BundleDescription)
+    assert len(str(raised.value)) < 2000
+
+
 def test_a_folder_in_the_place_of_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"abc")
     files = record_files(tmp_path, ["a.bin"])

@@ -89,7 +89,7 @@ MISTAKES = {
     "UTF-16": of_source("wide", "ba\ndo\n".encode("utf-16"), "line 1", "UTF-16", "iconv"),
     "cut off": of_source("text.gz", gzip.compress(b"ba\ndo\n" * 99)[:-9], "damaged or truncated"),
     "gzip by another name": of_source("text", gzip.compress(b"ba\ndo\n"), "rename it to end in .gz"),
-    "not gzip": of_source("text.gz", b"ba\ndo\n", "damaged or truncated after line 0"),
+    "not gzip": of_source("text.gz", b"ba\ndo\n", "ends in .gz, but is not gzip"),
     "too few columns": of_pairs("a.tsv", b"ba\tab\ndo\n", "line 2", "1 of 2 required columns", "'do'"),
     "a column that is no number": of_pairs("a.tsv", b"", '"x"', settings=' --set data.columns=["1","x"]'),
     "three columns": Mistake(f"{TEXT} --set data.columns=[1,2,3]", ("--set: data.columns = [1, 2, 3]", "shorter")),

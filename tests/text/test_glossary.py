@@ -88,6 +88,15 @@ def test_as_it_is_written_first_then_in_any_case() -> None:
     assert found(terms, "STRAßE straße MAY") == [("STRAßE", "street"), ("straße", "street"), ("MAY", "Mai")]
 
 
+@pytest.mark.parametrize(
+    ("term", "text"), [("Straße", "DIE STRASSE"), ("Strasse", "die Straße"), ("Messmaß", "MESSMASS")]
+)
+def test_a_term_is_found_in_capitals_that_are_longer(term: str, text: str) -> None:
+    glossary = Glossary({term: "street"})
+    assert [one.target for one in glossary.find_terms(text)] == ["street"]
+    assert glossary.select_terms([text]) == glossary.targets
+
+
 def test_without_spaces_between_words_a_term_stands_anywhere() -> None:
     assert found({"東京": "Tokyo", "กา": "crow"}, "私は東京に住む。กากา ก่า") == [
         *[("東京", "Tokyo"), ("กา", "crow"), ("กา", "crow")],

@@ -123,8 +123,8 @@ def _check_format(path: Path, content: object, kind: type[FolderDescription]) ->
     found = content if isinstance(content, dict) else {}
     if found.get("format") != known["format"]:
         raise BundleError(
-            f"{path}: its format is {found.get('format')!r}, but must be {known['format']!r}; give a folder written by "
-            "Transduce"
+            f"{path}: its format is {found.get('format')!r:.80}, but must be {known['format']!r}; give a folder "
+            "written by Transduce"
         )
     version = found.get("format_version")
     if type(version) is int and version > known["format_version"]:
@@ -134,11 +134,18 @@ def _check_format(path: Path, content: object, kind: type[FolderDescription]) ->
         )
 
 
+_MAX_PROBLEMS = 10
+"""Wrong settings that a message names."""
+
+
 def _describe_problems(error: ValidationError) -> str:
+    found = error.errors(include_url=False)
     problems = [
-        f"{'.'.join(map(str, problem['loc'])) or 'settings'} = {problem['input']!r:.80}: {problem['msg']}"
-        for problem in error.errors(include_url=False)
+        f"{'.'.join(map(str, problem['loc']))[:80] or 'settings'} = {problem['input']!r:.80}: {problem['msg'][:200]}"
+        for problem in found[:_MAX_PROBLEMS]
     ]
+    if len(found) > _MAX_PROBLEMS:
+        problems.append(f"and {len(found) - _MAX_PROBLEMS:,} more")
     return "\n".join([*problems, "use an undamaged copy of the folder, or the version of Transduce that saved it"])
 
 

@@ -118,13 +118,13 @@ def make_app(
 
 
 async def _handle_error(request: Request, error: Exception) -> JSONResponse:
-    response = make_error_response(error, request.url.path, get_service(request).metrics)
+    response = make_error_response(error, request.scope["path"], get_service(request).metrics)
     if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         # Starlette lists only the methods of the path's first route.
-        path = getattr(request.scope.get("route"), "path", request.url.path)
+        path = getattr(request.scope.get("route"), "path", request.scope["path"])
         methods = request.app.openapi()["paths"].get(path)
         if methods:
-            also = ["HEAD"] if request.url.path in (*LIVENESS_PROBES, *READINESS_PROBES) else []
+            also = ["HEAD"] if request.scope["path"] in (*LIVENESS_PROBES, *READINESS_PROBES) else []
             response.headers["Allow"] = ", ".join(sorted([*map(str.upper, methods), *also]))
     return response
 

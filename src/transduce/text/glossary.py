@@ -50,8 +50,11 @@ class Glossary:
         self._any_case: dict[str, str] = {}
         lengths: dict[str, set[int]] = defaultdict(set)
         for source, target in self.targets.items():
-            self._any_case.setdefault(source.casefold(), target)
-            lengths[source[0].casefold()].add(len(source))
+            folded = source.casefold()
+            self._any_case.setdefault(folded, target)
+            # In capitals "Straße" is "STRASSE".
+            shortest = min(len(source), len(folded) - folded.count("ss"))
+            lengths[source[0].casefold()].update(range(shortest, len(folded) + 1))
         # of the terms that begin with a character: few, however many terms there are
         self._lengths = {first: sorted(of_first, reverse=True) for first, of_first in lengths.items()}
 

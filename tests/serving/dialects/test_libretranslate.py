@@ -1,5 +1,6 @@
 """What clients send that are not tested themselves, and what they are told."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -9,6 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from transduce.serving.app import make_app
+from transduce.serving.middleware import Authorization, RequestRate
 from transduce.serving.scheduling import Limits
 from transduce.translation import Translator
 
@@ -223,3 +226,31 @@ def test_without_a_folder_suggestions_are_refused(client: httpx.Client) -> None:
     answer = client.post("/suggest", json=SUGGESTED)
     assert answer.status_code == 403
     assert "--suggestion-folder" in answer.json()["error"]
+
+
+def test_a_query_that_is_not_utf_8_is_no_failure_of_the_service(server: Any) -> None:
+    # httptools refuses it, but not every server that may stand before the application.
+    app = make_app(server.service, Authorization(()), RequestRate(0))
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/translate",
+        "query_string": b"api_key=x\xba\x88",
+        "headers": [],
+    }
+    sent: list[dict[str, Any]] = []
+
+    async def ask() -> None:
+        bodies = iter([{"type": "http.request", "body": b""}])
+
+        async def receive() -> dict[str, Any]:
+            return next(bodies, None) or await asyncio.Event().wait()
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await app(scope, receive, send)
+
+    asyncio.run_coroutine_threadsafe(ask(), server.loop).result(30)
+    assert sent[0]["status"] == 400
+    assert b"missing q parameter" in sent[1]["body"]

@@ -276,7 +276,7 @@ def _load_runtime(folder: Path, tokenizer: Tokenizer) -> CTranslate2Runtime:
     try:
         own = tokenizer if (folder / SOURCE_MODEL).is_file() else None
         return CTranslate2Runtime(folder, tokenizer, "float32", own=own)
-    except RuntimeError as error:  # of CTranslate2
+    except (RuntimeError, UnicodeDecodeError) as error:  # of CTranslate2, whose messages may have bytes of the file
         raise BundleError(f"{folder}: CTranslate2 itself cannot load it: {error}") from None
 
 

@@ -211,7 +211,10 @@ def load_folder(folder: Path, precision: str = "auto") -> tuple[Foreign, Foreign
         raise BundleError(f"{folder}: Transformers cannot load it: {error!s:.300}") from error
     for name in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if found[name]:
-            raise BundleError(f"{folder}: Transformers has {name.replace('_', ' ')}: {sorted(map(str, found[name]))}")
+            keys = sorted(map(str, found[name]))
+            raise BundleError(
+                f"{folder}: Transformers has {len(keys):,} {name.replace('_', ' ')}: {', '.join(keys[:5])!s:.500}"
+            )
     return model.eval(), tokenizer
 
 
