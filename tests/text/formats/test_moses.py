@@ -186,6 +186,16 @@ def test_damaged_members_and_files_are_errors(read_pairs: ReadPairs, tmp_path: P
             read_pairs(tmp_path / "x.zip", languages=("en", "de"))
 
 
+def test_a_name_that_is_not_utf_8_though_it_says_so_is_an_error(read_pairs: ReadPairs, tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("é.en", "one\n")
+        archive.writestr("é.de", "ein\n")
+    path.write_bytes(path.read_bytes().replace("é".encode(), b"\xff\xa9"))
+    with pytest.raises(CorpusError, match=r"x\.zip: damaged, or not a zip file \('utf-8' codec"):
+        read_pairs(path, languages=("en", "de"))
+
+
 def test_a_wrong_checksum_is_an_error(read_pairs: ReadPairs, tmp_path: Path) -> None:
     path = write_zip(tmp_path / "x.zip", zipfile.ZIP_STORED, a_en="one\n", a_de="ein\n")
     path.write_bytes(path.read_bytes().replace(b"one\n", b"two\n"))

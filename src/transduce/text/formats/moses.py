@@ -67,7 +67,7 @@ def open_zip(path: Path, selection: SideSelection) -> ParallelCorpus:
 def _read_zip(path: Path, selection: SideSelection, missing: str | None = None) -> Iterator[Pair]:
     try:
         archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, OSError, NotImplementedError, UnicodeDecodeError) as error:
         raise CorpusError(f"{path}: damaged, or not a zip file ({error}): download or create it again") from None
     with archive:
         source, target = _find_members(archive, path, selection)
@@ -126,7 +126,7 @@ def _open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -
     try:
         # A buffer around that of zipfile: one written in C yields lines several times as fast.
         return io.BufferedReader(cast("io.RawIOBase", archive.open(member)))
-    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, OSError, NotImplementedError, UnicodeDecodeError) as error:
         raise CorpusError(f"{name}: cannot be read ({error}): download or create the file again") from None
 
 
