@@ -190,7 +190,7 @@ def test_shards_of_other_tensors_are_refused(tmp_path: Path, other: dict[str, Te
         for number, tensors in enumerate(shards, start=1):
             files |= write_shard(temporary, {"weights": tensors}, Shard(number, 3))
         finish_checkpoint(temporary, 20, STATE, files)
-    with pytest.raises(BundleError, match="'matrix' does not fit to that of the other shards"):
+    with pytest.raises(BundleError, match="'matrix' does not fit that of the other shards"):
         load_checkpoint(tmp_path, 20)
 
 

@@ -167,11 +167,13 @@ class TsvFormat:
             lines = _read_lines(raw, file)
             header = next(lines, None) if self._has_header else None
             position = self._find_position(header, file)
+            num_named = None if header is None else 1 + header.count("\t")
             for number, rows in enumerate(_cut(lines, size)):
                 first = 1 + (header is not None) + number * size
-                for line, row in enumerate(rows, first):
-                    _check_number_of_cells(row, header, f"{file.path}, line {line}")
-                texts = [_get_cell(row, position, f"{file.path}, line {line}") for line, row in enumerate(rows, first)]
+                texts = [
+                    _get_cell(row, position, num_named, f"{file.path}, line {line}")
+                    for line, row in enumerate(rows, first)
+                ]
                 kept = (header if number == 0 else None, rows)
                 numbers = range(first, first + len(rows))
                 yield Block(number, first, texts, numbers, kept, _find_share(raw, file))
@@ -204,20 +206,14 @@ class TsvFormat:
         _concatenate(blocks, place)
 
 
-def _check_number_of_cells(row: str, header: str | None, place: str) -> None:
-    """Check that the header names all cells of a row, so that the translation will stand below its own name."""
-    if header is None:
-        return
-    found, expected = (len(line.split("\t")) for line in (row, header))
-    if found != expected:
-        raise CorpusError(
-            f"{place}: has {found} columns, but the first line has {expected}: replace a tab that is part of a text by "
-            "a space, and add a tab for each column that is missing"
-        )
-
-
-def _get_cell(row: str, position: int, place: str) -> str:
+def _get_cell(row: str, position: int, num_named: int | None, place: str) -> str:
+    """The text of a row in one column; the row must have `num_named` columns, as many as a header names, if any."""
     cells = row.split("\t")
+    if num_named is not None and len(cells) != num_named:
+        raise CorpusError(
+            f"{place}: has {len(cells)} columns, but the first line has {num_named}: replace a tab that is part of a "
+            "text by a space, and add a tab for each column that is missing"
+        )
     if position >= len(cells):
         raise CorpusError(
             f"{place}: has {len(cells)} columns, and column {position + 1} is to be translated: correct it"

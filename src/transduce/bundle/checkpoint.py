@@ -9,7 +9,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -37,7 +37,7 @@ NAMES = r"\d{9,}"
 """Names of checkpoints: the update in nine digits or more."""
 
 _SHARD_NAME = re.compile(r"(\w+)\.(\d+)of(\d+)")
-"""Names of shards without suffix, as in "weights.1of2"."""
+"""File names of shards without ".safetensors": part, number and total, as in "weights.1of2" for the first of two."""
 
 Tensors = Mapping[str, Mapping[str, Tensor]]
 """Named tensors for each part of a checkpoint, as in "weights" and "optimizer"."""
@@ -100,15 +100,13 @@ def save_checkpoint(folder: Path, update: int, tensors: Tensors, state: Mapping[
     return _checkpoint_folder(folder, update)
 
 
-@contextmanager
-def begin_checkpoint(folder: Path, update: int) -> Iterator[Path]:
+def begin_checkpoint(folder: Path, update: int) -> AbstractContextManager[Path]:
     """A temporary folder in `folder`, for the files of the checkpoint, whose place it takes at the end of the block.
 
     Raises:
         WriteError: writing failed; a checkpoint that was there before is still there.
     """
-    with replace_folder(_checkpoint_folder(folder, update), marker=DESCRIPTION) as temporary:
-        yield temporary
+    return replace_folder(_checkpoint_folder(folder, update), marker=DESCRIPTION)
 
 
 @contextmanager
@@ -228,7 +226,7 @@ def _read_shards(part: str, paths: Sequence[Path], find_rows: FindRows) -> dict[
         if len(pieces) not in {1, len(shards)} or any(
             (piece.dtype, piece.shape[1:]) != (first.dtype, first.shape[1:]) for piece in pieces
         ):
-            raise BundleError(f"{paths[0]}: {name!r} does not fit to that of the other shards: use an undamaged copy")
+            raise BundleError(f"{paths[0]}: {name!r} does not fit that of the other shards: use an undamaged copy")
         if first.dim() == 0:
             tensors[name] = first.clone()
             continue

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -23,7 +23,7 @@ SHALLOW_LAYERS = 2
 """Its decoder layers: with one, translations are a little faster, and worse (docs/experiments.md)."""
 
 SHALLOW_DROPOUT = 0.1
-"""Its dropout: what a model says is more uniform than the text that the teacher learned from."""
+"""Its dropout, lower than that of a model trained on text: translations by a model vary less than those by people."""
 
 
 def distill(
@@ -51,23 +51,27 @@ def distill(
     """
     bundle = Bundle.open(find_bundle(teacher))
     network, languages = bundle.description.model, bundle.description.languages
-    given = {"data.source_language": languages.source, "data.target_language": languages.target}
-    given = {name: code for name, code in given.items() if code} | get_text_settings(texts, output, time)
+    known = {"data.source_language": languages.source, "data.target_language": languages.target}
+    given: dict[str, Any] = {name: code for name, code in known.items() if code}
+    given |= get_text_settings(texts, output, time)
     if given.get("data.pairs") == "-":
         raise UserError("--pairs -: the text is read several times; give a file")
     given |= {"data.teacher": str(teacher), "text.tokenizer": str(bundle.tokenizer_path)}
+    shallow: dict[str, Any] = {
+        "model.num_decoder_layers": min(SHALLOW_LAYERS, network.num_decoder_layers),
+        "model.dropout": SHALLOW_DROPOUT,
+    }
     starts = student == SHALLOW and _has_same_layers(network, settings or [])
     start = [f"training.start_from={teacher}"] if starts else []
     automatic = choose_automatic_settings(given, [*(settings or []), *start], time, restart=restart)
-    if student == SHALLOW:
+    if starts:
+        # All other settings of the network are those of the teacher's bundle.
+        automatic = {name: value for name, value in automatic.items() if not name.startswith("model.")}
+        given |= {"training.start_from": str(teacher), "training.start_layers": "spread", **shallow}
+    elif student == SHALLOW:
         own = {f"model.{name}": value for name, value in network.own_settings().items() if value is not None}
         automatic |= {name: value for name, value in own.items() if name not in {"model.vocabulary", "model.dropout"}}
-        automatic |= {"model.num_decoder_layers": min(SHALLOW_LAYERS, network.num_decoder_layers)}
-        automatic |= {"model.dropout": SHALLOW_DROPOUT}
-        if starts:
-            # Given by the command, the network is compared with the teacher's.
-            network_settings = {name: automatic.pop(name) for name in [*automatic] if name.startswith("model.")}
-            given |= {"training.start_from": str(teacher), "training.start_layers": "spread", **network_settings}
+        automatic |= shallow
     else:
         automatic["preset"] = student
     config, _ = load_run_config(

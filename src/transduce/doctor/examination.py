@@ -21,7 +21,6 @@ from transduce.doctor.checks.languages import (
     ScriptShares,
     find_wrong_languages,
     find_wrong_scripts,
-    get_scripts,
     load_identifier,
     measure_languages,
     measure_scripts,
@@ -256,13 +255,11 @@ class _Examiner:
         return tuple(remarks)
 
     def _list_unjudged_languages(self, figures: TextFigures) -> Iterator[str]:
-        """Sentences on languages that the settings give, and of which nothing is known about this text."""
+        """A sentence for each side whose language the settings name, if the text does not tell whether it is right."""
         known = {*load_identifier().labels} if figures.languages else set()
         for one, scripts in zip(figures.languages, figures.scripts, strict=False):
             code = simplify_code(one.declared)
-            expected = get_scripts(one.declared)
-            has_wrong_script = bool(expected) and scripts.main is not None and scripts.main not in expected
-            if code and not one.is_judged and not has_wrong_script:
+            if code and not one.is_judged and scripts.find_wrong_script(one.declared) is None:
                 reason = "too few of its sentences tell" if code in known else "py3langid does not know that language"
                 place = f"the {one.side}s of the {figures.text.name} text"
                 yield f"whether {place} are in {name_language(code)} was not judged: {reason}"

@@ -1,5 +1,6 @@
-"""Better translations that people suggest: pairs of text in files that training can read."""
+"""Suggestions: translations that users of the server think better than its own, stored as text to train on."""
 
+import errno
 import json
 import logging
 import os
@@ -83,6 +84,6 @@ def _append(path: Path, content: bytes) -> None:
         written = os.write(descriptor, content)
         if written < len(content):  # the disk is full
             os.ftruncate(descriptor, before)
-            raise OSError(28, "No space left on device")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)

@@ -59,7 +59,7 @@ def transfer_weights(model: EncoderDecoder, start: Bundle, tokenizer: Tokenizer)
 
 @torch.no_grad()
 def copy_spread_layers(model: EncoderDecoder, start: Bundle) -> None:
-    """Copy the weights of a bundle into a Transformer with as many layers or fewer, which is otherwise the same.
+    """Copy the weights of a bundle's network into one that has fewer layers, or as many, and is otherwise the same.
 
     Of n layers, k take those at equal distances from the first to the last; a single one takes the first.
 

@@ -27,18 +27,19 @@ def test_a_text_is_examined_as_a_whole(
     assert [line for line, _ in same] == sorted(line for line, _ in same)
 
 
+@pytest.mark.parametrize(("num_pairs", "place"), [(500, 100), (1001, 500)])
 def test_another_text_is_judged_by_what_was_learned(
-    read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary
+    read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary, num_pairs: int, place: int
 ) -> None:
     training = read(invented(3000))
-    sources, targets = zip(*invented(500, seed=2), strict=True)
-    test = read(list(zip(sources[:-1], [*targets[:100], *targets[101:]], strict=True)), "test")
+    sources, targets = zip(*invented(num_pairs, seed=2), strict=True)
+    test = read(list(zip(sources[:-1], [*targets[:place], *targets[place + 1 :]], strict=True)), "test")
     learned = examine_pairing(training, None, vocabulary, np.zeros(3000, bool))
     assert learned.findings == ()
-    pairing = examine_pairing(test, learned.agreement, vocabulary, np.zeros(499, bool))
+    pairing = examine_pairing(test, learned.agreement, vocabulary, np.zeros(num_pairs - 1, bool))
     assert [(segment.start, segment.end, segment.shift) for segment in pairing.segments] == [
-        (0, 100, 0),
-        (100, 499, -1),
+        (0, place, 0),
+        (place, num_pairs - 1, -1),
     ]
 
 
@@ -64,14 +65,3 @@ def test_shifts_within_stretches_are_found(
     advice = [finding.advice for finding in pairing.findings if finding.name == "shifted_lines"]
     assert len(advice) == num_missing
     assert all("the source has a line too many, or the target lacks as many" in one for one in advice)
-
-
-def test_a_shift_in_the_middle_of_a_test_text_is_found(
-    read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary
-) -> None:
-    training = read(invented(3000))
-    sources, targets = zip(*invented(1001, seed=2), strict=True)
-    test = read(list(zip(sources[:-1], [*targets[:500], *targets[501:]], strict=True)), "test")
-    learned = examine_pairing(training, None, vocabulary, np.zeros(3000, bool)).agreement
-    pairing = examine_pairing(test, learned, vocabulary, np.zeros(1000, bool))
-    assert [(segment.start, segment.shift) for segment in pairing.segments] == [(0, 0), (500, -1)]

@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from re import Pattern
 
@@ -23,7 +24,8 @@ WRONG_CODE_PAGE = re.compile(
     r"(?<=[a-zA-Z][▀▄])(?=[a-z])|(?<=[a-zA-Z]{2}[▀▄])\b|(?<=[A-Za-ln-z]³)(?=[a-z]{2})|(?<=[a-zA-Z]÷)(?=[a-z]{2})"
     r"|(?<=[a-zA-Z]{2}[±¾])(?=[a-z])|(?<=[a-z]{2}[ÚÞÛŽŸ])(?=[a-z])|(?<=[a-zA-Z][‰¸ˆ])(?=[a-z]))"
 )
-"""A letter of CP1252 within a word that was read as CP850 or MacRoman, or of MacRoman that was read as CP1252.
+"""A character within a word that stands for a letter in CP1252 which a program read as if it were in CP850 or MacRoman,
+or for one in MacRoman which it read as if it were in CP1252.
 
 As in "B³sche" and "B¸sche" for "Büsche". Others, such as "õ" for "ä", are letters of other languages.
 """
@@ -34,6 +36,7 @@ INVISIBLE = "\u00ad\u200b\u2060\ufeff"
 DIRECTION_MARKS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 """Invisible characters that say from which side text is written."""
 
+# A letter that is written from right to left.
 _RIGHT_TO_LEFT = re.compile(
     "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 )
@@ -55,6 +58,8 @@ class _Problem:
     """Share of the pairs from which it is a finding."""
     serious_from: float
     is_meant: Callable[[str], bool] = lambda _: True
+    usual_in: AbstractSet[str] = frozenset()
+    """Scripts of sides that have such characters for good reasons."""
 
 
 _PROBLEMS: Mapping[str, _Problem] = {
@@ -104,6 +109,7 @@ _PROBLEMS: Mapping[str, _Problem] = {
         minor_from=0.001,
         serious_from=NEVER,
         is_meant=lambda line: _RIGHT_TO_LEFT.search(line) is None,
+        usual_in=RIGHT_TO_LEFT_SCRIPTS,
     ),
     "unusual_spaces": _Problem(
         re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f]"),
@@ -152,21 +158,14 @@ def find_carriage_returns(text: Text) -> Iterator[Finding]:
 
 
 def find_unwanted_characters(text: Text, vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Find characters that should not be there, with a finding for each kind.
-
-    Marks of the direction of writing belong to a side in a script that is written from right to left.
-    """
+    """Find characters that should not be there, with a finding for each kind."""
     for name, problem in _PROBLEMS.items():
-        found = {side: lines.found[name] for side, lines in text.sides.items()}
-        if name == "direction_marks":
-            found = {
-                side: rows
-                for side, rows in found.items()
-                if len(rows) and not _is_right_to_left(text.sides[side], vocabulary)
-            }
-        if not found:
-            continue
-        rows = np.unique(np.concatenate([*found.values()]))
+        found = {
+            side: lines.found[name]
+            for side, lines in text.sides.items()
+            if not (len(lines.found[name]) and problem.usual_in and _has_script(lines, problem.usual_in, vocabulary))
+        }
+        rows = np.unique(np.concatenate([np.zeros(0, np.int64), *found.values()]))
         share = len(rows) / len(text)
         if not len(rows):
             continue
@@ -182,11 +181,11 @@ def find_unwanted_characters(text: Text, vocabulary: Vocabulary) -> Iterator[Fin
         )
 
 
-def _is_right_to_left(side: Side, vocabulary: Vocabulary) -> bool:
+def _has_script(side: Side, some: AbstractSet[str], vocabulary: Vocabulary) -> bool:
+    """Whether one of some scripts is not rare on a side."""
     shares = share_scripts(side, vocabulary)
     return any(
-        share >= RARE_SCRIPT and script in RIGHT_TO_LEFT_SCRIPTS
-        for script, share in zip(vocabulary.scripts, shares, strict=True)
+        share >= RARE_SCRIPT and script in some for script, share in zip(vocabulary.scripts, shares, strict=True)
     )
 
 

@@ -278,6 +278,11 @@ class ScriptShares:
         is_clear = script is not None and self.num_words >= MIN_WORDS and self.shares[script] >= WRONG_SCRIPT_FROM
         return script if is_clear else None
 
+    def find_wrong_script(self, code: str) -> str | None:
+        """The main script if the language with this code is not written in it; otherwise, or if unknown, None."""
+        expected = get_scripts(code)
+        return self.main if expected and self.main not in expected else None
+
 
 def measure_scripts(text: Text, vocabulary: Vocabulary) -> list[ScriptShares]:
     """The scripts of all words of both sides."""
@@ -304,14 +309,14 @@ def find_wrong_scripts(
         measured: the languages of both sides; empty if py3langid is not installed.
     """
     for number, (one, code) in enumerate(zip(scripts, declared, strict=True)):
-        expected = get_scripts(code)
         is_judged = bool(measured) and measured[number].is_judged
-        if one.main is not None and expected and one.main not in expected and not is_judged:
-            language = name_language(simplify_code(code))
+        script = one.find_wrong_script(code)
+        if script is not None and not is_judged:
+            language, expected = name_language(simplify_code(code)), get_scripts(code)
             yield _conclude(
                 text,
                 "wrong_language",
-                f"{one.shares[one.main]:.0%} of the words of the {one.side}s are in the script {one.main}, and the "
+                f"{one.shares[script]:.0%} of the words of the {one.side}s are in the script {script}, and the "
                 f"settings say that they are in {language}, whose script is {' or '.join(sorted(expected))}",
                 f"give the right file, or the right --{one.side}-language",
             )

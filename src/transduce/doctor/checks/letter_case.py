@@ -21,11 +21,14 @@ IN_CASE_FROM = 0.95
 """Share of the lines of a stretch that must be in its case."""
 
 MIXED_FROM = 0.9
-"""Share of the other lines of the side, and of the stretch's lines of the other side, that must be in mixed case."""
+"""Share of lines in mixed case that text must have which is written as usual.
+
+A stretch counts only if the rest of its side is written so, and also the same lines of the other side.
+"""
 
 
 def classify_case(line: str) -> int:
-    """The number of the case of a line's letters in `CASES`."""
+    """Which of `CASES` the letters of a line are in, by its index there."""
     return 1 if line.islower() else 2 if line.isupper() else 3 if line == line.lower() else 0
 
 

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Mapping
 from functools import cache, partial
 
@@ -12,8 +13,10 @@ _WINDOWS = _CONTINUATION_BYTES.decode("cp1252", errors="ignore") + _CONTINUATION
 """The characters that they become, read as CP1252 or Latin-1."""
 
 _LETTERS = "ŠšŽžŒœŸƒ"
+"""Letters among the characters of `_WINDOWS`, which may follow another letter in good text."""
+
 _PUNCTUATION = "\xa0«»“”‘’…–—®©°²³¹ªº·´"
-"""Those that often follow a letter in good text, as in "Spaß“" and "voilà\xa0»"."""
+"""Punctuation and signs among them that often follow a letter in good text, as in "Spaß“" and "voilà\xa0»"."""
 
 
 def _one_of(characters: str, without: str = "") -> str:
@@ -80,7 +83,13 @@ def repair_encoding(line: str) -> str:
 
 def _count_meanings(line: str, starts: set[int], to_byte: Mapping[str, int]) -> int:
     """How many places have a meaning, and how many of the runs of characters that these are in have one as a whole."""
-    runs = [run[0] for run in _NOT_ASCII.finditer(line) if any(run.start() <= start < run.end() for start in starts)]
+    # Every place lies within a run.
+    ordered = sorted(starts)
+    runs = [
+        run[0]
+        for run in _NOT_ASCII.finditer(line)
+        if bisect_left(ordered, run.start()) < bisect_left(ordered, run.end())
+    ]
     meanings = [_decode_sequence(line, start, to_byte) for start in starts]
     num_meant = sum(meant is not None for meant in meanings)
     return num_meant and num_meant + sum(_decode(run, to_byte) is not None for run in runs)

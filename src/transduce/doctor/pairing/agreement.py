@@ -24,7 +24,7 @@ MAX_COMPARED = 20_000
 """Unrelated couples of lines whose agreement is measured."""
 
 PIECE = 50
-"""Neighbouring lines that belong together or do not: within a stretch that does, a shift may begin."""
+"""Number of neighbouring lines of a stretch that are judged together: a shift may begin within a stretch."""
 
 NEARLY_ALL = 0.9
 """Share of the lines of which a lexicon was learned that have to belong together; if fewer do, it is learned of them
@@ -124,9 +124,10 @@ def transfer_agreement(agreement: Agreement, text: Text, relatedness: Relatednes
 def _find_related_pieces(
     lexicon: Lexicon, source_rows: Int64[np.ndarray, " rows"], target_rows: Int64[np.ndarray, " rows"]
 ) -> Bool[np.ndarray, " rows"]:
-    """Whether the piece of each couple of lines has an agreement nearer to the highest than to that of unrelated lines.
+    """For each source line and its target line, whether most lines around them are translations of each other, too.
 
-    A stretch in which a shift begins belongs together as a whole, if less so, and half of its lines do not.
+    In a stretch in which a shift begins, lines belong together on one side of that place only. A piece of `PIECE` lines
+    counts as related if its mean agreement is nearer to that of the best pieces than to that of unrelated lines.
     """
     scores = lexicon.score(source_rows, target_rows)
     unrelated = lexicon.score(source_rows, np.roll(target_rows, len(target_rows) // 3))

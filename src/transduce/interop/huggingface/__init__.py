@@ -212,8 +212,9 @@ def load_folder(folder: Path, precision: str = "auto") -> tuple[Foreign, Foreign
     for name in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if found[name]:
             keys = sorted(map(str, found[name]))
+            more = f" and {len(keys) - 5:,} more" if len(keys) > 5 else ""
             raise BundleError(
-                f"{folder}: Transformers has {len(keys):,} {name.replace('_', ' ')}: {', '.join(keys[:5])!s:.500}"
+                f"{folder}: Transformers has {name.replace('_', ' ')}: {', '.join(keys[:5])!s:.500}{more}"
             )
     return model.eval(), tokenizer
 
