@@ -107,8 +107,9 @@ def test_findings_name_the_place(read: Callable[..., Text]) -> None:
     assert [finding.name for finding in found] == ["shifted_lines", "unrelated_lines", "shifted_lines"]
     assert "training: from line 41 to line 60, the targets are shifted by -2" in found[0].summary
     assert "source line n is target line n - 2 (20 pairs (10.0 %))" in found[0].summary
-    assert "the source has 2 lines too many, or the target lacks as many" in found[0].advice
+    assert "just before, the source has 2 lines too many, or the target lacks as many" in found[0].advice
     assert [pair.index for pair in found[0].samples[0]] == [39, 40, 41]
     assert "second: from line 1 to line 50, source and target do not belong together" in found[1].summary
     assert "second: from line 51 on, the targets are shifted by +1" in found[2].summary
+    assert "in all, up to there, the target has a line too many, or the source lacks as many" in found[2].advice
     assert found[2].rows.tolist() == [*range(150, 199)]

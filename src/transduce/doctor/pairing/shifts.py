@@ -187,15 +187,15 @@ def _average_blocks(
 def find_shifts(text: Text, segments: list[Segment]) -> Iterator[Finding]:
     """Find stretches whose lines do not match line for line, each with its place in the files."""
     for part in text.parts:
-        shift = 0
+        before: int | None = 0
         for segment in (one for one in segments if part.start <= one.start < part.end):
             if segment.shift != 0:
-                yield _describe(text, part, segment, _get_shift(segment) - shift)
-            shift = _get_shift(segment)
+                yield _describe(text, part, segment, before)
+            before = segment.shift
 
 
-def _describe(text: Text, part: Part, segment: Segment, change: int) -> Finding:
-    """The finding about a segment; `change` is how much larger its shift is than that of the segment before."""
+def _describe(text: Text, part: Part, segment: Segment, before: int | None) -> Finding:
+    """The finding about a segment; `before` is the shift of the segment before it, None if that is unrelated."""
     first, last = (text.locate(row).number for row in (segment.start, segment.end - 1))
     affected = np.arange(segment.start, segment.end)
     size = format_pairs(len(affected), len(affected) / len(text))
@@ -220,6 +220,8 @@ def _describe(text: Text, part: Part, segment: Segment, change: int) -> Finding:
             rows=affected,
             samples=(sample,),
         )
+    change = segment.shift - (before or 0)
+    place = "just before" if before is not None else "in all, up to there"
     number, missing = abs(segment.shift), abs(change)
     lines = "a line" if missing == 1 else f"{missing} lines"
     more, less = ("target", "source") if change > 0 else ("source", "target")
@@ -229,7 +231,7 @@ def _describe(text: Text, part: Part, segment: Segment, change: int) -> Finding:
         text=text,
         summary=f"{where}, the targets are shifted by {segment.shift:+d}: the translation of source line n is target "
         f"line n {'+' if segment.shift > 0 else '-'} {number} ({size})",
-        advice=f"just before, the {more} has {lines} too many, or the {less} lacks as many: look at the lines "
+        advice=f"{place}, the {more} has {lines} too many, or the {less} lacks as many: look at the lines "
         f"around {first:,}, delete or insert what is wrong, and check again",
         rows=affected,
         samples=(sample,),
