@@ -12,6 +12,7 @@ import torch
 from transduce.errors import ConfigError
 from transduce.kernels.device import (
     ComputePrecision,
+    _limit_threads,
     find_device,
     make_single_core_executor,
     map_on_cores,
@@ -58,6 +59,31 @@ def test_a_gpu_is_told_to_sum_products_in_the_same_order(
     assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == said
     assert find_device(name).type == "cuda"
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == found
+
+
+@pytest.mark.parametrize(
+    ("quota", "environment", "num_threads"), [(2, {}, 2), (8, {}, 3), (None, {}, 3), (2, {"OMP_NUM_THREADS": "3"}, 3)]
+)
+def test_pytorch_has_no_more_threads_than_a_container_has_cores(
+    monkeypatch: pytest.MonkeyPatch, quota: int | None, environment: dict[str, str], num_threads: int
+) -> None:
+    for name in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("transduce.kernels.device.find_cpu_quota", lambda: quota)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        _limit_threads.cache_clear()
+        find_device("cpu")
+        assert torch.get_num_threads() == num_threads
+        torch.set_num_threads(4)  # asked for after that
+        find_device("cpu")
+        assert torch.get_num_threads() == 4
+    finally:
+        _limit_threads.cache_clear()
+        torch.set_num_threads(before)
 
 
 @pytest.mark.gpu

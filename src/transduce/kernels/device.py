@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError
-from transduce.kernels.hardware import MIN_D_MODEL_OF_BFLOAT16, THREAD_COUNT_LOCK, Precision, TrainingPrecision
+from transduce.kernels.hardware import (
+    MIN_D_MODEL_OF_BFLOAT16,
+    THREAD_COUNT_LOCK,
+    Precision,
+    TrainingPrecision,
+    find_cpu_quota,
+    find_requested_threads,
+)
 from transduce.kernels.linear import (
     MIN_WEIGHTS_OF_BFLOAT16,
     FrozenLinear,
@@ -28,7 +35,8 @@ def find_device(name: str) -> torch.device:
     """The device of that name; `auto` is the first available of cuda, mps and cpu.
 
     For a CUDA device, CUBLAS_WORKSPACE_CONFIG is set too, unless the environment has it: cuBLAS then adds in the same
-    order every time, which training needs. It takes effect only before the first matrix product.
+    order every time, which training needs. It takes effect only before the first matrix product. For the CPU, PyTorch's
+    number of threads becomes that of the cores of this process's control group, unless the environment names one.
 
     Raises:
         ConfigError: torch does not support the name, or this machine has no such device.
@@ -46,7 +54,22 @@ def find_device(name: str) -> torch.device:
         raise ConfigError(f"device = {name!r}: this machine has no such device; it has: {available}")
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if device.type == "cpu":
+        _limit_threads()
     return device
+
+
+@cache
+def _limit_threads() -> None:
+    """Let PyTorch start no more threads than the control group, as of a container, gives this process cores.
+
+    PyTorch starts one for each core of the machine, and they would take each other's time. Done once, so that a number
+    that is set later stays.
+    """
+    quota = find_cpu_quota()
+    if quota is not None and find_requested_threads() is None:
+        with THREAD_COUNT_LOCK:
+            torch.set_num_threads(min(quota, torch.get_num_threads()))
 
 
 def has_fast_bfloat16(device: torch.device) -> bool:

@@ -74,22 +74,27 @@ def count_threads() -> int:
 
     `MKL_NUM_THREADS` takes precedence over `OMP_NUM_THREADS`. More threads than cores only wait for each other; the
     library that multiplies matrices in PyTorch (MKL) does not start them either. A limit of a control group, as of a
-    container, counts as so many cores, rounded up, unless PyTorch is loaded.
+    container, counts as so many cores, rounded up; PyTorch keeps to it after `find_device`.
     """
     loaded = sys.modules.get("torch")
     if hasattr(loaded, "get_num_threads"):  # it may be set to another
         with THREAD_COUNT_LOCK:
             return int(loaded.get_num_threads())  # type: ignore[union-attr]
+    return min(_count_cores(), find_requested_threads() or _count_cores())
+
+
+def find_requested_threads() -> int | None:
+    """The number of threads that the environment asks for; None if it does not."""
     for variable in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):
         found = re.match(r"\s*([1-9]\d*)", os.environ.get(variable, ""))
         if found:
-            return min(int(found[1]), _count_cores())
-    return _count_cores()
+            return int(found[1])
+    return None
 
 
 def _count_cores(root: Path = ROOT) -> int:
     """Cores that this process may use: those that it may run on, or fewer if a control group limits its time."""
-    return min([_count_cores_to_run_on(), *_list_cpu_quotas(root)])
+    return min(_count_cores_to_run_on(), find_cpu_quota(root) or _count_cores_to_run_on())
 
 
 def _count_cores_to_run_on() -> int:
@@ -145,15 +150,18 @@ def find_control_groups(root: Path, controller: str) -> Iterator[tuple[Path, boo
 
 
 @cache
-def _list_cpu_quotas(root: Path) -> list[int]:
-    """The CPU quota of each control group that has one, in cores, rounded up; read once for the process."""
+def find_cpu_quota(root: Path = ROOT) -> int | None:
+    """The least CPU quota of this process's control groups, in cores, rounded up; None without one.
+
+    It is read once for the process. A container has such a quota if it was started with `--cpus`, for example.
+    """
     found = []
     for place, is_second in find_control_groups(root, "cpu"):
         files = [place / "cpu.max"] if is_second else [place / "cpu.cfs_quota_us", place / "cpu.cfs_period_us"]
         numbers = " ".join(line for path in files for line in read_lines(path)).split()  # "max", or -1, without a limit
         if len(numbers) == 2 and all(number.isdecimal() and int(number) for number in numbers):
             found.append(math.ceil(int(numbers[0]) / int(numbers[1])))
-    return found
+    return min(found, default=None)
 
 
 def read_lines(path: Path) -> list[str]:

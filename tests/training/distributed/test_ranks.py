@@ -56,6 +56,7 @@ class Torchrun:
         # A folder and a port of its own, so that nobody else's torchrun is in its way.
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
         usual = {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+        usual["PYTHONFAULTHANDLER"] = "1"  # a crash in compiled code says where
         self.process = subprocess.Popen(
             [*launcher, *options, *program],
             env={"PATH": os.environ["PATH"], **usual, **(environment or {})},
