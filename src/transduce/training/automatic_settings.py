@@ -21,10 +21,11 @@ rise. The learning rate is the preset's: lower ones were worse on another kind o
 def choose_settings_for_run(
     given: Mapping[str, Any], time_limit: str | None = None, *, restart: bool
 ) -> dict[str, Any]:
-    """Count the pairs of the run described by `given` (with keys such as "output" and "data.source"), choose settings.
+    """Choose settings for a run by the number of its pairs, which are counted.
 
-    Standard input cannot be counted beforehand; it gets the settings of a small corpus. A run that has begun keeps the
-    settings chosen then, and those of its preset at that time, unless `restart`: counting a large corpus is slow.
+    `given` describes the run, with keys such as "output" and "data.source". Standard input cannot be counted, and gets
+    the settings of a small corpus. A run that has begun keeps the settings that were chosen then, those of its preset
+    included, unless `restart`: counting a large corpus is slow.
 
     Raises:
         CorpusError: a file is missing, is not UTF-8, or the two differ in number of lines.
@@ -61,7 +62,7 @@ def choose_settings_for_run(
 
 
 def measure_lines(path: Path, weight: float) -> CorpusSize:
-    """The size of the pairs that monolingual text becomes, which an epoch has `weight` times."""
+    """The size of the corpus made from monolingual text, with every line counted `weight` times, as in an epoch."""
     num_lines = num_characters = 0
     for line in read_lines(path):
         num_lines += 1

@@ -43,8 +43,8 @@ from transduce.training.updater import LossScale, Updater
 def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = ALONE) -> str:
     """SHA-256 of `before`, the digest of all earlier batches, and of shapes and ids of `batches`.
 
-    Two runs with the same digest were trained on the same batches in the same order from the beginning. Several ranks
-    call this together; the digest is then that of their own digests, in their order.
+    Two runs with the same digest were trained on the same batches in the same order from the beginning. All ranks call
+    this together; with several, the result is the digest of the ranks' own digests, in the order of the ranks.
     """
     for batch in batches:
         digest = hashlib.sha256(before.encode())
@@ -79,8 +79,8 @@ _EARLIER_FIELDS: Mapping[str, tuple[str, Callable[[int], int]]] = {
     "memory_micro_batches": ("sequential_micro_batches", int),
     "halvings": ("sequential_micro_batches", lambda exponent: 2**exponent),
 }
-"""Names in earlier checkpoints, each with the field of `RunState` that took its place, and the value made of its
-value."""
+"""Names of fields in checkpoints of earlier versions, each with the field of `RunState` that has replaced it and the
+function that converts its value."""
 
 
 @dataclass
@@ -98,8 +98,8 @@ class RunState:
     best: float | None = None
     """The best figure of validation so far, the first of `Validation.rank`, if there was one."""
     best_ties: list[float] = field(default_factory=list)
-    """The others of `Validation.rank`, which decide between that model and another of the same figure; empty in old
-    checkpoints, where any other model of the same figure is better."""
+    """The other figures of `Validation.rank` for the best model, which break ties in `best`. Empty in old checkpoints:
+    another model with the same `best` then counts as better."""
     best_single: float | None = None
     """The best figure of a validation during training, without the averages at the end: for early stopping."""
     best_single_ties: list[float] = field(default_factory=list)
@@ -118,14 +118,14 @@ class RunState:
     stopgap: int = 0
     """Update of an unscheduled checkpoint, made because the run was stopped; 0 if there is none."""
     superseded: int = 0
-    """Update of the earlier such checkpoint that this one replaces; 0 if there is none."""
+    """Update of the earlier unscheduled checkpoint that this checkpoint replaces; 0 if there is none."""
     skipped: int = 0
     """Updates that were skipped because their loss or gradient were not finite."""
     skipped_in_a_row: int = 0
     loss_scale: int = 1
     """Factor of the loss in the next backward pass in float16; see `LossScale`."""
     updates_at_loss_scale: int = 0
-    """Updates since that factor was changed."""
+    """Updates since `loss_scale` was changed."""
     batches_digest: str = ""
     """Digest of all batches taken so far."""
     sequential_micro_batches: int = 1
@@ -142,7 +142,7 @@ class RunState:
     """Digest of the settings that the run may not change (`settings_digest`)."""
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
-        """Write the checkpoint of this update; called by all ranks together; shards are written by all."""
+        """Write the checkpoint of this update. All ranks call this together, and each writes its shards."""
         scale = updater.loss_scale
         self.loss_scale, self.updates_at_loss_scale = scale.factor, scale.num_updates
         parts = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
@@ -158,7 +158,7 @@ class RunState:
         ranks.wait_for_first()
 
     def _save_shards(self, folder: Path, parts: Mapping[str, Mapping[str, Tensor]], ranks: Ranks) -> None:
-        """Let each rank write the shards that it holds, at the same time, and the first what is not sharded."""
+        """Write `parts`: each rank its shards, all at the same time, and the first rank the tensors without shards."""
         tensors = {
             part: {name: get_shard(one) for name, one in own.items() if ranks.is_first or get_shard(one) is not one}
             for part, own in parts.items()

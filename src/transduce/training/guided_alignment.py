@@ -25,8 +25,8 @@ MAX_PAIRS = 10_000
 """Maximum number of pairs from which an alignment model learns, evenly spread over the training text."""
 
 MAX_CELLS = 10**7
-"""Maximum number of pairs of a source and a target position in them; fewer pairs are used if they are long. An
-iteration takes about 150 ns for each."""
+"""Maximum number of cells, each a source and a target position of one pair, in all pairs together; fewer pairs are used
+if they are long. An iteration takes about 150 ns per cell."""
 
 NUM_ITERATIONS = 5
 """Iterations of expectation maximisation."""
@@ -98,7 +98,7 @@ class AlignmentModel:
         )
 
     def find_cells(self, batch: Batch) -> Int[Tensor, "batch target source"]:
-        """For every two positions of a pair, the index of their tokens in a flattened table."""
+        """For each target and source position, the index of their two tokens in a flattened table."""
         rows, columns = self.table_index[batch.source_ids], self.table_index[batch.target_ids]
         return rows[:, None, :] * self.target_given_source.size(1) + columns[:, :, None]
 

@@ -145,14 +145,14 @@ def find_largest_shapes(
     num_ranks: int = 1,
     times: Int[np.ndarray, "pairs"] | None = None,
 ) -> list[BatchShape]:
-    """The shape with the most tokens and the one with the most pairs of positions that attend to each other.
+    """The shapes that may need the most memory: the one with the most tokens, and the one with most attention scores.
 
-    No rank's share of a batch of any epoch's plan has more of either: see `plan_batches`. One shape, if it has the most
-    of both. `times` is how often an epoch has each pair at most; once unless given.
+    They bound every rank's share of any batch of any epoch, see `plan_batches`. If one shape has the most of both, it
+    is returned alone. `times` is the maximum number of times that an epoch has each pair; default: once.
     """
     longest = measure_longest_sides(lengths)
     width = np.arange(1, int(longest.max()) + 1)
-    # A batch whose longest side is so wide: its other sides are sides of pairs that are no longer than that.
+    # For each width: a batch whose longest side has this many tokens contains only pairs with sides up to this length.
     num_pairs = np.bincount(longest, times)[1:].astype(np.int64).cumsum()
     sides = np.zeros((len(width) + 1, 2), dtype=lengths.dtype)
     for side in range(2):
@@ -220,7 +220,7 @@ def _sum_repeated(numbers: Int[np.ndarray, "pairs"], times: Int[np.ndarray, "pai
 
 @contextmanager
 def _restore_afterwards(updater: Updater) -> Iterator[None]:
-    """Hold as much memory as training does, and restore model, gradients and random numbers afterwards."""
+    """Hold the optimiser's memory during the block, and afterwards restore the model, its mode and random numbers."""
     model, device = updater.model, updater.device
     buffers, was_training = [buffer.clone() for buffer in model.buffers()], model.training
     # Adam's two means, if they do not exist yet. Not zeros: the system allocates memory for those only when written.
@@ -285,12 +285,13 @@ def _release_memory(updater: Updater) -> None:
 
 
 def _run_shapes(updater: Updater, shapes: list[BatchShape]) -> float:
-    """Run all shapes in one thread, which takes as much memory; return the seconds of the first, divided as in
-    training.
+    """Run all shapes undivided, to see whether they fit; then return the seconds that the first takes as in training.
+
+    In training a batch may be divided into parallel micro-batches, which together take no more memory.
     """
     reset_peak_memory(updater.device)  # peak of earlier attempts
     attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.has_parallel_micro_batches)]
-    attempts += attempts[-1:] * updater.has_parallel_micro_batches  # again, as the first time starts the processes
+    attempts += attempts[-1:] * updater.has_parallel_micro_batches  # twice, as the first run starts the processes
     for shape, is_divided in attempts:
         started = time.perf_counter()
         _run_shape(updater, shape, is_divided=is_divided)
@@ -316,7 +317,7 @@ def _estimate_bytes(updater: Updater, shape: BatchShape) -> int:
         grown.append((get_used_memory(updater.device) or 0) - before)
     updater.optimizer.zero_grad()
     give_back_freed_memory()
-    # The first may need more than the second, as a first batch also allocates memory that is kept: no sign of its rows.
+    # The first batch may grow more than the second, as it also allocates memory that is kept whatever its rows.
     return max(grown) + max(0, grown[1] - grown[0]) * (shape.rows - 2 * few) // few
 
 

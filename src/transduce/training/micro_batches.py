@@ -130,12 +130,12 @@ class MicroBatchProcesses:
     def _start(self, count: int) -> None:
         if len(self._others) >= count:
             return
-        give_back_freed_memory()  # garbage, which the processes would copy
+        give_back_freed_memory()  # so that the forked processes do not copy it
         if not self._is_shared:
             for parameter in self._parameters:
                 parameter.data = _allocate_shared(parameter).copy_(parameter.data)
             self._is_shared = True
-        with suppress(OSError):  # fewer compute the same
+        with suppress(OSError):  # the result is the same with fewer processes
             while len(self._others) < count:
                 self._others.append(_Process(self._parameters, self._gradient))
 

@@ -357,10 +357,10 @@ def _check_same_on_all_ranks(folder: RunFolder, ranks: Ranks, *found: object) ->
 
 
 def _set_updates(config: RunConfig, prepared: PreparedData, folder: RunFolder | None, ranks: Ranks) -> RunConfig:
-    """The run with the updates that its `training.epochs` have, by the batches of the first epoch.
+    """The run with `training.updates` computed from `training.epochs`, if given, and the batches of the first epoch.
 
-    A run resumed from a checkpoint in `folder` keeps its updates if it has the same epochs, and its batches always:
-    they are those of the number of ranks that it began with.
+    A run that is resumed from a checkpoint in `folder` with the same epochs keeps its updates. Otherwise its batches
+    are counted for the number of ranks with which it began, as their size stays the same.
     """
     training = config.training
     if training.epochs is None:
@@ -406,14 +406,14 @@ def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
 
 
 def _limit_max_pieces(config: RunConfig, prepared: PreparedData) -> RunConfig:
-    """The run with `search.max_pieces` of at most its longest source: a model omits much of longer texts."""
+    """The run with `search.max_pieces` of at most its longest training source: models omit much of longer texts."""
     longest = int(prepared.train.lengths[:, 0].max()) - 1  # without </s>
     search = config.search.model_copy(update={"max_pieces": max(8, min(config.search.max_pieces, longest))})
     return config.model_copy(update={"search": search})
 
 
 def _find_ignored_settings(config: RunConfig) -> list[str]:
-    """Settings of the network that it does not read, though they have another value than by default or preset."""
+    """Names of model settings without effect in this network, but with values other than those of default or preset."""
     usual = TransformerConfig().model_dump() | PRESETS[config.preset].get("model", {})
     own, derived = config.model.own_settings(), {"d_k", "d_v"}
     return [

@@ -71,8 +71,8 @@ def make_divergence_error(
 ) -> DivergedError:
     """The error that ends a run after `skipped` updates in a row; it shows the batches of the last one, `taken`.
 
-    Of each batch it has the position, and the first three pairs, one per line, cut to 60 characters per side. Of
-    several ranks, the one that raises it first names its own share of the batches.
+    For each batch the message has the position and the first three pairs, one per line, cut to 60 characters per side.
+    With several ranks, these pairs are from the share of the rank that raises the error first.
     """
     lines = []
     for place, batch in taken:

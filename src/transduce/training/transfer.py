@@ -59,9 +59,9 @@ def transfer_weights(model: EncoderDecoder, start: Bundle, tokenizer: Tokenizer)
 
 @torch.no_grad()
 def copy_spread_layers(model: EncoderDecoder, start: Bundle) -> None:
-    """Copy the weights of a bundle's network into one that has fewer layers, or as many, and is otherwise the same.
+    """Copy the weights of a bundle's network into one that has at most as many layers and is otherwise the same.
 
-    Of n layers, k take those at equal distances from the first to the last; a single one takes the first.
+    The layers that are copied are spread evenly from the first to the last; a single layer is a copy of the first.
 
     Args:
         model: the network.

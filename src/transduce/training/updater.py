@@ -161,10 +161,10 @@ class UpdateFigures:
 
 
 def split_by_weight_decay(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """The parameters that weight decay makes smaller, and all others.
+    """The parameters that weight decay applies to, and all others.
 
-    Biases and the parameters of normalisation, which are vectors, stay. Of a weight-normalised matrix the lengths of
-    its rows decay, and not their directions: the matrix does not depend on the size of those.
+    It does not apply to vectors, such as biases and the gains of normalisation. Of a weight-normalised matrix, it
+    applies to the lengths of the rows and not to their directions, whose norm has no effect on the matrix.
     """
     normalized = [module for module in model.modules() if isinstance(module, WeightNormalizedLinear)]
     lengths, directions = {module.length for module in normalized}, {module.direction for module in normalized}
@@ -222,7 +222,7 @@ class Updater:
         )
         self.should_stop: Callable[[], bool] = lambda: False  # called between the batches of an update
         self.processes = MicroBatchProcesses(model, self._compute_micro_batch, torch.get_num_threads())
-        # Of batch normalisation: a forward pass in training changes them.
+        # The statistics of batch normalisation, which every forward pass in training changes.
         self._running_statistics = [
             tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
         ]
@@ -363,9 +363,9 @@ class Updater:
         """
         losses = self.batch_loss(batch)
         loss = losses.loss + self.config.guided_alignment * losses.alignment_loss
-        # DDP and FSDP2 give the mean over the ranks of what should be their sum.
+        # DDP and FSDP2 average gradients over the ranks: multiplied by the number of ranks, the result is their sum.
         (loss * (self.ranks.size * self.loss_scale.factor) / num_tokens).backward()
-        # Of a mean of two passes, half of what R-Drop adds to their sum.
+        # Without the term of R-Drop; half of it, as the loss is a mean over two passes and not their sum.
         smoothed = losses.loss.detach() - self.config.r_drop / 2 * losses.divergence
         sums = [smoothed, losses.cross_entropy, losses.num_correct, losses.divergence]
         return torch.stack(sums).cpu().double()

@@ -98,12 +98,12 @@ class Validator:
     def fit_length_penalty(self, model: EncoderDecoder, scores: Sequence[Score]) -> tuple[float, list[Score]]:
         """The length penalty with the best translations of the validation text, and their scores.
 
-        The search goes up from that of the settings in steps of `PENALTY_STEP` while each improves on the one before,
-        and down if the first step up does not.
+        The search begins at the configured length penalty. It goes up in steps of `PENALTY_STEP` as long as each step
+        improves the score, and down instead if the first step up does not.
 
         Args:
             model: the model to translate with; compared by BLEU, or by chrF if `training.best_by` is "chrf".
-            scores: with the length penalty of the settings.
+            scores: the scores with the configured length penalty.
         """
         metric = "chrf" if self.config.training.best_by == "chrf" else "bleu"
         _, references = self._get_scored_texts()
@@ -189,7 +189,7 @@ def token_f1(hypotheses: Sequence[Sequence[int]], references: Sequence[Sequence[
 
 
 def commonest_share(sources: Sequence[str], translations: Sequence[str]) -> float:
-    """Share of different sources that have the most frequent of all translations, from 0 to 1; 0 of a single one."""
+    """Share of different sources that have the most frequent of all translations, from 0 to 1; 0 for one source."""
     different = dict(zip(sources, translations, strict=True))
     return max(Counter(different.values()).values()) / len(different) if len(different) > 1 else 0.0
 

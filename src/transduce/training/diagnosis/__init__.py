@@ -203,7 +203,7 @@ MIN_UNIFORM_ENTROPY = 0.999
 """Entropy of attention, as a share of that of uniform attention, above which a head counts as uniform."""
 
 MAX_SHARP_ENTROPY = 0.95
-"""Entropy, as such a share, below which a head no longer counts as uniform."""
+"""Entropy of attention, as a share of that of uniform attention, below which a head no longer counts as uniform."""
 
 MIN_PAIRS = 8
 """Minimum number of pairs of a sample for finding that a model ignores the source."""
@@ -299,7 +299,7 @@ def find_end_of_uniform_attention(run: RunHistory) -> str | None:
     sharpest = max((measurement["sharpest_entropy"] for measurement in run.source_uses[-2:]), default=1.0)
     if sharpest >= MAX_SHARP_ENTROPY:
         return None
-    return f"attention to the source is no longer uniform: the sharpest head has {sharpest:.0%} of its entropy"
+    return f"attention to the source is no longer uniform: the sharpest head has {sharpest:.0%} of that entropy"
 
 
 def find_rising_loss(run: RunHistory) -> str | None:
@@ -435,7 +435,7 @@ def find_end_of_one_output(run: RunHistory) -> str | None:
     """Find that the problem of `find_one_output` has ended."""
     share = run.last_validation.get("commonest_share", 1.0)
     return (
-        f"translations now differ: the most frequent one has {share:.0%} of the sources"
+        f"translations now differ: {share:.0%} of the sources have the most frequent one"
         if share < MAX_SAME_OUTPUT_SHARE / 2
         else None
     )
@@ -558,7 +558,7 @@ CHECKS: Mapping[str, tuple[Check, Check | None]] = {
 
 
 def new_findings(config: RunConfig, lines: Sequence[MetricsLine]) -> list[RunFinding]:
-    """Findings after the last of these lines of metrics.jsonl that are not yet in them.
+    """Findings from these lines of metrics.jsonl that the lines do not record yet.
 
     Every problem is found once, and its end once. A pure function: a resumed run has the same findings.
     """

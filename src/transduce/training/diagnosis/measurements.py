@@ -31,8 +31,8 @@ COUNTED_TOKENS = 200
 """Number of the most frequent tokens of each side whose co-occurrence is counted."""
 
 MIN_OVERLAP = 0.1
-"""Overlap of the trigrams of some sentences of a text with those of its others, above which the text is large enough to
-be compared with another."""
+"""Overlap of the trigrams of a part of a text with those of the rest, up to which the text counts as too small to be
+compared with another."""
 
 MAX_SENTENCES = 500
 """Sentences of the validation text that are compared with the training text."""
@@ -50,9 +50,10 @@ class RunTextFigures:
     unrelated_blocks: int
     """Number of blocks whose sources and targets are unrelated."""
     first_unrelated: int
-    """Training pairs before the first of these; 0 if there is none."""
+    """Number of training pairs before the first unrelated block; 0 if there is no such block."""
     pair_association: float | None
-    """`pair_association` of the median block; 1 if sides are unrelated, None if there are too few pairs."""
+    """Median `pair_association` of the blocks, about 1 if source and target are unrelated; None if there are too few
+    pairs."""
     source_similarity: float
     """`similarity` of the sources of validation and training, from 0 to about 1."""
     target_similarity: float
@@ -202,7 +203,10 @@ class SourceUse:
 
 
 class SourceProbe:
-    """Measures the use of the source on a small sample of the validation text `pairs`, which is fixed."""
+    """Measures whether a model uses the source: its loss with the right sources, and with those of other pairs.
+
+    The sample, a few of `pairs` (the validation text), is the same in every measurement.
+    """
 
     def __init__(self, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, dtype: torch.dtype) -> None:
         step = max(1, len(pairs) // MAX_PAIRS)
@@ -236,7 +240,7 @@ class SourceProbe:
         lengths = batch.target_mask.sum(dim=1).cpu().double()
         gains, num_tokens = shuffled - right, lengths.sum()
         gain = gains.sum() / num_tokens
-        # Of a ratio of sums over pairs: tokens of one sentence are not independent of each other.
+        # The standard error of a ratio of sums over pairs, as tokens of one sentence are not independent of each other.
         error = (gains - gain * lengths).square().sum().sqrt() / num_tokens
         loss, shuffled_loss = (losses.sum() / num_tokens for losses in (right, shuffled))
         return SourceUse(
@@ -260,9 +264,10 @@ def _compute_pair_losses(model: EncoderDecoder, batch: Batch, memory: Tensor, so
 
 
 def attention_entropies(model: Transformer, batch: Batch) -> Tensor:
-    """Entropy of the attention to the source, of every layer and head, over that of uniform attention.
+    """For each head of each layer, the entropy of its attention to the source, divided by that of uniform attention.
 
-    It is the mean over all target positions whose source has more than one token; 1 where there is none.
+    Means over all target positions whose source has more than one token, of shape [layers * heads]; a single 1 if there
+    is no such position.
     """
     lengths = batch.source_mask.sum(dim=1).cpu()
     counted = batch.target_mask.cpu() & (lengths > 1)[:, None]

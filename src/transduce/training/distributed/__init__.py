@@ -1,7 +1,7 @@
-"""Training one model in several processes: the ranks that torchrun starts, or this process alone.
+"""Training one model in several processes, called ranks: those that torchrun starts, or this process alone.
 
-Each has a copy of the model (DDP), or a shard of every tensor (FSDP2; Zhao et al. 2023). Sharded tensors are recognised
-by one of their methods, as importing their class takes half a second.
+Each rank has a copy of the model (DDP), or a shard of every tensor (FSDP2; Zhao et al. 2023). Importing the class of
+sharded tensors, `DTensor`, takes half a second, so a sharded tensor is recognised by its method `full_tensor` instead.
 """
 
 import gc
@@ -30,19 +30,19 @@ from transduce.errors import ConfigError, OtherRankEndedError, TrainingError, Tr
 from transduce.model import EncoderDecoder, Transformer
 
 MAX_WAIT = timedelta(days=1)
-"""Timeout for another rank where it may have a corpus to prepare or a long text to translate."""
+"""Timeout for waiting until another rank has finished long work, such as preparing a corpus or translating a text."""
 
 ANSWER_SECONDS = 5.0
-"""Seconds that ranks have to say that they are alive, once one of them has waited in vain for another."""
+"""Seconds that every rank has to report that it is alive, after one of them has timed out waiting for another."""
 
 _ResultT = TypeVar("_ResultT")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """A process among those that train one model. All of them must call the same methods in the same order.
+    """One of the processes that train a model, and its communication with the others.
 
-    All tensors given to its methods lie on the CPU.
+    All ranks must call the methods that communicate in the same order. The tensors passed to them must be on the CPU.
     """
 
     rank: int = 0
@@ -52,20 +52,20 @@ class Ranks:
     launcher: int = 0
     """Process id of torchrun; 0 if unknown."""
     is_remote: bool = False
-    """Whether the machine of this rank does not share the folder of the run: the first rank sends it what it needs."""
+    """Whether this rank's machine cannot see the run's folder; the first rank then sends it copies of the files."""
     remote_hosts: tuple[str, ...] = ()
-    """The names of the machines that do not share the folder of the run."""
+    """Host names of the machines that cannot see the run's folder."""
     store: Store | None = field(default=None, compare=False, repr=False)
     """The store in which the ranks find each other's addresses; None unless `connect_ranks` has connected them."""
     patient_group: ProcessGroup | None = field(default=None, compare=False, repr=False)
-    """Process group with the timeout `MAX_WAIT`, for waiting. None: the default group, which has this timeout until
-    `agree_on_run` replaces it by one with `training.rank_timeout`."""
+    """Process group for long waits, with the timeout `MAX_WAIT`. None: the default group, which has the same timeout
+    until `agree_on_run` replaces it by a group with the timeout `training.rank_timeout`."""
     file_group: ProcessGroup | None = field(default=None, compare=False, repr=False)
-    """Process group of the ranks for which `is_file_writer` holds, for copies of files; None if no rank is remote."""
+    """Process group for sending files, of the ranks for which `is_file_writer` is true; None if no rank is remote."""
 
     @property
     def is_file_writer(self) -> bool:
-        """Whether this rank writes the prepared data of its machine: the first, and one of every remote machine."""
+        """Whether this rank writes prepared data to disk: true of the first rank and of one rank per remote machine."""
         return self.is_first or (self.is_remote and os.environ["LOCAL_RANK"] == "0")
 
     @property
@@ -96,7 +96,7 @@ class Ranks:
         return bool(self.max(int(condition)))
 
     def gather(self, values: Tensor) -> list[Tensor]:
-        """The values of all ranks, in their order; as many from each."""
+        """The values of all ranks, in the order of the ranks; every rank must give a tensor of the same shape."""
         if self.size == 1:
             return [values]
         gathered = [torch.empty_like(values) for _ in range(self.size)]
@@ -122,7 +122,8 @@ class Ranks:
     def wait_for_first(self) -> None:
         """Wait until the first rank has called this, for up to `MAX_WAIT`; it does not wait for the others.
 
-        To be called after work of the first rank alone, such as a validation: what comes next has a shorter timeout.
+        To be called after work that the first rank does alone, such as a validation, because the operations that follow
+        have a shorter timeout.
         """
         if self.size > 1:
             dist.broadcast(torch.tensor(0), src=0, group=self.patient_group)
@@ -148,7 +149,7 @@ class Ranks:
         return [values.numpy().tobytes().rstrip(b"\0").decode() for values in self.gather(padded)]
 
     def call_first_rank_first(self, make: Callable[[], _ResultT]) -> _ResultT:
-        """Call `make` on the first rank and on one of each remote machine; then on all others, which find the files."""
+        """Call `make` on all ranks: first on those that write files (`is_file_writer`), then on those that read."""
         if not self.is_file_writer:
             self.barrier()
         result = make()
@@ -186,9 +187,10 @@ ALONE = Ranks()
 
 @contextmanager
 def connect_ranks() -> Iterator[Ranks]:
-    """Connect the ranks that torchrun has started, by gloo, and GPUs by NCCL; without torchrun there is one rank.
+    """Connect the ranks that torchrun has started: by gloo for tensors on the CPU, by NCCL for tensors on GPUs.
 
-    An error of one rank ends all of them, and only that rank raises it.
+    Without torchrun there is one rank. An error of one rank ends all of them: that rank raises it, and all others raise
+    `OtherRankEndedError`.
 
     Raises:
         ConfigError: torchrun is configured such that workers restarted on one of several machines cannot rendezvous.
@@ -212,10 +214,12 @@ def connect_ranks() -> Iterator[Ranks]:
     except BaseException as error:
         is_late = _is_timeout(error)
         silent = _find_silent_ranks(store, rank, size) if is_late else ""
-        # Without an answer, a store on the machine of a rank that hangs, or torchrun itself was killed.
+        # If the store does not answer, its machine hangs or torchrun was killed. Then rank 0, and every rank whose wait
+        # has timed out, counts as the first and reports the error.
         default = rank == 0 or is_late
         is_first_to_end = _call_within(ANSWER_SECONDS, lambda: store.add("ended", 1) == 1, default=default)
-        # NCCL would wait for ranks that are still at work, gloo for one that hangs; a requested end is known to all.
+        # Not where this would wait: with gloo for a rank that hangs, with NCCL for ranks that are still at work. After
+        # a requested stop no rank is at work, as all know of it.
         uses_nccl = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         if dist.is_initialized() and not is_late and (isinstance(error, TrainingInterruptedError) or not uses_nccl):
             dist.destroy_process_group()
@@ -229,13 +233,16 @@ def connect_ranks() -> Iterator[Ranks]:
                 "from the last checkpoint, as torchrun --max-restarts does automatically"
             ) from error
         raise
-    # A sharded model is a cycle of references, which holds the connection: see above.
+    # A sharded model is part of a cycle of references that keeps the process group alive: see the import above.
     gc.collect()
     dist.destroy_process_group()
 
 
 def choose_backend() -> str:
-    """The backends of torch.distributed; by default, a machine with a GPU would have none for tensors on the CPU."""
+    """The backends of torch.distributed: gloo for tensors on the CPU, and NCCL for GPUs if there are any.
+
+    They are named explicitly because PyTorch's default on a machine with a GPU has no backend for tensors on the CPU.
+    """
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
@@ -246,8 +253,8 @@ def can_restart() -> bool:
 
 def _find_other_ranks() -> tuple[Store, int, int]:
     """The store where ranks find each other's addresses, the number of this rank, and the number of ranks."""
-    is_kept = os.environ["TORCHELASTIC_USE_AGENT_STORE"] == str(True)
-    if is_kept and can_restart() and os.environ["GROUP_WORLD_SIZE"] != "1":
+    is_store_of_torchrun = os.environ["TORCHELASTIC_USE_AGENT_STORE"] == str(True)
+    if is_store_of_torchrun and can_restart() and os.environ["GROUP_WORLD_SIZE"] != "1":
         if os.environ["RANK"] != "0":
             raise OtherRankEndedError
         raise ConfigError(
@@ -255,9 +262,9 @@ def _find_other_ranks() -> tuple[Store, int, int]:
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: otherwise restarted workers cannot rendezvous"
         )
     store, rank, size = next(rendezvous("env://", timeout=MAX_WAIT))
-    if is_kept:
-        # The store outlives the processes, and restarted ones would find the addresses of those that failed. Each
-        # machine counts restarts separately: hence the error above.
+    if is_store_of_torchrun:
+        # Torchrun's store outlives the ranks, so restarted ranks would find the addresses of those that failed. The
+        # prefix prevents that, but each machine counts restarts separately: hence the error above.
         store = PrefixStore(f"start {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
     return store, rank, size
 
@@ -273,9 +280,9 @@ def _is_timeout(error: BaseException) -> bool:
 
 
 def _make_timeout_error(error: BaseException, rank: int, silent: str) -> TrainingError:
-    is_longest = f"{MAX_WAIT // timedelta(milliseconds=1)}ms" in str(error)  # no setting changes that
-    limit = "for a day" if is_longest else "for longer than training.rank_timeout"
-    advice = "" if is_longest else ". If a rank is only slow, raise training.rank_timeout"
+    is_max_wait = f"{MAX_WAIT // timedelta(milliseconds=1)}ms" in str(error)  # a limit that no setting changes
+    limit = "for a day" if is_max_wait else "for longer than training.rank_timeout"
+    advice = "" if is_max_wait else ". If a rank is only slow, raise training.rank_timeout"
     return TrainingError(
         f"rank {rank} has waited for {silent} {limit}: a process hangs or is stopped, or the network between the "
         "machines is interrupted; end what is left of the run there, and the same command resumes from the last "
@@ -284,7 +291,7 @@ def _make_timeout_error(error: BaseException, rank: int, silent: str) -> Trainin
 
 
 def _find_silent_ranks(store: Store, rank: int, size: int) -> str:
-    """The ranks that do not say that they are alive, by torchrun's numbers and the names of their machines."""
+    """Name the ranks that do not report that they are alive, by torchrun's numbers and the names of their machines."""
 
     def find() -> str:
         store.set(f"alive {rank}", "")
@@ -292,16 +299,16 @@ def _find_silent_ranks(store: Store, rank: int, size: int) -> str:
         silent = [number for number in range(size) if not store.check([f"alive {number}"])]
         return ", ".join(f"rank {number} on {store.get(f'host {number}').decode()}" for number in silent)
 
-    # Without torchrun's own store, which is the usual one, that of torchrun's rank 0 is used.
-    has_store = os.environ["TORCHELASTIC_USE_AGENT_STORE"] != str(True)
-    unknown = "rank 0" if has_store and rank != 0 else "another rank"
+    # The store is usually that of torchrun, otherwise that of rank 0: then rank 0 is silent if the store is.
+    is_store_of_rank_0 = os.environ["TORCHELASTIC_USE_AGENT_STORE"] != str(True)
+    unknown = "rank 0" if is_store_of_rank_0 and rank != 0 else "another rank"
     return _call_within(2 * ANSWER_SECONDS, find, default="") or unknown
 
 
 def _call_within(seconds: float, function: Callable[[], _ResultT], *, default: _ResultT) -> _ResultT:
-    """What `function` returns; `default` if that takes longer, or the store cannot be reached any more.
+    """Return what `function` returns, or `default` if that takes longer than `seconds` or the store is unreachable.
 
-    A store does not answer if the process that holds it is stopped, whatever its timeout is.
+    The function runs in a thread, as the store's own timeout has no effect while the process that holds it is stopped.
     """
     results: list[_ResultT] = []
 
@@ -325,12 +332,12 @@ def wrap_for_distributed(
     """
     if ranks.size == 1:
         return module
-    ranks.barrier()  # what is wrapped may have been read from slow disks
+    ranks.barrier()  # some ranks may have read the weights from slow disks
     if sharding == "none":
         parallel = DistributedDataParallel(module)
-        parallel.broadcast_buffers = False  # they are constants
-        # DDP orders what it sums by its first backward pass, and with three ranks or more the order decides rounding. A
-        # first pass over a batch without a loss makes a resumed run sum in the same order.
+        parallel.broadcast_buffers = False  # buffers are constants, the same on all ranks
+        # DDP sums gradients in the order of its first backward pass, and with three ranks or more the order affects
+        # rounding. A first pass over a batch without a loss makes a resumed run sum in the same order.
         parallel(Batch.from_ids([[0]], [[0]], model.pad_id).mask_loss().to(device))[0].backward()
         parallel.zero_grad()
         return parallel
@@ -338,7 +345,7 @@ def wrap_for_distributed(
     from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - see above
 
     mesh = init_device_mesh(device.type, (ranks.size,))
-    # The layers of other networks are not called as a whole in every step, and only such calls gather their weights.
+    # Weights are gathered only when a layer is called as a whole, which other networks do not do in every step.
     for layer in (*model.encoder.layers, *model.decoder.layers) if isinstance(model, Transformer) else ():
         fully_shard(layer, mesh=mesh)
     fully_shard(module, mesh=mesh)
@@ -364,28 +371,28 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 
 def get_shard(tensor: Tensor) -> Tensor:
-    """This rank's rows of a sharded tensor, without a copy; all of another one."""
+    """This rank's rows of a sharded tensor, without copying them; a tensor that is not sharded is returned whole."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def find_shard_rows(own: Tensor) -> slice:
-    """Which rows of the unsharded tensor this rank holds, if `own` is a shard; otherwise all."""
+    """The rows of the full tensor that this rank holds; all rows if the tensor `own` is not sharded."""
     if not hasattr(own, "device_mesh"):
         return slice(0, len(own))
-    # Every rank but the last ones has as many as torch.chunk gives the first.
+    # As in torch.chunk, all ranks have equally many rows, except that the last ones may have fewer or none.
     longest = -(-len(own) // own.device_mesh.size())
     start = min(len(own), own.device_mesh.get_local_rank() * longest)
     return slice(start, start + len(get_shard(own)))
 
 
 def make_shard(rows: Tensor, own: Tensor) -> Tensor:
-    """A tensor that is distributed as `own` is, on its device, of the rows that `find_shard_rows` has found."""
+    """Make a tensor with the device and the sharding of `own` from this rank's `rows`; see `find_shard_rows`."""
     rows = rows.to(own.device)
     if not (hasattr(own, "device_mesh") and hasattr(own, "placements")):
         return rows
     from torch.distributed.tensor import DTensor  # noqa: PLC0415 - see above
 
-    # Shape and stride are given, as they cannot be found without communication where ranks have different shares.
+    # Without shape and stride, DTensor would assume that all ranks have equally many rows.
     return DTensor.from_local(
         rows, own.device_mesh, own.placements, run_check=False, shape=own.shape, stride=own.stride()
     )

@@ -1,7 +1,7 @@
-"""What ranks agree on before they train: the settings, which of them is the first, and which see its folder.
+"""Agreement of the ranks before training: on the settings, the first rank, and which ranks see the run's folder.
 
-The first rank is the one that has the run, whatever number torchrun has given it: with torchrun's `c10d` rendezvous,
-the order of machines is that of their names. Its machine alone needs the recipe and the text, and keeps the run.
+The first rank is the one whose machine has the run, not necessarily torchrun's rank 0: with the `c10d` rendezvous,
+torchrun orders machines by name. Only the first rank's machine needs the recipe and the text, and it keeps the run.
 """
 
 import hashlib
@@ -36,20 +36,21 @@ DIFFERENT_SETTINGS = (
 
 
 def agree_on_run(ranks: Ranks, resolve: Callable[[], RunConfig]) -> tuple[Ranks, RunConfig]:
-    """Let all ranks train the same run; a single rank only calls `resolve`.
+    """Make all ranks agree on one run, and return the renumbered ranks and the run; a single rank only calls `resolve`.
 
-    The returned ranks are numbered such that the first has the run's folder, and those of a machine that does not share
-    it are remote. Collectives that are not for waiting have `training.rank_timeout`.
+    Rank 0 of the returned ranks has the run's folder; the ranks of machines that cannot see that folder are remote.
+    Collective operations now have the timeout `training.rank_timeout`, except those for long waits.
 
     Args:
-        ranks: as `connect_ranks` has connected them.
-        resolve: makes the configuration of the run. A machine without the recipe or the text, where it fails, takes the
-            settings of the first rank.
+        ranks: the ranks that `connect_ranks` has returned.
+        resolve: makes the configuration of the run. A remote machine may lack the recipe or the text; where `resolve`
+            fails for that reason, the machine takes the settings of the first rank.
 
     Raises:
         UserError, OSError: `resolve` fails on all machines, or on some rank of the machine that has the run.
-        RunError: the ranks have different settings, a machine has another run in the place of this one, or, within the
-            caller's own `connect_ranks`, the run is on another machine than that of rank 0.
+        RunError: the ranks have different settings; or a machine has another run in the same folder; or the run is not
+            on the machine of torchrun's rank 0, and the ranks cannot be renumbered, as the caller initialised
+            torch.distributed itself.
     """
     if ranks.size == 1:
         return ranks, resolve()
@@ -67,13 +68,13 @@ def agree_on_run(ranks: Ranks, resolve: Callable[[], RunConfig]) -> tuple[Ranks,
     hosts = [each["host"] for each in found[first:] + found[:first]]
     machines = [each["machine"] for each in found[first:] + found[:first]]
     if ranks.store is not None:
-        ranks.barrier()  # a rank that has failed would be waited for in vain while they connect again
+        ranks.barrier()  # finds out here that a rank has failed: connecting again would wait for it in vain
         ranks = _renumber(ranks, ranks.store, first, found[first]["timeout"])
     elif first != 0:
         raise RunError("the run is on the machine of another rank than 0: call `train` outside of `connect_ranks`")
     given = parse_resolved_config(ranks.broadcast_text("" if own is None else to_toml(own)))
     config = given if own is None else own
-    remote, sees_run = _find_remote_machines(ranks, Path(config.output), machines, is_blind=own is None)
+    remote, sees_run = _find_remote_machines(ranks, Path(config.output), machines, has_settings=own is not None)
     if not remote:
         return ranks, config
     is_remote = machines[ranks.rank] in remote
@@ -82,7 +83,7 @@ def agree_on_run(ranks: Ranks, resolve: Callable[[], RunConfig]) -> tuple[Ranks,
             f"{config.output} on {socket.gethostname()}: is another run than that of {hosts[0]}, with which the folder "
             "is not shared: move it away, or choose another output"
         )
-    ranks.barrier()  # see above
+    ranks.barrier()  # as above, before the new group is made
     members = [0, *(machines.index(machine) for machine in remote)]
     file_group = dist.new_group(members, timeout=MAX_WAIT, backend="gloo")
     names = tuple(hosts[machines.index(machine)] for machine in remote)
@@ -94,7 +95,7 @@ def agree_on_run(ranks: Ranks, resolve: Callable[[], RunConfig]) -> tuple[Ranks,
 
 
 def share_settings(ranks: Ranks, config: RunConfig) -> RunConfig:
-    """The configuration of the first rank, but for folders, on the remote ranks; their own on all others."""
+    """On remote ranks, the first rank's settings with this rank's own folders; on all other ranks, `config` itself."""
     if not ranks.remote_hosts:
         return config
     given = ranks.broadcast_text(to_toml(config) if ranks.is_first else "")
@@ -128,13 +129,13 @@ def _describe_rank(own: RunConfig | None) -> dict[str, Any]:
 
 
 def _choose_first(found: Sequence[dict[str, Any]]) -> int | None:
-    """The rank, by torchrun's number, with the most updates of the run; None if none has settings."""
-    able = [number for number, each in enumerate(found) if "settings" in each]
-    return max(able, key=lambda number: (found[number]["updates"], -number), default=None)
+    """The rank, by torchrun's number, with the most updates of the run; None if no rank could resolve the settings."""
+    candidates = [number for number, each in enumerate(found) if "settings" in each]
+    return max(candidates, key=lambda number: (found[number]["updates"], -number), default=None)
 
 
 def _renumber(ranks: Ranks, store: Store, first: int, timeout: float) -> Ranks:
-    """Connect the ranks again, such that `first` has number 0 and those after it keep their order."""
+    """Connect the ranks again, numbered in the same cyclic order, such that `first` gets number 0."""
     store = PrefixStore("agreed", store)
     number = (ranks.rank - first) % ranks.size
     dist.destroy_process_group()
@@ -144,13 +145,13 @@ def _renumber(ranks: Ranks, store: Store, first: int, timeout: float) -> Ranks:
 
 
 def _find_remote_machines(
-    ranks: Ranks, output: Path, machines: Sequence[int], *, is_blind: bool
+    ranks: Ranks, output: Path, machines: Sequence[int], *, has_settings: bool
 ) -> tuple[list[int], bool]:
-    """The machines that do not share the run's folder, in their order; and whether this rank sees it.
+    """The remote machines, in their order, and whether this rank sees the run's folder.
 
-    A machine is remote if one of its ranks does not see a file that the first rank writes, or is blind: it could not
-    resolve the settings, for lack of the recipe or the text, even if it sees the folder. The file is beside the run, in
-    the nearest folder that exists, so that nothing is made before all is checked.
+    A machine is remote if one of its ranks does not see a file that the first rank writes, or could not resolve the
+    settings (`has_settings`), for lack of the recipe or the text. The file is written into the run's folder or, if that
+    does not exist yet, into the nearest existing folder above it, as no folder is made before all checks are done.
     """
     if len(set(machines)) == 1:
         return [], True
@@ -161,17 +162,18 @@ def _find_remote_machines(
         if not is_seen and level < len(places):
             is_seen = _is_visible(places[level] / name)
         ranks.barrier()
-        shares = [text == "1" for text in ranks.gather_texts(str(int(is_seen and not is_blind)))]
-    ranks.barrier()  # the file is gone before a rank lists what the folder holds
+        shares = [text == "1" for text in ranks.gather_texts(str(int(is_seen and has_settings)))]
+    ranks.barrier()  # so that the file is removed before a rank lists the contents of the folder
     apart = {machine for machine, is_shared in zip(machines, shares, strict=True) if not is_shared}
     return [machine for machine in dict.fromkeys(machines) if machine in apart and machine != machines[0]], is_seen
 
 
 @contextmanager
 def _write_token(places: Sequence[Path]) -> Iterator[tuple[int, str]]:
-    """A file with a random name during the block: how many folders above the run it is, and its name.
+    """Write an empty file with a random name for the duration of the block, into the first of `places` that exists.
 
-    The name is empty if it cannot be written, which is reported when the run's folder is made.
+    Yields the index of that place and the name of the file. The name is "" if the file cannot be written; the reason is
+    reported later, when the run's folder is made.
     """
     level, name = next(number for number, place in enumerate(places) if place.exists()), f".shared-{uuid4().hex}"
     token = places[level] / name

@@ -43,11 +43,11 @@ def batch_stream(
     ranks: Ranks = ALONE,
     planned_ranks: int = 1,
 ) -> Iterator[tuple[BatchPosition, Batch]]:
-    """This rank's share of endless batches from `start` on, each with the position after it.
+    """Yield this rank's share of every batch from `start` on, without end, each with the position after it.
 
-    Every rank plans the same batches, of `training.batch_tokens` for each of `planned_ranks`, and of n ranks each takes
-    every n-th pair of a batch. Where there are fewer pairs than ranks, some ranks get a pair without loss, so that all
-    of them take part in collective operations.
+    Every rank plans the same batches, of at most `planned_ranks` times `training.batch_tokens` tokens. Of n ranks, each
+    takes every n-th pair of a batch. If a batch has fewer pairs than there are ranks, the other ranks get a pair
+    without loss, so that all ranks take part in collective operations.
     """
     place = start
     pad_id = prepared.tokenizer.pad_id
@@ -74,7 +74,8 @@ def load_epoch_store(
 def split_into_sequential_micro_batches(batches: Sequence[Batch], max_tokens: int, ranks: Ranks = ALONE) -> list[Batch]:
     """Split `batches` into micro-batches of at most `max_tokens` per side, to be computed one after the other.
 
-    Their number is the same on every rank: one that has fewer than another repeats its last, with its loss masked.
+    Their number is the same on every rank: a rank with fewer micro-batches than another repeats its last one, with the
+    loss masked.
     """
     micro_batches = [part for batch in batches for part in batch.split_by_tokens(max_tokens)]
     num_missing = ranks.max(len(micro_batches)) - len(micro_batches)

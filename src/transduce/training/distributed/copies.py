@@ -1,8 +1,8 @@
-"""Copies of the first rank's files for machines that do not share its folder, sent over the process group.
+"""Copies of the first rank's files for machines that cannot see the run's folder, sent over the process group.
 
-One rank of each machine receives them, into the folder of prepared data (`data.cache`), and every file is compared with
-its SHA-256. Prepared data stays there for later runs. Copies of metrics, checkpoint and the bundle that the run starts
-from are removed once they have been read.
+On each of these machines one rank writes the files into the folder of prepared data (`data.cache`), and compares each
+file with its SHA-256. Copies of prepared data stay there for later runs; copies of the metrics, the checkpoint and the
+bundle that the run starts from are removed once they have been read.
 """
 
 import hashlib
@@ -30,17 +30,20 @@ CHUNK = 2**24
 
 
 def share_prepared_data(ranks: Ranks, config: RunConfig, prepare: Callable[[], PreparedData]) -> PreparedData:
-    """Prepare the text on the first rank, and open the result on all; `prepare` finds what the first has made."""
+    """Prepare the text on the first rank, and open the result on all ranks.
+
+    Ranks that see the first rank's files call `prepare`, too, and find the result there; remote machines get copies.
+    """
     prepared = None if ranks.is_remote else ranks.call_first_rank_first(prepare)
     if not ranks.remote_hosts:
         return _require_prepared_data(prepared)
     if ranks.is_remote:
-        ranks.barrier()  # that of `call_first_rank_first`
+        ranks.barrier()  # the counterpart of the barrier in `call_first_rank_first`
     digests = json.loads(ranks.broadcast_text("" if prepared is None else json.dumps(prepared.digests)))
     cache = config.cache_folder
     if ranks.is_remote and ranks.is_file_writer:
         prepared = open_prepared_copy(cache, config.data, digests)
-    ranks.barrier()  # to compare digests takes time
+    ranks.barrier()  # comparing digests takes time
     if ranks.any(ranks.is_file_writer and prepared is None):
         if ranks.is_first:
             _send_files(ranks, list_prepared_files(_require_prepared_data(prepared)))
@@ -50,7 +53,7 @@ def share_prepared_data(ranks: Ranks, config: RunConfig, prepare: Callable[[], P
                     with complete_folder(find_prepared_folder(cache, digests)) as folder:
                         _receive_files(ranks, folder)
                 else:
-                    with scratch_folder(cache, "copy") as folder:  # already there, but all receive together
+                    with scratch_folder(cache, "copy") as folder:  # not needed, but all must receive
                         _receive_files(ranks, folder)
     ranks.barrier()
     if ranks.is_remote:
@@ -68,14 +71,14 @@ def _require_prepared_data(prepared: PreparedData | None) -> PreparedData:
 def share_run(
     ranks: Ranks, folder: RunFolder, cache: Path, start: Bundle | None, *, restart: bool
 ) -> Iterator[tuple[RunFolder, Bundle | None]]:
-    """The folder and the bundle that a rank goes on from: the run's own, or copies during the block.
+    """The run's folder and start bundle, from which this rank goes on; on remote machines, copies for the block.
 
     Args:
         ranks: all of them call this together.
-        folder: the run's folder, with which those that share it go on.
+        folder: the run's folder.
         cache: the folder for the copies.
-        start: the bundle that the run starts from, on ranks that are not remote.
-        restart: whether checkpoints are left out, as the run begins anew.
+        start: the bundle that the run starts from; None if there is none, or on a remote rank.
+        restart: whether the run begins anew, so that metrics and checkpoints are not copied.
     """
     if not ranks.remote_hosts:
         yield folder, start
@@ -99,11 +102,14 @@ def share_run(
             yield RunFolder(copy), Bundle.open(copy / "start") if has_start else None
         else:
             yield folder, start
-        ranks.barrier()  # before the copy is removed, all have read it
+        ranks.barrier()  # so that all ranks have read the copy before it is removed
 
 
 def _list_run_files(folder: RunFolder, start: Bundle | None, *, restart: bool) -> dict[str, Path]:
-    """What a rank reads when training begins, by path in the copy: metrics, the latest checkpoint, the start."""
+    """The files that a rank reads when training begins, by their paths in the copy.
+
+    These are the metrics and the latest checkpoint, unless the run begins anew, and the bundle that it starts from.
+    """
     places = {} if start is None else {"start": start.folder}
     files: dict[str, Path] = {}
     if not restart:

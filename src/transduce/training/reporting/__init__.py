@@ -72,7 +72,7 @@ class MetricsLog:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
 
     def _lines(self) -> list[dict[str, Any] | None]:
-        """Every line, None where it cannot be read; the last is what comes after the last line end."""
+        """Every line, or None where it cannot be read; the last item is what follows the last line end."""
         # Bytes, as the last line may end in the middle of a character.
         return [_parse_line(line) for line in self.path.read_bytes().split(b"\n")] if self.path.exists() else []
 

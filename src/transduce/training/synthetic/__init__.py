@@ -1,4 +1,4 @@
-"""Training text that models make: translations of monolingual text, and a teacher's translations for its student."""
+"""Synthetic training text: translations of monolingual text, and a teacher's translations for its student."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -13,7 +13,7 @@ from transduce.training.synthetic.monolingual import (
 
 
 def has_synthetic_text(data: DataConfig) -> bool:
-    """Whether models make a part of the training text."""
+    """Whether part of the training text is synthetic: translated by a teacher, or from monolingual text."""
     return data.teacher is not None or has_monolingual_text(data)
 
 
@@ -24,10 +24,9 @@ def make_synthetic_text(
     report: Callable[[str], None],
     known: Collection[str] = (),
 ) -> DataConfig:
-    """Make the text of a run that models make, or find it in `cache`.
+    """Make the synthetic text of a run, or find it in `cache`; returns the settings of all text, synthetic and given.
 
-    `known` has the names of the files that the run has been trained on: see `SyntheticText.translate`. For the rest see
-    `replace_targets` and `add_synthetic_corpora`.
+    For the arguments, see `replace_targets`, which does the work if there is a teacher, and `add_synthetic_corpora`.
     """
     if config.data.teacher is not None:
         return replace_targets(config, cache, report, known)
@@ -35,5 +34,5 @@ def make_synthetic_text(
 
 
 def remove_synthetic_text(data: DataConfig) -> DataConfig:
-    """The same text without what models make."""
+    """The settings of the same text without its synthetic part."""
     return remove_monolingual_text(data).model_copy(update={"teacher": None})

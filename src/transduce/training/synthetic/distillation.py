@@ -28,17 +28,17 @@ def replace_targets(
 ) -> DataConfig:
     """Translate the sources of a run's text by `data.teacher`, and put the translations in place of the targets.
 
-    Validation text keeps its targets. Without any, pairs are held out of the given text, as for every run, and the
-    teacher's translations of their sources are not trained on. A teacher that knows the tag of a corpus gets it, too.
+    Given validation text keeps its targets. If none is given, pairs are held out of the training text, as for every
+    run, and their sources are not translated. A corpus's tag is put in front of its sources if the teacher knows it.
 
     Args:
         config: the run.
         cache: the folder for the pairs.
         report: receives messages about progress.
-        known: names of the files of pairs that the run has been trained on, for which no teacher is needed.
+        known: names of the files of pairs that the run has already been trained on; no teacher is loaded for these.
 
     Returns:
-        `config.data` with a synthetic corpus, of the same weight and tag, instead of each of its own.
+        `config.data` with each corpus replaced by a synthetic one of the same weight and tag.
 
     Raises:
         BundleError, CorpusError: the teacher or the text cannot be read, or no pair can be held out.
@@ -82,7 +82,7 @@ def _write_pairs(cache: Path, pairs: Sequence[tuple[str, str]]) -> Path:
 
 
 def _choose_validation(config: RunConfig) -> list[tuple[str, str]]:
-    """The pairs that any run with this text holds out."""
+    """The pairs that a run without a teacher would hold out of this text for validation."""
     data, cleaner = config.data, Cleaner(config.text)
     num_pairs = 0
 

@@ -14,19 +14,19 @@ from transduce.training.synthetic.translation import SyntheticText
 from transduce.translation import TranslationOptions
 
 TAGS = dict(zip(("monolingual_target", "monolingual_source"), SYNTHETIC_TAGS, strict=True))
-"""The tag of the pairs that come from each setting (Caswell et al. 2019)."""
+"""For each setting, the tag in front of the sources of the pairs that are made from its text (Caswell et al. 2019)."""
 
 SUFFIXES = {"monolingual_target": "-reverse", "monolingual_source": "-forward"}
-"""What follows the name of the run in that of the run whose model translates the text."""
+"""For each setting, the suffix that makes the run's folder that of the run which trains the translating model."""
 
 
 def has_monolingual_text(data: DataConfig) -> bool:
-    """Whether a run has text in one language alone."""
+    """Whether a run is given monolingual text, in the source or the target language."""
     return any(getattr(data, name) is not None for name in TAGS)
 
 
 def remove_monolingual_text(data: DataConfig) -> DataConfig:
-    """The same text without what is in one language alone."""
+    """The settings of the same text without its monolingual part."""
     return data.model_copy(update={key: None for name in TAGS for key in (name, f"{name}_model")})
 
 
@@ -46,7 +46,7 @@ def add_synthetic_corpora(
         cache: the folder for the pairs.
         train: trains a run, or goes on with it, and returns the folder of its model.
         report: receives messages about progress.
-        known: names of the files of pairs that the run has been trained on, for which no model is needed.
+        known: names of the files of pairs that the run has already been trained on; no model is loaded for these.
 
     Returns:
         `config.data` with a synthetic corpus for each monolingual text, after all others.
@@ -101,7 +101,7 @@ def _open_model(
             "target_language": data.source_language,
         }
         data = data.model_copy(update=exchanged)
-    # The baseline is one of the run itself.
+    # Baseline and scorecard are for the model of the run itself, not for this one.
     training = config.training.model_copy(update={"baseline": None, "scorecard_sentences": 0})
     changes = {"data": data, "training": training, "output": f"{config.output}{SUFFIXES[name]}"}
     other = _keep_length_if_finished(config.model_copy(update=changes))
@@ -116,7 +116,10 @@ def _open_model(
 
 
 def _keep_length_if_finished(config: RunConfig) -> RunConfig:
-    """The run with its former length, if it has ended: trained for longer, its model would translate all text anew."""
+    """The run `config` with the length it had when it finished, if it did, so that its model stays the same.
+
+    After further training it would be another model, and all text would be translated again.
+    """
     folder = RunFolder(Path(config.output))
     saved, checkpoint = folder.load_config(), latest_checkpoint(folder.checkpoints, lambda _: None)
     if saved is None or checkpoint is None or not checkpoint.state.get("finished"):

@@ -1,4 +1,4 @@
-"""The translation of a text by a model, for training: by the workers of bulk translation, continued after a stop."""
+"""Translation of a text by a model to make training pairs, by the workers of bulk translation; resumed after a stop."""
 
 import hashlib
 import json
@@ -36,10 +36,10 @@ class SyntheticText:
         name: what messages call the text.
         read: reads the text, one sentence after the other; called several times.
         open_model: opens the bundle that translates it; called only if it is needed.
-        options: how it is translated.
+        options: the options of the translation.
         is_target: whether the text is the target of the pairs, and its translations are the sources (back-translation,
             Sennrich et al. 2016); otherwise it is their source (forward translation, Zhang & Zong 2016).
-        tag: what a model that knows it reads in front of each line; the pairs do not have it.
+        tag: put in front of each line that the model reads, if its tokenizer knows the tag; not part of the pairs.
     """
 
     name: str
@@ -50,7 +50,7 @@ class SyntheticText:
     tag: str | None = None
 
     def _name_text(self) -> str:
-        """The name of the file of pairs up to the digest of the model: a digest of text, options and tag."""
+        """The beginning of the name of the file of pairs: a digest of text, options and tag. The model's follows it."""
         text = hashlib.sha256()
         for line in self.read():
             text.update(line.encode() + b"\n")
@@ -75,8 +75,8 @@ class SyntheticText:
             device: cpu, cuda, mps or auto.
             num_workers: number of processes; None: see `choose_num_workers`. It does not change the result.
             report: receives messages about progress.
-            known: names of files, of which one that has this text is taken, whatever model made it: those of a run
-                that has been trained on them. The model may since have been moved, or trained further.
+            known: names of files of pairs that the run has already been trained on. One made from this text is used
+                again, whatever model made it: that model may have been moved, or trained further, since then.
 
         Raises:
             CorpusError: the text cannot be read, is not UTF-8, or no line has a translation.
@@ -161,7 +161,7 @@ def _read_pairs(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _write_json_lines(path: Path, records: Iterator[dict[str, Any]]) -> int:
-    """Write a file whole, with a JSON object per line, and return their number."""
+    """Write a JSON object per line to a file, which appears when it is complete, and return the number of objects."""
     count = 0
     with replace_file(path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
         for count, record in enumerate(records, start=1):  # noqa: B007 - the last number counts
