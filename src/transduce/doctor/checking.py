@@ -38,13 +38,13 @@ class CheckResults:
     """What the checks of lines and pairs found, which need no sample and no tokenizer."""
 
     findings: tuple[Finding, ...]
-    """Slight ones, too."""
+    """All findings, slight ones included."""
     pairings: tuple[Pairing, ...]
-    """Of each text."""
+    """For each text, which of its pairs belong together."""
     leakage: Mapping[str, Mapping[str, Leakage]]
-    """Of each text, by the name of another one before it."""
+    """By the name of each text and the name of a text before it, the pairs of the first that the second has, too."""
     near_duplicates: Mapping[str, NearDuplicates]
-    """Of the training text, by side."""
+    """The lines of each side of the training text that are nearly the same as another line, by the name of the side."""
 
 
 def check_lines_and_pairs(

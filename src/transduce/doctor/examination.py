@@ -61,11 +61,11 @@ class TextFigures:
     """Empty if there is no text to train a tokenizer from."""
     pairing: Pairing
     coverage: list[Coverage]
-    """By the training text; empty for the training text itself."""
+    """For each side, the share of words that the training text has, too; empty for the training text itself."""
     leakage: Mapping[str, Leakage]
-    """By the name of the other text."""
+    """Pairs that this text shares with another, by the name of the other text."""
     near_duplicates: Mapping[str, NearDuplicates]
-    """Of the training text, by side."""
+    """Lines that are nearly the same as another line, by side; only for the training text."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class Examination:
     """What was found out about a parallel corpus."""
 
     findings: tuple[Finding, ...]
-    """Serious ones first, and of these and of the others, those about most pairs."""
+    """Serious findings before minor ones; within each group, findings about the most pairs first."""
     figures: tuple[TextFigures, ...]
-    """Of the training text, and of validation and test text if there are any."""
+    """Figures of the training text, and of validation and test text if there are any."""
     training_estimate: TrainingEstimate
     """How many pairs training keeps, and how many filters would leave out."""
     remarks: tuple[str, ...]

@@ -121,7 +121,10 @@ def _find_leaked(name: str, leakage: Leakage | None) -> Rows:
 
 
 def find_later_duplicates(near: Mapping[str, NearDuplicates], training: Text) -> Rows:
-    """Of pairs that differ by at most one word on both sides, directly or by others between them, all but the first."""
+    """All pairs but the first of each group of pairs that differ by at most one word on both sides.
+
+    A pair belongs to a group if it differs so little from any other pair of the group.
+    """
     is_near = near["source"].is_near & near["target"].is_near
     first = np.arange(len(is_near))
     candidates = []
@@ -132,7 +135,7 @@ def find_later_duplicates(near: Mapping[str, NearDuplicates], training: Text) ->
         alike = np.flatnonzero(partner[1:] == partner[:-1])
         candidates += [np.stack([rows, partner]), np.stack([rows[alike], rows[alike + 1]])]
     rows, others = np.concatenate(candidates, axis=1)
-    # They are near on one side, as partners; the other lines may have nothing to do with each other.
+    # Candidates are only known to be near on one side; their lines on the other side may be quite different.
     pairs = zip(rows.tolist(), others.tolist(), strict=True)
     is_edge = np.array([all(are_near(side, *pair) for side in training.sides.values()) for pair in pairs], bool)
     rows, others = rows[is_edge], others[is_edge]

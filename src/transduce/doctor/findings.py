@@ -69,7 +69,7 @@ _WORD = re.compile(r"\S+")
 
 
 def mark_differences(pairs: Sequence[Pair]) -> list[PairMarks]:
-    """Marks the words of each pair that the first pair, or for the first pair the second, does not have there."""
+    """Mark the words in which each pair differs from the first pair, and in which the first differs from the second."""
     others = [pairs[min(1, len(pairs) - 1)], *[pairs[0]] * (len(pairs) - 1)]
     return [
         (_find_different_words(pair[0], other[0]), _find_different_words(pair[1], other[1]))
@@ -126,7 +126,7 @@ class Finding:
     rows: Int[np.ndarray, " rows"]
     """The indices of the pairs that are affected."""
     estimated: int | None = None
-    """How many are affected, where not all of them are known."""
+    """Estimated number of affected pairs, if `rows` has not all of them; otherwise None."""
     samples: tuple[tuple[PairReference, ...], ...] = ()
     """Pairs that show it; those of one sample belong together. By default, some of `rows`."""
     mark: Marker = mark_nothing

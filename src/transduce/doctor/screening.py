@@ -46,7 +46,7 @@ def screen_text(
 ) -> Screening:
     """Check the lines and pairs of training text, and choose the pairs that filters leave out.
 
-    Without filters, the first million pairs are looked at, and less than a thousand are not.
+    Without filters, only the first `MAX_PAIRS` pairs are checked, and a text of fewer than `MIN_PAIRS` pairs is not.
 
     Args:
         training: the corpora, each with the name of its files.

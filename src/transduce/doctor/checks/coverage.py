@@ -1,4 +1,4 @@
-"""How much of the words of validation and test text the training text has."""
+"""Coverage: the share of the words of validation and test text that the training text has, too."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.doctor.findings import Finding
 
 MAX_ORDER = 3
-"""Words of the longest sequences that are looked up."""
+"""Number of words of the longest sequences that are looked up."""
 
 MANY_TIMES = 2.0
-"""Unknown words are a finding from this many times as many on as text of the same kind would have."""
+"""Unknown words are a finding if there are at least this many times as many as in text of the same kind."""
 
 MIN_UNKNOWN = 0.03
 """Share of unknown words below which they are no finding."""
@@ -75,7 +75,7 @@ def _hash_sequences(side: Side, order: int) -> Iterator[UInt64[np.ndarray, " seq
 
 
 def _begin_sequences(row: Int64[np.ndarray, " words"], order: int) -> Int64[np.ndarray, " sequences"]:
-    """The words from which the line goes on for `order` words."""
+    """The positions of the words that begin a sequence of `order` words of one line, given the line of each word."""
     last = order - 1
     return np.flatnonzero(row[: len(row) - last] == row[last:]) if len(row) > last else np.zeros(0, np.int64)
 

@@ -22,25 +22,25 @@ from transduce.doctor.findings import (
 )
 
 MIN_WORDS = 5
-"""Words of the shortest lines that are compared with others: of shorter ones, many differ by one word."""
+"""Minimum number of words of lines that are compared with others: many shorter lines differ by one word."""
 
 WORDS_AT_A_TIME = 4_000_000
 """Hashes that are sorted at a time."""
 
 DUPLICATES_FROM = 0.01
-"""Share of the pairs from which repetitions of pairs are a finding."""
+"""Minimum share of repeated pairs for a finding."""
 
 SEVERAL_FROM = 0.05
-"""Share of the pairs whose line has several counterparts from which it is a finding."""
+"""Minimum share of pairs whose source, or target, has several counterparts for a finding."""
 
 REPEATED = 20
-"""Different counterparts from which a line is boilerplate."""
+"""Number of different counterparts from which a line counts as boilerplate."""
 
 REPEATED_FROM = 0.001
-"""Share of the pairs with such a line from which they are a finding."""
+"""Minimum share of pairs with boilerplate on a side for a finding."""
 
 NEAR_FROM = 0.005
-"""Share of the pairs that differ from others by one word on both sides from which they are a finding."""
+"""Minimum share of pairs of which both sides differ from another line by one word for a finding."""
 
 
 def hash_pairs(text: Text) -> UInt64[np.ndarray, " pairs"]:
@@ -86,7 +86,7 @@ def find_repeats(
 def _pair_up(
     text: Text, others: Int64[np.ndarray, " found"], rows: Int64[np.ndarray, " found"]
 ) -> tuple[tuple[PairReference, ...], ...]:
-    """Samples of a row with another one each."""
+    """Some samples of two pairs each: one of `rows`, after the pair at the same position of `others`."""
     chosen = spread_evenly(np.arange(len(rows)), NUM_SAMPLES)
     return tuple((PairReference(text, int(others[at])), PairReference(text, int(rows[at]))) for at in chosen)
 
@@ -111,7 +111,7 @@ def find_several_counterparts(text: Text) -> Iterator[Finding]:
                 severity=grade(share, SEVERAL_FROM),
                 text=text,
                 summary=f"{format_pairs(len(rows), share)} have a {side} that occurs with more than one {other}",
-                advice="free translations do; if the others are no translations of it, leave them out",
+                advice="free translations cause this; if the others are no translations of it, leave them out",
                 rows=rows,
                 samples=_pair_up(text, rows[first], rows[repeats]),
                 mark=mark_differences,
@@ -143,20 +143,24 @@ def _describe_repeated(text: Text, side: str, other: str, rows: Int64[np.ndarray
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """The lines of a side that differ by one word from another line of that side, in case or punctuation, or both."""
+    """For each line of a side, another line of that side that differs from it by at most one word, if there is one.
+
+    Lines that differ only in case, punctuation or spaces count, too.
+    """
 
     is_near: Bool[np.ndarray, " lines"]
+    """Whether there is such a line."""
     partner: Int64[np.ndarray, " lines"]
-    """The index of such a line; -1 for lines without one."""
+    """The index of such a line; -1 if there is none."""
 
 
 def find_near_lines(side: Side) -> NearDuplicates:
     """Find every line that becomes another one when a word is replaced, inserted or left out.
 
-    Two lines differ by a replaced word if they are equal without the words at one position, and by a word more or less
-    if one is equal to the other without a word. Sorted hashes bring such lines together, in time n log n for n words
-    of text. Lines of fewer than `MIN_WORDS` words are left out, and so are those that are written the same; those
-    that differ in upper case, punctuation or spaces only are found, too.
+    A word is replaced if two lines are equal apart from the word at one position, and inserted or left out if one line
+    is equal to the other without one of its words. Sorted hashes bring such lines together, in time n log n for n words
+    of text. Lines that differ only in case, punctuation or spaces are found, too. Identical lines, and lines of fewer
+    than `MIN_WORDS` words, are not compared.
     """
     whole = hash_whole_lines(side)
     found = NearDuplicates(np.zeros(len(side), bool), np.full(len(side), -1))
@@ -188,7 +192,7 @@ def are_near(side: Side, row: int, other: int) -> bool:
 
 
 def _record_insertions(found: NearDuplicates, side: Side, line_hashes: UInt64[np.ndarray, " lines"]) -> None:
-    """Record lines that are equal to another one without a word, and those others."""
+    """Record each line that is equal to another line with one word left out, and also that other line."""
     is_long = np.flatnonzero(side.num_words >= MIN_WORDS)
     of_shorter = HashLookup(line_hashes[is_long])
     longer, without_word = [], []
@@ -216,7 +220,7 @@ def _record_groups(
     rows: Int64[np.ndarray, " keys"],
     content: Any,  # noqa: ANN401
 ) -> None:
-    """Record the rows with equal keys and different `content`, each with another one of its group."""
+    """Record the rows that have the same key as a row with different `content`, each with such a row."""
     order = np.argsort(keys)
     keys, rows = keys[order], rows[order]
     is_same = keys[1:] == keys[:-1]

@@ -34,7 +34,7 @@ INVISIBLE = "\u00ad\u200b\u2060\ufeff"
 """Soft hyphen, space without width, word joiner and byte order mark."""
 
 DIRECTION_MARKS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-"""Invisible characters that say from which side text is written."""
+"""Invisible characters that set the direction of writing, from left to right or from right to left."""
 
 # A letter that is written from right to left.
 _RIGHT_TO_LEFT = re.compile(
@@ -55,7 +55,7 @@ class _Problem:
     description: str
     advice: str
     minor_from: float
-    """Share of the pairs from which it is a finding."""
+    """Minimum share of affected pairs for a minor finding."""
     serious_from: float
     is_meant: Callable[[str], bool] = lambda _: True
     usual_in: AbstractSet[str] = frozenset()
@@ -130,7 +130,7 @@ _PROBLEMS: Mapping[str, _Problem] = {
 }
 
 MIN_CARRIAGE_RETURNS = 2
-"""Carriage returns within a line of which a file may consist whose lines end in them alone."""
+"""Minimum number of carriage returns in a line that is probably several lines, which end in carriage returns alone."""
 
 LINE_SEARCHES = {name: LineSearch(problem.pattern, problem.is_meant) for name, problem in _PROBLEMS.items()} | {
     "carriage_returns": LineSearch(re.compile("\r"), lambda line: line.rstrip("\r").count("\r") >= MIN_CARRIAGE_RETURNS)
@@ -182,7 +182,7 @@ def find_unwanted_characters(text: Text, vocabulary: Vocabulary) -> Iterator[Fin
 
 
 def _has_script(side: Side, some: AbstractSet[str], vocabulary: Vocabulary) -> bool:
-    """Whether one of some scripts is not rare on a side."""
+    """Whether one of the scripts `some` has a share of at least `RARE_SCRIPT` of the words of a side."""
     shares = share_scripts(side, vocabulary)
     return any(
         share >= RARE_SCRIPT and script in some for script, share in zip(vocabulary.scripts, shares, strict=True)

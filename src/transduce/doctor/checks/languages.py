@@ -23,35 +23,36 @@ MAX_SENTENCES = 3_000
 """Sentences of a side whose language is identified, spread evenly; each takes 0.15 ms."""
 
 MIN_LETTERS = 20
-"""Letters of the shortest sentences."""
+"""Minimum number of letters of a sentence whose language is identified."""
 
 _SYLLABLE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]")
 LETTERS_OF_SYLLABLE = 3
-"""Letters that a character stands for of scripts that write a syllable or a word by one."""
+"""Number of letters that a character counts for in scripts whose characters stand for a syllable or a word."""
 
 MAX_CHARACTERS = 300
-"""Characters of a sentence that are looked at."""
+"""Maximum number of characters of a sentence that py3langid reads."""
 
 MIN_PROBABILITY = 0.9
-"""Probability from which the identification of a sentence counts."""
+"""Minimum probability of the language of a sentence for the sentence to count."""
 
 MIN_SURE = 50
-"""Sentences that must be identified so that anything is concluded."""
+"""Minimum number of sentences of a side that count for any conclusion to be drawn."""
 
 OTHER_LANGUAGE_FROM = 0.01
-"""Share of the sentences in one other language from which it is a finding."""
+"""Minimum share of sentences in one other language for a finding."""
 
 OTHER_SCRIPT_FROM = 0.001
-"""Share of the lines in another script from which they are a finding."""
+"""Minimum share of lines in another script for a finding."""
 
 WRONG_SCRIPT_FROM = 0.8
-"""Share of the words of a side in a script from which it is that of the side, and proves its language wrong."""
+"""Minimum share of a side's words in one script for it to be the main script. The side is then not in a language that
+is written in other scripts, whatever the settings say."""
 
 MIN_WORDS = 50
-"""Words with letters that a side must have so that anything is concluded from their script."""
+"""Minimum number of words with letters on a side for any conclusion to be drawn from their script."""
 
 RARE_SCRIPT = 0.05
-"""Share of the words of a side below which a script is not that of the side."""
+"""Share of a side's words below which a script counts as rare on that side."""
 
 _SIMILAR = (
     {"da", "nb", "nn", "no"},
@@ -68,7 +69,7 @@ _SIMILAR = (
     {"pb", "pt"},
     {"ar", "ary", "arz"},
 )
-"""Languages that are taken for each other."""
+"""Groups of languages that py3langid takes for each other."""
 
 _CHINESE_AND_JAPANESE = {"zh", "zt", "yue", "wuu", "ja"}
 """Languages of which short sentences, such as addresses, may have the same characters."""
@@ -121,11 +122,11 @@ class LanguageShares:
     declared: str
     """The language code that the settings give; "" if none."""
     num_sure: int
-    """Sentences whose language is sure."""
+    """Number of sentences whose language is sure."""
     shares: Mapping[str, float]
-    """Their shares by language, the most frequent first."""
+    """The share of these sentences in each language, the most frequent language first."""
     rows: Mapping[str, Sequence[int]]
-    """The pairs of the sentences by language."""
+    """For each language, the indices of the pairs that these sentences are from."""
 
     @property
     def main(self) -> str | None:
@@ -135,7 +136,7 @@ class LanguageShares:
 
     @property
     def is_judged(self) -> bool:
-        """Whether it is known if the language is the one that the settings give."""
+        """Whether the declared language is confirmed or refuted: py3langid knows it, and one language prevails."""
         return self.main is not None and simplify_code(self.declared) in load_identifier().labels
 
 
@@ -152,7 +153,7 @@ def load_identifier() -> Any:  # noqa: ANN401 - a library without types
 def measure_languages(
     text: Text, sample: Iterable[tuple[int, tuple[str, str]]], declared: tuple[str, str]
 ) -> list[LanguageShares]:
-    """The languages of both sides, by some pairs and their indices; none if py3langid is not installed."""
+    """Identify the languages of both sides by a sample of pairs with their indices; nothing without py3langid."""
     identifier = load_identifier()
     if identifier is None:
         return []
@@ -173,7 +174,7 @@ def measure_languages(
 
 
 def _count_letters(line: str) -> int:
-    """The letters of a line, of which those that stand for a syllable or a word count as several."""
+    """The number of letters of a line, in which a character for a syllable or a word counts as several."""
     num_letters = sum(map(str.isalpha, line))
     return num_letters if line.isascii() else num_letters + (LETTERS_OF_SYLLABLE - 1) * len(_SYLLABLE.findall(line))
 

@@ -27,23 +27,26 @@ NEAR_FROM = 0.02
 the same kind do so by chance."""
 
 SERIOUS_FROM = 0.05
-"""Share from which scores of that text mislead."""
+"""Share of a text's pairs from which leakage is serious: scores on that text mislead."""
 
 
 @dataclass(frozen=True)
 class Leakage:
-    """The pairs of one text that another one has, too: for each of its pairs the index of one there, or -1."""
+    """The pairs of one text that another text has, too.
+
+    Each array has, for every pair of the first text, the index of a matching pair of the second; -1 if none matches.
+    """
 
     pairs: Int64[np.ndarray, " pairs"]
-    """Both lines are the same as those of a pair there."""
+    """Pairs with the same source and the same target, as they are written."""
     source: Int64[np.ndarray, " pairs"]
-    """The source has the same words as one there."""
+    """Pairs whose source has the same words."""
     target: Int64[np.ndarray, " pairs"]
-    """The target has the same words as one there."""
+    """Pairs whose target has the same words."""
     near_source: Int64[np.ndarray, " pairs"]
-    """The source differs by one word from one there."""
+    """Pairs whose source differs by one word."""
     near_target: Int64[np.ndarray, " pairs"]
-    """The target differs by one word from one there."""
+    """Pairs whose target differs by one word."""
 
     def count(self) -> dict[str, int]:
         """Number of pairs of each kind."""
@@ -60,9 +63,9 @@ def measure_leakage(text: Text, other: Text) -> Leakage:
 
 
 def _find_lines(side: Side, other: Side) -> tuple[Int64[np.ndarray, " lines"], Int64[np.ndarray, " lines"]]:
-    """For each line the index of one of `other` with the same words, and of one that differs by one word, or -1.
+    """For each line, the index of a line of `other` with the same words, and of one that differs by one word; or -1.
 
-    Both lines of a difference by one word have at least `MIN_WORDS` words.
+    Lines of fewer than `MIN_WORDS` words are not searched for a difference by one word.
     """
     whole = hash_whole_lines(side)
     parts = list(hash_lines(side, MIN_WORDS))

@@ -12,16 +12,16 @@ from transduce.doctor.findings import Finding, choose_samples, format_pairs, gra
 QUANTILES = (0.01, 0.05, 0.5, 0.95, 0.99)
 
 SHORT = 10
-"""Characters that are added to both sides of a ratio, so that short lines do not have extreme ones."""
+"""Characters that are added to both lengths of a ratio, so that short lines do not have extreme ratios."""
 
 NUM_GROUPS = 10
-"""Groups of pairs by length, in each of which the usual ratio is found: that of short pairs varies more."""
+"""Number of groups of pairs by length, each with its own usual ratio, as the ratios of short pairs vary more."""
 
 MAX_DEVIATION = 6.0
-"""Robust standard deviations of the logarithm of the ratio, above or below its median, that a pair may be away."""
+"""Maximum distance of the logarithm of a pair's ratio from the median, in robust standard deviations."""
 
 MIN_DEVIATION = 0.1
-"""The standard deviation that is assumed at least: 10 % of the length."""
+"""Lower bound of the robust standard deviation of the logarithm of ratios, which is about 10 % of a length."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ def measure_lengths(text: Text) -> LengthFigures:
 
 
 def compute_deviations(text: Text) -> Float64[np.ndarray, " pairs"]:
-    """How far the ratio of lengths of each pair is from that of pairs of about the same length.
+    """How far the ratio of lengths of each pair is from the usual ratio of pairs of about the same length.
 
-    In robust standard deviations of its logarithm, by the median absolute deviation; negative if the target is short.
-    Pairs with a blank line are left out, and have 0.
+    The unit is the robust standard deviation (from the median absolute deviation) of the logarithm of the ratio. The
+    distance is negative if the target is short, and 0 for pairs with a blank line, which are left out.
     """
     source, target = text.source.num_characters, text.target.num_characters
     ratios = np.log((target + SHORT) / (source + SHORT))
@@ -97,7 +97,7 @@ def find_unusual_ratios(text: Text) -> Iterator[Finding]:
 
 
 def find_blank_lines(text: Text) -> Iterator[Finding]:
-    """Find pairs with one blank side, or with two; lines that a shorter file lacks are none."""
+    """Find pairs with a blank line on one side or both; lines missing at the end of a shorter file do not count."""
     is_blank = [(side.num_words == 0) & ~text.is_missing for side in text.sides.values()]
     rows = np.flatnonzero(is_blank[0] | is_blank[1])
     one_sided = np.flatnonzero(is_blank[0] ^ is_blank[1])

@@ -15,15 +15,15 @@ MIN_WORDS = 4
 """Words of the shortest lines that count: entries of a dictionary and headings have a case of their own."""
 
 MIN_LINES = 100
-"""Lines that a stretch must have, and all others together."""
+"""Minimum number of lines of a stretch, and of all lines outside of it together."""
 
 IN_CASE_FROM = 0.95
 """Share of the lines of a stretch that must be in its case."""
 
 MIXED_FROM = 0.9
-"""Share of lines in mixed case that text must have which is written as usual.
+"""Minimum share of lines in mixed case for text to count as written in the usual case.
 
-A stretch counts only if the rest of its side is written so, and also the same lines of the other side.
+A stretch is reported only if the rest of its side, and the same lines of the other side, are in the usual case.
 """
 
 
@@ -59,12 +59,16 @@ def find_changes_of_case(text: Text) -> Iterator[Finding]:
 
 
 def _find_stretch(side: Side, case: int) -> tuple[int, int] | None:
-    """The first line of the longest stretch in a case, and the line behind it; None if the others are not mixed."""
+    """The first line of the stretch with the most lines in `case`, and the line behind it.
+
+    None if there are too few lines inside or outside of the stretch, or the lines outside are not in mixed case.
+    """
     counted = np.flatnonzero(_counts(side))
     is_in_case = side.cases[counted] == case
     if min(is_in_case.sum(), (~is_in_case).sum()) < MIN_LINES:
         return None
-    # The stretch with the largest sum, in which a line of another case weighs as much as all that it may be among.
+    # The stretch with the largest sum: a line in the case counts 1, and any other line minus the number of lines in the
+    # case that `IN_CASE_FROM` demands for it.
     sums = np.concatenate([[0.0], np.cumsum(np.where(is_in_case, 1.0, -IN_CASE_FROM / (1 - IN_CASE_FROM)))])
     end = int(np.argmax(sums - np.minimum.accumulate(sums)))
     start = int(np.argmin(sums[:end]))

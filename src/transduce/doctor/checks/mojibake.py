@@ -10,7 +10,7 @@ _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 """Bytes 2 to 4 of a character in UTF-8."""
 
 _WINDOWS = _CONTINUATION_BYTES.decode("cp1252", errors="ignore") + _CONTINUATION_BYTES.decode("latin-1")
-"""The characters that they become, read as CP1252 or Latin-1."""
+"""The characters that these bytes become if they are read as CP1252 or Latin-1."""
 
 _LETTERS = "ŠšŽžŒœŸƒ"
 """Letters among the characters of `_WINDOWS`, which may follow another letter in good text."""
@@ -30,13 +30,13 @@ _RARE = _one_of(_WINDOWS, without=_LETTERS + _PUNCTUATION)
 _MAC = _CONTINUATION_BYTES.decode("mac_roman")
 _ANY_MAC = _one_of(_MAC)
 _MATHEMATICS = "∞±≤≥≠∂∑∏π∫Ω"
-"""Those of MacRoman that stand beside a root and the like in good text."""
+"""Mathematical signs of MacRoman, which stand beside the signs √ and ≈ in good text."""
 
 _DOS = _CONTINUATION_BYTES.decode("cp850") + _CONTINUATION_BYTES.decode("cp437")
 _ANY_DOS = _one_of(_DOS)
 _LINES = "".join(character for character in _DOS if "\u2500" <= character <= "\u25ff")
 _DOS_LETTER = _one_of(_DOS, without=_LINES)
-"""Those of CP850 and CP437 but the ones for drawing tables, which good text has beside each other."""
+"""Pattern for characters of CP850 and CP437, except those for drawing tables: they are side by side in good text."""
 
 # The first character comes before all alternatives, so that a search skips all others at once.
 MOJIBAKE = re.compile(
@@ -63,7 +63,7 @@ As in "Ã¤", "√§" and "├ñ" for "ä", and "â€™", "‚Äô" and "ÔÇ�
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _MAX_TIMES = 3
-"""How often in a row a text may have been read in a wrong encoding."""
+"""Maximum number of times in a row that a text may have been read in a wrong encoding."""
 
 
 def repair_encoding(line: str) -> str:
@@ -73,31 +73,31 @@ def repair_encoding(line: str) -> str:
     """
     for _ in range(_MAX_TIMES):
         starts = {found.start() for found in MOJIBAKE.finditer(line)}
-        # All letters of a line were read in the same encoding: the one in which most of them have a meaning.
-        best = max(_map_to_bytes(), key=partial(_count_meanings, line, starts))
-        if not _count_meanings(line, starts, best):
+        # All letters of a line were read in the same encoding: the one whose bytes are UTF-8 in most places.
+        best = max(_map_to_bytes(), key=partial(_count_decodable, line, starts))
+        if not _count_decodable(line, starts, best):
             break
         line = _repair_line(line, best, starts)
     return line
 
 
-def _count_meanings(line: str, starts: set[int], to_byte: Mapping[str, int]) -> int:
-    """How many places have a meaning, and how many of the runs of characters that these are in have one as a whole."""
-    # Every place lies within a run.
+def _count_decodable(line: str, starts: set[int], to_byte: Mapping[str, int]) -> int:
+    """How well `to_byte` fits a line: the number of `starts` at which the bytes are UTF-8, plus, if there are any, the
+    number of whole runs of characters beyond ASCII around them whose bytes are UTF-8.
+    """
     ordered = sorted(starts)
     runs = [
         run[0]
         for run in _NOT_ASCII.finditer(line)
         if bisect_left(ordered, run.start()) < bisect_left(ordered, run.end())
     ]
-    meanings = [_decode_sequence(line, start, to_byte) for start in starts]
-    num_meant = sum(meant is not None for meant in meanings)
-    return num_meant and num_meant + sum(_decode(run, to_byte) is not None for run in runs)
+    num_decoded = sum(_decode_sequence(line, start, to_byte) is not None for start in starts)
+    return num_decoded and num_decoded + sum(_decode(run, to_byte) is not None for run in runs)
 
 
 def _repair_line(line: str, to_byte: Mapping[str, int], starts: set[int]) -> str:
-    """The line with all that has a meaning if it was read in one encoding: where `MOJIBAKE` was found and directly
-    behind, and also all characters beyond ASCII that stand beside each other and have a meaning as a whole.
+    """Decode the parts of a line whose bytes are UTF-8: whole runs of characters beyond ASCII where possible, otherwise
+    single characters that begin at one of `starts` or directly behind another repaired character.
     """
     repaired, end = [], 0
     for run in _NOT_ASCII.finditer(line):
@@ -110,32 +110,32 @@ def _repair_line(line: str, to_byte: Mapping[str, int], starts: set[int]) -> str
             continue
         while position < end:
             is_candidate = is_repaired or position in starts
-            meant = _decode_sequence(line, position, to_byte) if is_candidate else None
-            is_repaired = meant is not None
-            repaired.append(line[position] if meant is None else meant)
-            position += 1 if meant is None else len(meant.encode())
+            decoded = _decode_sequence(line, position, to_byte) if is_candidate else None
+            is_repaired = decoded is not None
+            repaired.append(line[position] if decoded is None else decoded)
+            position += 1 if decoded is None else len(decoded.encode())
     return "".join([*repaired, line[end:]])
 
 
 def _decode_sequence(line: str, start: int, to_byte: Mapping[str, int]) -> str | None:
-    """The character in UTF-8 whose first byte became the character at `start`; None if there is none."""
+    """The character whose bytes in UTF-8 became the characters from `start` on; None if the bytes are not UTF-8."""
     first = to_byte.get(line[start], 0)
     length = next((length for length, lead in ((2, 0xC2), (3, 0xE0), (4, 0xF0)) if lead <= first < _END[length]), 1)
     return _decode(line[start : start + length], to_byte)
 
 
 _END = {2: 0xE0, 3: 0xF0, 4: 0xF5}
-"""The bytes with which characters of two, three and four bytes begin end before these."""
+"""For characters of two, three and four bytes in UTF-8, the upper bound, exclusive, of their first byte."""
 
 
 def _decode(characters: str, to_byte: Mapping[str, int]) -> str | None:
-    """What characters mean that were read in an encoding; None if they have no meaning."""
+    """The text whose bytes in UTF-8 became these characters; None if the bytes are not UTF-8."""
     try:
-        meant = bytes(map(to_byte.__getitem__, characters)).decode()
+        decoded = bytes(map(to_byte.__getitem__, characters)).decode()
     except (KeyError, UnicodeDecodeError):
         return None
     # Characters for private use and those that do not exist are in no text.
-    return None if any(unicodedata.category(character) in {"Cn", "Co"} for character in meant) else meant
+    return None if any(unicodedata.category(character) in {"Cn", "Co"} for character in decoded) else decoded
 
 
 @cache

@@ -26,23 +26,23 @@ def mix(values: UInt64[np.ndarray, " values"]) -> UInt64[np.ndarray, " values"]:
 
 @dataclass(frozen=True)
 class LineHashes:
-    """Hashes of neighbouring lines; those with fewer than the minimum of words have no more than `whole`."""
+    """Hashes of consecutive lines. The arrays with an item for each word leave out lines with too few words."""
 
     whole: UInt64[np.ndarray, " lines"]
-    """Of the words of each line, in their order."""
+    """For each line, a hash of its words in their order."""
     rows: Int64[np.ndarray, " words"]
-    """The line of each word."""
+    """For each word, the index of its line."""
     _position: Int64[np.ndarray, " words"]
     _sum_without_one: UInt64[np.ndarray, " words"]
 
     @property
     def without_one(self) -> UInt64[np.ndarray, " words"]:
-        """For each word, a hash of the other words of its line; equal to `whole` of a line of those words."""
+        """For each word, a hash of the other words of its line; equal to `whole` of a line of just those words."""
         return mix(self._sum_without_one)
 
     @property
     def without_one_here(self) -> UInt64[np.ndarray, " words"]:
-        """For each word, a hash of the other words of its line and of its position."""
+        """For each word, a hash of the other words of its line and of the position that is left out."""
         positions = mix(np.arange(self._position.max(initial=0) + 1).astype(np.uint64))
         return mix(self._sum_without_one ^ positions[self._position])
 
@@ -94,7 +94,10 @@ class HashLookup:
     def add(
         self, hashes: UInt64[np.ndarray, " hashes"], items: Int64[np.ndarray, " hashes"]
     ) -> Int64[np.ndarray, " found"]:
-        """Add items by their hashes, of which the last is kept if several are equal; returns those equal to a key."""
+        """Add items by their hashes; of several items with the hash of a key, the last is kept.
+
+        Returns the positions in `items` of those whose hash is equal to a key.
+        """
         possible = np.flatnonzero(self._bitmap[hashes >> np.uint64(64 - _BITMAP_BITS)])
         groups = np.searchsorted(self._keys, hashes[possible])
         groups[groups == len(self._keys)] = 0

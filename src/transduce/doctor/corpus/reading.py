@@ -19,11 +19,11 @@ from transduce.text import Pair, ParallelCorpus
 
 
 class LineSearch(NamedTuple):
-    """A search for lines.
+    """A search for lines that contain a match of a pattern.
 
     Args:
-        pattern: what is in them; it matches no tab.
-        is_meant: a further condition.
+        pattern: the pattern; it must not match a tab, which separates the lines that are searched at once.
+        is_meant: a further condition on a line with a match.
     """
 
     pattern: Pattern[str]
@@ -31,11 +31,11 @@ class LineSearch(NamedTuple):
 
 
 class PairSearch(NamedTuple):
-    """A search for pairs.
+    """A search for pairs of which at least one line contains a match of a pattern.
 
     Args:
-        pattern: what is in at least one of their lines; it matches no line end.
-        is_different: a further condition on the two lines.
+        pattern: the pattern; it must not match a line end, which separates the lines that are searched at once.
+        is_different: a further condition on the two lines of a pair with a match.
     """
 
     pattern: Pattern[str]
@@ -43,7 +43,7 @@ class PairSearch(NamedTuple):
 
 
 class Searches(NamedTuple):
-    """What is searched for in the characters of a text, each by its name."""
+    """The searches in the characters of a text, by their names, and the classification of every line."""
 
     lines: Mapping[str, LineSearch]
     pairs: Mapping[str, PairSearch]
@@ -55,7 +55,7 @@ class Searches(NamedTuple):
 
 @dataclass
 class _SideReader:
-    """Gathers one side of a text."""
+    """Collects the words, lengths, hashes and search results of one side of a text."""
 
     searches: Searches
     words: list[np.ndarray] = field(default_factory=list)
@@ -70,7 +70,7 @@ class _SideReader:
         self.found = {name: array("q") for name in self.searches.lines}
 
     def read(self, lines: Sequence[str], vocabulary: Vocabulary) -> dict[str, set[int]]:
-        """Add lines; returns those in which the pattern of each search for pairs is, by its name."""
+        """Add lines; returns, by the name of each search for pairs, the indices of the lines with a match."""
         first = len(self.digests)
         words, counts = vocabulary.number_lines(lines)
         self.words.append(words)
@@ -101,7 +101,7 @@ class _SideReader:
 
 
 class _Block:
-    """Lines as one text, in which a search is much faster than in line after line.
+    """Lines joined to one text, as one search in it is much faster than a search in every line.
 
     Args:
         lines: the lines.
@@ -113,7 +113,7 @@ class _Block:
         self._starts = [0, *accumulate(len(line) + 1 for line in lines)]
 
     def find(self, pattern: Pattern[str]) -> list[int]:
-        """The lines in which the pattern is, each once."""
+        """The indices of the lines that contain a match, each once."""
         rows: list[int] = []
         position = 0
         while match := pattern.search(self._text, position):

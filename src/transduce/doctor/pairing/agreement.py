@@ -1,4 +1,4 @@
-"""How well the lines of each pair agree, and how that of translations differs from that of unrelated lines."""
+"""Agreement: how well the two lines of a pair fit together by their words, among translations and unrelated lines."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ MIN_SEPARATION = 2.0
 pairs can be judged."""
 
 MAX_LOG_RATIO = 5.0
-"""Limit of the evidence of one pair, so that one does not outweigh several."""
+"""Upper bound of the absolute log-likelihood ratio of one pair, so that one pair does not outweigh several."""
 
 MIN_JUDGED = 100
 """Minimum number of related pairs of lines that can be judged, and of unrelated ones."""
@@ -27,15 +27,15 @@ PIECE = 50
 """Number of neighbouring lines of a stretch that are judged together: a shift may begin within a stretch."""
 
 NEARLY_ALL = 0.9
-"""Share of the lines of which a lexicon was learned that have to belong together; if fewer do, it is learned of them
-alone."""
+"""If fewer than this share of the lines from which a lexicon was learned belong together, it is learned again from
+those alone."""
 
 _DEVIATIONS_OF_MAD = 1.4826
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The agreement of lines of a text, and what it says about them."""
+    """The distributions of agreement of related and of unrelated lines of a text, by which its pairs are judged."""
 
     lexicon: Lexicon
     related: Float64[np.ndarray, " pairs"]
@@ -47,7 +47,7 @@ class Agreement:
 
     @property
     def distance(self) -> float:
-        """How much higher the agreement of a translation is than that of unrelated lines, both in the median."""
+        """The median agreement of related lines minus that of unrelated lines."""
         return float(np.median(self.related) - np.median(self.unrelated))
 
     @property
@@ -56,9 +56,10 @@ class Agreement:
         return self.distance >= MIN_SEPARATION * self.deviation
 
     def compute_log_ratio(self, agreement: Float64[np.ndarray, " couples"]) -> Float64[np.ndarray, " couples"]:
-        """The logarithm of how many times as probable an agreement is between translations as between unrelated lines.
+        """The log-likelihood ratio of each agreement: positive if it is more probable of translations than of others.
 
-        Both are taken as normal distributions of the same deviation. Within limits; NaN where nothing is known.
+        Both are assumed to be normally distributed with the same deviation. Ratios are limited to ±`MAX_LOG_RATIO`; the
+        ratio is NaN where the agreement is.
         """
         middle = float(np.median(self.unrelated)) + self.distance / 2
         slope = self.distance / self.deviation**2
@@ -112,7 +113,7 @@ def learn_agreement(text: Text, relatedness: Relatedness, vocabulary: Vocabulary
 
 
 def transfer_agreement(agreement: Agreement, text: Text, relatedness: Relatedness) -> Agreement | None:
-    """Judge the lines of another text by what was learned; None if too few of its lines belong together."""
+    """Measure the agreement of another text by a lexicon learned before; None if too few lines belong together."""
     rows = relatedness.source_rows, relatedness.target_rows
     if not len(rows[0]):
         return None

@@ -17,13 +17,14 @@ MAX_STRETCHES = 30
 """Stretches that are measured, spread over the text."""
 
 NEAR_OFFSET, FAR_OFFSET = 10, 50
-"""Lines by which the targets of a stretch may be shifted, and if they belong together at none of these, the most."""
+"""Maximum number of lines by which the targets of a stretch may be shifted; the second, if no shift up to the first
+fits."""
 
 COUNTED_WORDS = 128
 """Frequent words of each side whose occurrences are compared."""
 
 MIN_LINES = 5
-"""Lines of a stretch in which a word has to be, and not to be, so that it is counted."""
+"""A word is counted if at least this many lines of a stretch have it, and at least as many do not."""
 
 RELATED_FROM = 1.3
 """Association, in multiples of that of lines that are far apart, from which lines belong together; about 1 is that of

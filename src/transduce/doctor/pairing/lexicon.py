@@ -185,8 +185,8 @@ def _take_highest(
 class Lexicon:
     """Judges how well lines of source and target fit together.
 
-    The agreement of a pair is the mean over its words of the logarithm of how many times as probable the other line
-    makes them: about 2 for translations of captions, about -1 for lines that have nothing to do with each other.
+    The agreement of a pair is the mean over its words of log(p / q), where p is the probability of the word given the
+    other line, and q its probability by chance: about 2 for translations of captions, and -1 for unrelated lines.
 
     Args:
         source: the sources.

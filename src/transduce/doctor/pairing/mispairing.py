@@ -22,7 +22,7 @@ MISPAIRED_FROM = 0.005
 SERIOUS_FROM = 0.01
 
 MIN_ESTIMATED = 30
-"""Number of such pairs below which they are no finding: the estimate is unsure."""
+"""Estimated number of unrelated pairs below which they are no finding, as so small an estimate is unsure."""
 
 
 @dataclass(frozen=True)

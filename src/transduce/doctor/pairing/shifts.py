@@ -26,7 +26,7 @@ MAX_NEAR_SEARCHES, MAX_FAR_SEARCHES = 300, 30
 """Maximum number of searches up to each of these shifts; after them, only shifts by a line are found."""
 
 DOUBTFUL = 0.4
-"""Share of the usual evidence for translations below which the lines of a block do not match."""
+"""Lines of a block do not match if their mean evidence is below this share of the mean evidence of translations."""
 
 MIN_UNRELATED = 2 * BLOCK
 """Lines of the shortest stretch that is reported as unrelated."""
@@ -59,10 +59,10 @@ class ShiftTracker:
         self._searches_left = {NEAR_SHIFT: MAX_NEAR_SEARCHES, FAR_SHIFT: MAX_FAR_SEARCHES}
 
     def weigh(self, start: int, end: int, shift: int) -> Float64[np.ndarray, " lines"]:
-        """The evidence that lines match at a shift; NaN where nothing is known.
+        """The log-likelihood ratio that each line matches at `shift`; NaN where it cannot be judged.
 
-        A line is one of the source if the target has additional lines, and otherwise one of the target: each has a
-        counterpart, and the first of a stretch is the one from which lines with the same number do not match.
+        If the target has additional lines (shift > 0), `start` and `end` number source lines, otherwise target lines:
+        so every line has a counterpart, and a stretch begins at the line from which the two sides no longer match.
         """
         if shift == 0:
             return self._same[start:end]

@@ -27,7 +27,7 @@ SWAPPED_FROM = 0.5
 """Mean of that logarithm over a line, on both lines of a pair, from which they are swapped."""
 
 MISPLACED_FROM = 1.0
-"""The same for one line alone."""
+"""The same mean, if only one line of a pair is judged to be on the wrong side."""
 
 SMOOTHING = 0.5
 """Added to the count of every word on either side."""
@@ -40,10 +40,10 @@ SERIOUS_FROM = 0.01
 
 @dataclass(frozen=True)
 class SidedLines:
-    """How typical of the source's side the words of each line are.
+    """How typical the words of each line are of sources (positive) or of targets (negative).
 
-    The mean logarithm of how many times as frequent its informative words are among sources as among targets; 0 for
-    lines with too few of them.
+    The mean over the informative words of a line of log(frequency among sources / frequency among targets); 0 for lines
+    with too few such words.
     """
 
     source: Float64[np.ndarray, " pairs"]
