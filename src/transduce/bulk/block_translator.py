@@ -53,9 +53,10 @@ class BlockTranslatorSettings:
 
     @property
     def may_need_pytorch(self) -> bool:
-        """Whether there may be a line, even after hours, that compiled kernels alone cannot translate.
+        """Whether some line may need PyTorch, because compiled kernels alone cannot translate it.
 
-        The weights are kept for it then: a training run may have replaced the bundle meanwhile.
+        The weights are then kept in memory from the beginning, as a training run may have replaced the bundle by the
+        time that such a line comes.
         """
         options = self.options
         return bool(
@@ -71,7 +72,7 @@ class BlockTranslatorSettings:
         )
 
     def find_model_digest(self) -> str:
-        """SHA-256 of what describes the models; their other files are listed there with digests of their own.
+        """SHA-256 of the files that describe the models; these contain the digests of all other files.
 
         Raises:
             BundleError: there is no model.

@@ -1,4 +1,4 @@
-"""Blocks to workers and translations back: one block per worker at a time; that of a lost worker is done again."""
+"""Dispatching of blocks to workers, one at a time to each; the block of a lost worker is translated by another."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator

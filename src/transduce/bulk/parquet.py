@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pyarrow import parquet
 
 _COMPRESSION = b"transduce compression"
-"""Key in the metadata of a block."""
+"""Key in the metadata of a translated block for the compression that the complete file gets."""
 
 _WRITTEN = {"UNCOMPRESSED": "NONE"} | {name: name for name in ("SNAPPY", "GZIP", "BROTLI", "LZ4", "ZSTD")}
-"""The names of compressions in what pyarrow reads, and those that it takes for what it writes."""
+"""For each compression that pyarrow reports of a file it reads, the name that pyarrow takes for writing it."""
 
 
 class ParquetFormat:
@@ -132,7 +132,7 @@ def _merge(table: "pa.Table", empty: "pa.RecordBatch") -> "pa.RecordBatch":
 
 @contextmanager
 def _report_damage(path: str) -> Iterator[None]:
-    """Turn the errors of pyarrow about a file into ours, and that of its absence."""
+    """Turn pyarrow's errors about a file, and the error that pyarrow is not installed, into Transduce's own."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - an optional package
     except ImportError:

@@ -53,7 +53,8 @@ def write_plan(plan: Mapping[str, Any]) -> bytes:
 def check_plan(before: bytes, now: bytes, folder: Path | str, work: Path | str, begun: Collection[int]) -> bool:
     """Whether an output folder has the plan of this translation; False if it has another one that may be replaced.
 
-    A plan may be replaced if nothing was translated by it, or if only files have changed of which nothing was.
+    Another plan may be replaced if nothing was translated by it yet, or if the two plans differ only in files of which
+    nothing was translated yet.
 
     Args:
         before: the plan that the folder has.

@@ -102,7 +102,7 @@ def _describe_exit(code: int | None) -> str:
 
 @contextmanager
 def _divide_threads(num_workers: int) -> Iterator[None]:
-    """Let processes that are started in this block have their share of the cores, unless the environment says more."""
+    """Give each process that is started in this block its share of the cores, unless the environment sets a number."""
     if any(name in os.environ for name in (_THREADS, "MKL_NUM_THREADS")):
         yield
         return

@@ -17,7 +17,7 @@ LOCAL = "local"
 
 _CONNECT_SECONDS = 10.0
 _PATIENCE_SECONDS = 30.0
-"""Time without any worker after which the user is told that Ray has none to give."""
+"""Seconds without any worker after which the user is told that no worker has started yet."""
 
 
 class RayPool:

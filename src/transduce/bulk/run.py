@@ -68,7 +68,7 @@ PoolMaker = Callable[[BlockTranslatorSettings, str], WorkerPool]
 def translate_files(
     task: BulkTask, make_pool: PoolMaker, report: Callable[[str], None] = lambda _: None
 ) -> Generator[BulkProgress, None, None]:
-    """Translate files, and yield the progress after each block, and at the end; what is done already is left.
+    """Translate files, and yield the progress after each block, and at the end; translated blocks are skipped.
 
     Args:
         task: what is translated.

@@ -145,7 +145,7 @@ def plan_batches(
 def _form_batches(
     order: Int[np.ndarray, "pairs"], longest: Int[np.ndarray, "pairs"], batch_tokens: int, first_tokens: int
 ) -> list[Int[np.ndarray, "_"]]:
-    """Each batch in turn takes as many pairs as fit; `longest` ascends, so its last pair decides the width.
+    """Fill one batch after the other with as many pairs as fit; `longest` ascends, so the last pair decides the width.
 
     The first one takes `first_tokens` only: with another number in every epoch, the boundaries between all batches
     move, so that pairs are grouped differently even in a corpus of few batches.

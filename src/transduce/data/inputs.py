@@ -182,8 +182,8 @@ class TrainingText:
 
         Args:
             number: index of the corpus, from 0.
-            left_out: takes how many pairs each filter leaves out, how many others are `held_out` themselves, and how
-                many of the rest are `like_held_out`: these repeat a held-out pair, or have one of its two sides.
+            left_out: counts the pairs that are left out: under the name of each filter; as "held_out", if they are held
+                out themselves; and as "like_held_out", if they repeat a held-out pair or share one of its two sides.
 
         Raises:
             CorpusError: the number of pairs has changed.
@@ -222,24 +222,23 @@ class Inputs:
     validation: ParallelCorpus | None
     digests: dict[str, str]
     omissions: dict[str, str]
-    """What is not a pair and is left out, as a clause, by the name of the file in the configuration."""
+    """By the name of each file in the configuration, a clause on what in the file is not a pair and is left out."""
     num_real: int
-    """The number of training corpora that no model has made, which come first."""
+    """Number of training corpora that are not synthetic; they come before the synthetic ones."""
     tags: tuple[str, ...]
     """The tags that sources of the training corpora may begin with."""
     untagged: list[tuple[str, ParallelCorpus]]
-    """The real training corpora without their tags, each with the name of its files."""
+    """The training corpora that are not synthetic, without their tags, each with the name of its files."""
 
 
 @contextmanager
 def spool_standard_input(stream: BinaryIO | None, folder: Path) -> Iterator[Path]:
-    """A file in `folder` with what `stream` has, which can be read only once; for a block that reads it several times.
+    """Copy `stream`, which can be read only once, to a file in `folder` that the block can read several times.
 
-    The caller removes the folder.
+    The caller removes the folder. In errors of the block, the path of the file is replaced by "standard input".
 
     Raises:
         CorpusError: there is no stream.
-        ConfigError, CorpusError: those of the block, in which "standard input" stands for the path of the file.
     """
     if stream is None:
         raise CorpusError('pairs = "-" reads standard input, which is not connected: pipe the text in')
@@ -272,7 +271,7 @@ def open_inputs(
 
 
 def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Callable[[Path], str]) -> Inputs:
-    """`spooled` is the file with what came from standard input."""
+    """The inputs of `data`; `spooled` is the copy of standard input, None if nothing is read from there."""
     if not data.training_corpora:
         raise ConfigError("no parallel text: give source and target, pairs, or corpora")
     given = [(corpus, open_corpus(data, corpus, spooled)) for corpus in data.training_corpora]
@@ -327,9 +326,14 @@ def open_corpus(
 ) -> ParallelCorpus:
     """One of the corpora of `data`.
 
-    `spooled` is the file with what came from standard input, and `setting`, for messages, that of the columns; by
-    default that of training text. `data.swap_sides` exchanges the sides of every corpus: of text that a run has made
-    for itself, `find_made_columns` gives the columns for that.
+    `data.swap_sides` exchanges the sides of every corpus, also of those that the run itself has made: these need the
+    columns of `find_made_columns`.
+
+    Args:
+        data: the settings of all text.
+        corpus: the settings of this corpus.
+        spooled: the file with the copy of standard input, if `corpus` is read from there.
+        setting: what messages call the setting of the columns; default: that of training text.
     """
     pairs = str(spooled) if corpus.pairs == "-" else corpus.pairs
     columns = corpus.columns or data.columns
@@ -341,7 +345,7 @@ def open_corpus(
 
 
 def find_made_columns(data: DataConfig) -> tuple[str, str]:
-    """The columns of a file whose "source" and "target" are those of the run, although `data` exchanges the sides."""
+    """The columns of a file that the run itself has made, whose "source" is the source even if `data` swaps sides."""
     return ("target", "source") if data.swap_sides else ("source", "target")
 
 

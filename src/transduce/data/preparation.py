@@ -43,8 +43,11 @@ from transduce.text import (
 Screen: TypeAlias = Callable[
     [Sequence[tuple[str, ParallelCorpus]], tuple[str, ParallelCorpus] | None], Mapping[str, Int[np.ndarray, "..."]]
 ]
-"""A function from the real training corpora, without tags, and the validation text, both with the names of their files,
-to the indices, through all corpora, of the pairs that each filter leaves out."""
+"""A function that finds the pairs that filters leave out.
+
+It takes the training corpora that are not synthetic, without tags, and the validation text, each with the name of its
+files. It returns, by the name of each filter, the indices of its pairs, which count through all corpora.
+"""
 
 
 def to_json_line(pair: Pair) -> str:
@@ -65,7 +68,7 @@ def encode_text(
 ) -> list[dict[str, int]]:
     """Write the pairs that the rules keep to the store `train` in `folder`, and their text to `kept.jsonl`.
 
-    `kept.jsonl` stays empty without `text.sampling`, which alone needs the text again. `tags` are those that sources
+    Only `text.sampling` needs the text again; without it, `kept.jsonl` stays empty. `tags` are the tags that sources
     may begin with.
 
     Returns:
@@ -106,7 +109,7 @@ def sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 def _encode_kept(
     pairs: Iterable[tuple[Pair, bool]], tokenizer: Tokenizer, cleaner: Cleaner, tags: Sequence[str]
 ) -> Iterator[tuple[Pair, list[int], list[int]]]:
-    # Most often 1; a tokenizer that does not know a tag spells it.
+    # A tag is usually one piece, but a tokenizer that does not know it spells it in several.
     tag_pieces = {"": 0} | {tag: len(tokenizer.encode(tag)) for tag in tags}
     for chunk in iterate_chunks(pairs):
         source_ids = tokenizer.encode_all([source for (source, _), _ in chunk])
@@ -264,12 +267,12 @@ def list_prepared_files(prepared: PreparedData) -> dict[str, Path]:
 
 
 def open_prepared_copy(cache: Path, data: DataConfig, digests: Mapping[str, str]) -> PreparedData | None:
-    """The prepared data of other text in `cache`, copied there from where it was prepared; None if it is not there.
+    """Open prepared data that was copied into `cache` from another machine; None if it is not there.
 
     Args:
         cache: the folder of prepared data.
         data: the configuration of the run, for the names of its corpora; their files are not read.
-        digests: those of the prepared data.
+        digests: the digests of the prepared data, by which it is found.
     """
     known = KnownDigests(cache / "digests.json")
     return _find_prepared(cache, data, digests, known, lambda _: None)

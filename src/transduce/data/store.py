@@ -109,7 +109,7 @@ class TokenStore:
 
     @cached_property
     def lengths(self) -> Int[np.ndarray, "pairs 2"]:
-        """Tokens of source and target of every pair, `</s>` included; of two bytes each if all are below 2^15."""
+        """Tokens of source and target of every pair, `</s>` included; as int16 if all are below 2^15."""
         lengths = np.empty((len(self), 2), np.int16)
         for start in range(0, len(self), _PAIRS_AT_A_TIME):
             num_pairs = min(_PAIRS_AT_A_TIME, len(self) - start)

@@ -21,7 +21,7 @@ LETTERS_PER_ERROR = 25
 def augment_pairs(
     pairs: Sequence[Pair], config: TextConfig, seed: int, languages: tuple[str, str] = ("", "")
 ) -> list[Pair]:
-    """Change the shares of the pairs that `config.augment_...` say; a pair may be changed in several ways.
+    """Change random pairs, as many as the shares `config.augment_...` say; a pair may be changed in several ways.
 
     Tags in front of sources stay. Targets are changed like their sources, but have no typing errors. `languages` are
     the codes of source and target, by which the letter i changes its case (`has_dotless_i`). The same arguments give

@@ -35,11 +35,11 @@ class ParallelCorpus:
         name: what messages call it: its path or its two paths.
         files: all files whose contents decide the pairs.
         read: opens them and yields the pairs.
-        describe_omissions: opens them and says, as a clause about the corpus, what in them is not a pair and is left
-            out, as the header of a table; "" if nothing is.
+        describe_omissions: opens them and returns a clause about what in them is not a pair and is left out, such as
+            the header of a table; "" if nothing is left out.
         is_by_language: whether the languages of source and target decide which texts are read if no columns are given.
-        read_to_end: for two texts that are paired line for line: yields the pairs to the end of the longer one, with a
-            given line in place of each that the other lacks, where `read` raises an error. None in other formats.
+        read_to_end: only for two texts paired line for line, else None: reads on where `read` raises an error because
+            one text is shorter, with the given line in place of each missing one.
     """
 
     name: str

@@ -175,8 +175,8 @@ def _check_start(start: bytes, name: str) -> None:
 
 MAX_RATIO = 200
 MIN_BOMB = 1 << 24
-"""Limits on compressed text: more than so many times the compressed bytes is no text, but harmless while it has fewer
-bytes than this."""
+"""A line of compressed text may have at most `MAX_RATIO` times the bytes of the compressed file, which is more than any
+text has, or else `MIN_BOMB` bytes, which do no harm."""
 
 
 class _LimitedLines(io.RawIOBase):
@@ -282,9 +282,9 @@ def _decode_utf8(line: bytes, name: str, number: int) -> str:
 
 
 def _find_utf_16_of_ascii(line: bytes) -> str | None:
-    """The byte order of UTF-16, as utf-16le or utf-16be, if every second byte of a line is 0; otherwise None.
+    """Find out whether a line is ASCII text in UTF-16; returns its byte order, as utf-16le or utf-16be, or else None.
 
-    So are lines of ASCII characters. Their bytes are valid UTF-8, too, and nothing else tells that they are UTF-16.
+    In such a line every second byte is 0. Nothing else gives it away, as its bytes are valid UTF-8, too.
     """
     content = line.rstrip(b"\r\n")
     first, second = content[::2], content[1::2]

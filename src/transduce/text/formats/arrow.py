@@ -129,7 +129,7 @@ def _read_tables(tables: tuple[Path, ...], folder: Path, selection: SideSelectio
 
 @contextmanager
 def _report_damage(path: Path) -> Iterator[None]:
-    """Turn the errors of pyarrow about a file into ours, and that of its absence."""
+    """Turn pyarrow's errors about a file, and the error that pyarrow is not installed, into Transduce's own."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - an optional package
     except ImportError:

@@ -94,7 +94,7 @@ def find_column(column: str, names: Sequence[str], selection: SideSelection, rul
     """The position, from 0, of the only one of `names` that is `column`.
 
     Raises:
-        ConfigError: there is none, or more than one: it must be what `rule` says of the place of these names.
+        ConfigError: there is none, or more than one. The message says that `column` must be `rule`.
     """
     count = names.count(column)
     if count != 1:
@@ -106,10 +106,10 @@ def find_column(column: str, names: Sequence[str], selection: SideSelection, rul
 def choose_columns(names: Sequence[str], selection: SideSelection, place: str) -> tuple[int, int] | None:
     """The positions, from 0, of source and target among columns with these names; None if the names do not say.
 
-    They are the columns that are named by the two languages, otherwise those that are named as source and target,
-    otherwise the first two, if these alone have such a name. "en" is also "en-US" if there is no other English, and
-    the other way round. The order decides only in training, whose model translates in that order afterwards; a trained
-    model may have the other direction.
+    Source and target are the columns named by the two languages; otherwise those named "source" and "target"; otherwise
+    the first two columns, if no others have such names. "en" also matches "en-US", and vice versa, if there is no other
+    English. The order of columns counts only in training, where it sets the direction of the model: a trained model may
+    have the other direction.
 
     Raises:
         CorpusError: several columns have such names, and which of them is the source is unknown.
@@ -134,7 +134,7 @@ def choose_columns(names: Sequence[str], selection: SideSelection, place: str) -
 
 
 def _find_language(language: str, kinds: list[str]) -> int | None:
-    """The position of the only kind that a language means (`find_codes`) or is a country's variety of."""
+    """The position of the only code in `kinds` that `language` matches, in either direction, as "en" and "en-us" do."""
     code = get_language_code(language)
     found = find_codes(code, kinds) or [kind for kind in kinds if kind == _get_base(code)]
     return kinds.index(found[0]) if code and len(found) == 1 else None

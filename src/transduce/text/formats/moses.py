@@ -33,7 +33,7 @@ def open_two_files(source: Path, target: Path) -> ParallelCorpus:
 def _pair_lines(
     names: tuple[str, str], sources: Iterator[str], targets: Iterator[str], missing: str | None = None
 ) -> Iterator[Pair]:
-    """The pairs, with `missing` in place of lines that one side lacks, which are refused without it."""
+    """Pair the lines of two texts; `missing` stands for each line that the shorter one lacks. None: raise an error."""
     if missing is not None:
         yield from zip_longest(sources, targets, fillvalue=missing)
         return

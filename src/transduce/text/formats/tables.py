@@ -21,7 +21,7 @@ from transduce.text.formats.columns import (
 from transduce.text.lines import read_lines
 
 NUM_JUDGED = 100
-"""Lines by which is judged whether a column has numbers alone."""
+"""Number of lines, from the first, that decide whether a column contains only numbers."""
 
 _NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)*([eE][-+]?\d+)?\s*")
 
@@ -37,9 +37,9 @@ def open_tsv(path: Path, selection: SideSelection) -> ParallelCorpus:
 
     Raises (while it is read):
         ConfigError: a column is neither a number from 1 on nor a name in the first row.
-        CorpusError: the first row names several columns of which source and target are unknown; columns have no names,
-            and one of the first two of more than two has numbers alone; or a line has too few columns, or more or fewer
-            than the first one; see also `read_lines`.
+        CorpusError: the first row names columns, but not which are source and target; there are more than two columns
+            without names, and the first or second contains only numbers; a line has too few columns, or another number
+            of columns than the first line. See also `read_lines`.
     """
     return ParallelCorpus(
         str(path), (path,), partial(_read_tsv, path, selection), partial(_describe_tsv_header, path, selection)
@@ -81,9 +81,9 @@ def _find_tsv_columns(path: Path, selection: SideSelection) -> tuple[ColumnIndic
 
 
 def _refuse_numbers(path: Path, selection: SideSelection) -> None:
-    """Refuse a table with more than two columns, of which the first or second has numbers of lines, or scores, alone.
+    """Refuse a table whose first or second column contains only numbers, such as line numbers or scores.
 
-    The first line may name the columns in words that are not known.
+    The first line is not judged if there are others, as it may name the columns in unknown words.
     """
     first, *others = (line.split("\t") for line in islice(read_lines(path), NUM_JUDGED))
     for index, name in enumerate(("first", "second")):

@@ -48,7 +48,7 @@ def open_tmx(path: Path, selection: SideSelection) -> ParallelCorpus:
 
 
 class _Survey(NamedTuple):
-    """What there is in a file."""
+    """The languages of a file, and the numbers of its translation units and of the pairs they give."""
 
     languages: tuple[str, str] | None
     """The languages of source and target as the file has them; None if it has no text at all."""
@@ -68,9 +68,9 @@ class _Survey(NamedTuple):
 def _survey(path: Path, selection: SideSelection) -> _Survey:
     asked = selection.columns or selection.languages
     is_asked: dict[str, bool] = {}
-    """Every language of the file, and whether it may be one of the two."""
+    """For every language of the file, whether it may be the source or the target language."""
     units = Counter[frozenset[str]]()
-    """The number of units by those languages of theirs that may be one of the two."""
+    """Numbers of units, by their sets of languages that may be the source or the target language."""
     for unit in _read_units(path):
         for language in unit.keys() - is_asked.keys():
             is_asked[language] = any(find_codes(code, [language]) for code in asked if code)
