@@ -80,7 +80,7 @@ def score_by_length(test_set: TestSet, outputs: Sequence[SystemOutput], tokeniza
 def score_by_frequency(
     test_set: TestSet, outputs: Sequence[SystemOutput], tokenization: str, frequencies: Counter[str]
 ) -> ClassScores:
-    """How well each system translates words of a class of frequencies: F1, the mean of precision and recall.
+    """How well each system translates words of a class of frequencies: F1, the harmonic mean of precision and recall.
 
     A word is right as often as it occurs both in the translation and in the reference; of several references, in the
     one that shares the most words with the translation.
@@ -210,7 +210,7 @@ class SentenceDifference:
 def find_sentence_differences(
     test_set: TestSet, baseline: SystemOutput, output: SystemOutput, max_count: int = 10
 ) -> tuple[list[SentenceDifference], list[SentenceDifference]]:
-    """The sentences that the system translates most better than the baseline, and most worse, by chrF of a sentence."""
+    """The sentences with the largest gains of the system over the baseline, and with the largest losses, in chrF."""
     scorer = CHRF()
     found = []
     for index, source in enumerate(test_set.sources):

@@ -92,7 +92,7 @@ class Comparison:
                 "decides"
             )
         for system in self.systems[1:]:
-            # Of a test set of one line, no resample tells how much scores vary.
+            # Resampling a test set of one line does not tell how much scores vary.
             undecided = [one for one in system.differences if not one.is_significant and one.standard_error > ROUNDING]
             if list(system.output.hypotheses) == list(self.systems[0].output.hypotheses):
                 notes.append(f"{system.output.system}: the translations are those of the baseline")

@@ -21,7 +21,7 @@ TOKENIZATIONS = ("13a", "none", "intl", "char", "zh")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
 _LETTER = re.compile(r"[^\W\d_]")
 
-# Of these, sacreBLEU divides text without spaces between words.
+# The tokenisations that divide text without spaces between words.
 _DIVIDE_CLAUSES = ("char", "zh")
 
 
@@ -123,7 +123,7 @@ def choose_num_resamples(num_lines: int) -> int:
 
 
 def read_seed() -> int | None:
-    """The seed of all random numbers, from `SACREBLEU_SEED`; None if that is "none", so that every time has its own.
+    """The seed of all random numbers, from `SACREBLEU_SEED`; None if that is "none": random numbers then always differ.
 
     Raises:
         ConfigError: it is neither a number from 0 on nor "none".
@@ -141,7 +141,7 @@ def choose_tokenization(references: Sequence[str]) -> str:
 
     That is sacreBLEU's default for BLEU, "13a", for scripts with spaces between words. In one without, a whole clause
     would be one word: "zh" for Chinese, and "char" for Japanese, Thai, Lao, Tibetan, Burmese and Khmer, whose words
-    sacreBLEU finds by further packages or not at all. What more than half of the letters belong to decides.
+    sacreBLEU finds by further packages or not at all. The script of more than half of the letters decides.
     """
     text = "\n".join(references)
     without_spaces, han, letters = (len(pattern.findall(text)) for pattern in (WITHOUT_SPACES, _HAN, _LETTER))
@@ -184,7 +184,7 @@ def _score(
     _count_in_plain_floats(scorer)
     found = scorer.corpus_score(hypotheses, references, n_bootstrap=num_resamples)
     signature = str(scorer.get_signature())
-    # Rounding, and half of an interval, may go beyond 100; of errors there can be more than words.
+    # Rounding, and half of an interval, may go beyond 100. TER may be above 100: there can be more errors than words.
     max_value = math.inf if metric == "ter" else 100.0
     value = min(max_value, float(found.score))
     if num_resamples == 1:

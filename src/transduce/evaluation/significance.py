@@ -32,10 +32,10 @@ SUMMED_LINES = 4_000_000
 """Maximum number of lines of trials that are summed at a time."""
 
 ROUNDING = 1e-9
-"""Points by which a difference that is equal to another one may be smaller, as sums are rounded."""
+"""Tolerance in points when differences are compared: sums are rounded, so equal differences may deviate by this."""
 
 POWER = 0.8
-"""Share of test sets in which a difference of the size `Difference.detectable` is found, the usual one."""
+"""Statistical power: share of test sets on which a true difference of `Difference.detectable` points is significant."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Difference:
 
     @property
     def detectable(self) -> float:
-        """The size of a difference that a test set like this one would show in four of five cases (`POWER`), about.
+        """The size of a true difference that about four of five test sets like this one (`POWER`) would show.
 
-        It is that of a test by the normal distribution, with the standard error that was measured.
+        It is computed for a test by the normal distribution with the measured standard error.
         """
         normal = NormalDist()
         level = 1 - SIGNIFICANCE_LEVEL / (2 * self.num_comparisons)
@@ -96,7 +96,7 @@ class Difference:
 
 
 class Resampling(NamedTuple):
-    """How much chance the two tests draw for a test set."""
+    """The numbers of random draws of the two tests on a test set, and their seed."""
 
     resamples: int
     """Resamples of paired bootstrap."""
@@ -107,7 +107,7 @@ class Resampling(NamedTuple):
 
 
 def choose_resampling(num_lines: int) -> Resampling:
-    """Those for a test set of this size: sacreBLEU's defaults, and fewer for more than 3,000 lines."""
+    """The numbers of draws for a test set of this size: sacreBLEU's defaults, and fewer for more than 3,000 lines."""
     return Resampling(
         choose_num_resamples(num_lines), min(NUM_TRIALS, max(1000, SHUFFLED_LINES // num_lines)), read_seed()
     )
@@ -129,13 +129,14 @@ def measure_differences(
         tokenization: of BLEU and TER; by default that of `choose_tokenization`.
 
     Returns:
-        For each system after the first, its differences in the order of `metrics`, not corrected for their number: see
-        `correct_for_several_systems`. The same translations always give the same figures. The larger the test set, the
-        fewer the resamples and trials beyond 3,000 lines. Up to there, random numbers are those of sacreBLEU, and so
-        are the probabilities, unless chance gives exactly the difference that was measured. Randomisation does where
-        systems differ in few lines, and by TER, which counts whole edits, wherever the scores are close. A difference
-        by chance counts if it is at least as large, in sacreBLEU only if it is larger, so that a single different line
-        would be significant there.
+        For each system after the first, its differences in the order of `metrics`, not corrected for the number of
+        systems: see `correct_for_several_systems`. The same translations always give the same figures.
+
+        Beyond 3,000 lines, there are fewer resamples and trials. Up to 3,000 lines, random numbers are those of
+        sacreBLEU, and probabilities differ from sacreBLEU's only by ties: differences by chance that are exactly as
+        large as the measured one. Ties count here and not in sacreBLEU, where a single different line would therefore
+        be significant. Randomisation often has ties where systems differ in few lines, and in TER, which counts whole
+        edits, where the scores are close.
 
     Raises:
         ConfigError: see `read_seed`.
@@ -213,14 +214,14 @@ def _score(scorer: Metric, sums: Float64[np.ndarray, "texts counts"]) -> Float64
 def _sum_resamples(
     counts: Float64[np.ndarray, "lines counts"], resamples: Int64[np.ndarray, "resamples lines"]
 ) -> Float64[np.ndarray, "resamples counts"]:
-    """The counts of each resample, the lines of which are given by their numbers."""
+    """The summed counts of each resample, given the indices of its lines."""
     return np.stack([counts[sample].sum(axis=0) for sample in resamples])
 
 
 def _sum_exchanged(
     differences: Float64[np.ndarray, "lines counts"], trials: Bool[np.ndarray, "trials lines"]
 ) -> Float64[np.ndarray, "trials counts"]:
-    """How far the counts of a text change in each trial if its chosen lines are exchanged for those of another one."""
+    """How much the summed counts of a text change in each trial, in which chosen lines are those of another text."""
     at_a_time = max(1, SUMMED_LINES // len(differences))
     parts = [trials[first : first + at_a_time] for first in range(0, len(trials), at_a_time)]
     return np.concatenate([part.astype(np.float64) @ differences for part in parts])

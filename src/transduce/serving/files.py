@@ -26,7 +26,7 @@ class StoredFile:
         name: file name of the translation, for the client.
         task: translates it.
         num_bytes: size of its content, at first before and then after the translation.
-        removal: removes it when its time is over; once it is translated.
+        removal: timer that removes it, set when the translation is finished; None before that.
     """
 
     identifier: str
@@ -41,7 +41,7 @@ class FileStore:
     """Documents in memory; all methods are called in one event loop.
 
     Args:
-        max_bytes: maximum total size, which translations may exceed by what they are longer than their documents.
+        max_bytes: maximum total size; translations that are longer than their documents may exceed it.
         seconds: time after its translation for which a document is kept.
     """
 

@@ -40,7 +40,8 @@ class TranslatedLine:
             the text without spans; there are none if it was put together of parts of sentences.
         how: how spans and terms were kept; None if none were to be kept.
         spans: pairs of the same kept span in the source and in the translation.
-        is_given_up: whether no translation keeps what it must, so that the line is the source with its terms replaced.
+        is_given_up: whether no translation keeps its spans and terms, so that the result is the source with its terms
+            replaced.
     """
 
     source: str

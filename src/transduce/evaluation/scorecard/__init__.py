@@ -51,7 +51,7 @@ NUM_EXAMPLES = 3
 
 @dataclass(frozen=True)
 class BehaviourExample:
-    """A translation that does not show a behaviour.
+    """A translation that fails the rule of a behaviour.
 
     Args:
         text: the input.
@@ -189,7 +189,7 @@ def measure_scorecard(
         if own := cases[behaviour.name]:
             option = (
                 None if tag and behaviour.option is DOCUMENT else behaviour.option
-            )  # only the first sentence has it
+            )  # of the sentences of a document, only the first would have the tag
             results.append(_judge(replace(behaviour, option=option), own, translations, translate))
     skipped = {behaviour.name: behaviour.absence for behaviour in BEHAVIOURS if not cases[behaviour.name]}
     return Scorecard(tuple(results), skipped, len(chosen), len(translations), seed, time.perf_counter() - started)
@@ -198,14 +198,14 @@ def measure_scorecard(
 def _choose_sentences(
     translator: Translator, sentences: Sequence[Sentence], count: int
 ) -> tuple[str, tuple[Sentence, ...]]:
-    """The tag that sentences begin with, usually none, and different sentences without it.
+    """The tag that sentences begin with, usually none, and different sentences that had it, without the tag.
 
-    So it stays as it is when they are changed.
+    The tag is separated so that changes of a sentence do not touch it.
     """
     different = {one.source.strip(): one for one in sentences if one.source.strip()}
     split = [(*translator.tokenizer.split_tag(source), one) for source, one in different.items()]
     tag = split[0][0] if split else ""
-    # Some are too long: of twice as many, enough are left.
+    # Twice as many as needed, as some may be too long.
     candidates = choose_evenly([(rest, one) for own, rest, one in split if own == tag and rest], 2 * count)
     fitting = [Sentence(rest, one.reference) for rest, one in candidates if translator.fits(tag + rest)]
     if not fitting:
@@ -249,10 +249,10 @@ def _try_option(
     translations: Translations,
     translate: Translate,
 ) -> float | None:
-    """The score with an option; None if the engine does not have it.
+    """The score of a behaviour if texts are translated with an option; None if the engine does not support the option.
 
-    The guard leaves translations as they are in which it finds no problem. Of more than `MAX_RETRIED` others, so many
-    are translated again, and the rest counts like these.
+    At most `MAX_RETRIED` texts are translated again; others count with the mean score of these. With the guard, texts
+    whose translation has no problem keep their score, as the guard does not translate them again.
     """
     affected, others = list[Case](), list[Case]()
     for case in cases:

@@ -54,8 +54,8 @@ class Case:
 
     Args:
         text: the input.
-        related: other inputs, whose translations its own is compared with.
-        others: all sentences, of which those that are different must have other translations.
+        related: other inputs, with whose translations that of this input is compared.
+        others: further inputs, none of which may have the same translation unless it is the same sentence.
         kept: parts of the input that its translation must contain.
         reference: a human translation of the input, if it is only changed in form.
         language: of the translations, by its code; "" if it is unknown, or does not matter.
@@ -71,7 +71,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How well a translation shows a behaviour.
+    """How well a translation follows the rule of a behaviour.
 
     Args:
         score: from 0 to 1, the best.
@@ -95,8 +95,8 @@ class Behaviour:
         judge: judges the translation of a case by rules.
         absence: why a text may give no inputs; "" if every text gives some.
         option: the option of `transduce translate` that helps, if there is one.
-        normalize: only of behaviours whose inputs have the same meaning as their sentences: removes from a translation,
-            given with its language, what the change of the input may change in it.
+        normalize: only for behaviours that change the form of sentences, such as their case, and not their meaning.
+            Takes a translation and its language, and removes differences of form that are allowed, for comparisons.
         has_sentences: whether the inputs consist of whole sentences.
     """
 
@@ -120,7 +120,7 @@ def find_same_translation(source: str, others: Sequence[str], translations: Tran
 
 
 def choose_evenly(items: Sequence[_Item], count: int) -> list[_Item]:
-    """At most `count` of the items, in their order, with about equal distances."""
+    """At most `count` of the items, in their order, evenly spread."""
     if len(items) <= count:
         return list(items)
     return [items[index * len(items) // count] for index in range(count)]

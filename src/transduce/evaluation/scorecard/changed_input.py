@@ -1,10 +1,10 @@
-"""Behaviours on changed input: in other letters or with typing errors, a sentence is translated as it is without them.
+"""Behaviours on input changed in form: a sentence in capitals or with typing errors is translated like the original.
 
 Such tests are the invariance tests of CheckList (Ribeiro et al. 2020). Niu et al. (2020) measure two things for
 translation: how much a change of the input changes the translation, and how much worse it becomes. Here these are chrF
-(Popović 2015) between the two translations, and the chrF against human translations that is lost. A model that writes
-the same for every input is consistent, too: where the unchanged sentence shares its translation with another sentence,
-consistency counts as none.
+(Popović 2015) between the two translations, and the loss of chrF against human translations. A model that writes the
+same for every input would be consistent, too; so the score is 0 where the unchanged sentence has the same translation
+as another sentence.
 """
 
 import random
@@ -118,10 +118,10 @@ def _judge_consistency(normalize: Normalize, case: Case, translations: Translati
 
 
 def measure_lost_chrf(behaviour: Behaviour, cases: Sequence[Case], translations: Translations) -> float | None:
-    """How much lower the chrF of the changed sentences is than that of the same sentences unchanged, from -100 to 100.
+    """How much lower the chrF of the changed sentences is than that of the unchanged ones, from -100 to 100.
 
-    Both are corpus scores against the human translations, normalised as the behaviour does it; None if not all of the
-    cases have one.
+    Both are corpus scores against human translations, after `behaviour.normalize`; None if a case has no human
+    translation.
     """
     normalize = behaviour.normalize
     references = [case.reference for case in cases if case.reference is not None]

@@ -1,7 +1,7 @@
 """Behaviours on text that every language writes in the same way: a translation should keep it as it is.
 
-These are minimum functionality tests in the sense of CheckList (Ribeiro et al. 2020): of the right output, a part is
-known. Sentences of the text that have such parts come first; to others, parts are added.
+These are minimum functionality tests in the sense of CheckList (Ribeiro et al. 2020): a part of the right output is
+known. Cases are made first of sentences that contain such text, and then of others, to which it is added.
 """
 
 import re

@@ -32,11 +32,11 @@ SHORT_RATIO, SHORT_MARGIN = 2, 10
 article and a compound, or for the seven words that a Turkish verb may need, not for a sentence about it."""
 
 MIN_JOINED_RATIO, MAX_JOINED_RATIO = 0.7, 1.5
-"""Between these, the length of a translation of several sentences or words may be, divided by that of their own
-translations."""
+"""Bounds of the length of the translation of several sentences or words at once, divided by the total length of their
+separate translations."""
 
 LONG_RATIO = 1.5
-"""Tokens of a long input, divided by those that the model reads at once."""
+"""Minimum number of tokens of a long input, as a multiple of those that the model reads at once."""
 
 NUM_LONG_CASES = 3
 
@@ -102,12 +102,12 @@ def join_sentences(sentences: list[str]) -> str:
 
 
 def _list_complete(text: SourceText) -> list[str]:
-    """The sentences that end in a sign which says so."""
+    """The sentences that end in a full stop, a question mark or an exclamation mark."""
     return [sentence.source for sentence in text.sentences if _SENTENCE_END.search(sentence.source)]
 
 
 def _make_several_sentences(text: SourceText) -> list[Case]:
-    """Two and three neighbours in turn, as far as the model reads them as a whole."""
+    """Cases of two or three neighbouring sentences in turn, as far as the model can read them as a whole."""
     rest, cases = iter(_list_complete(text)), list[Case]()
     while len(parts := list(islice(rest, 2 + len(cases) % 2))) > 1:
         while len(parts) > 1 and not text.translator.fits(join_sentences(parts)):
@@ -135,7 +135,7 @@ def _make_long_texts(text: SourceText) -> list[Case]:
 
 
 def _judge_joined(case: Case, translations: Translations) -> Judgement:
-    """Agreement with the translations of the parts by themselves; 0 if their length shows that text is missing."""
+    """Compare with the separate translations of the parts; 0 if the length shows that text is missing or invented."""
     translation = translations[case.text]
     expected = " ".join(translations[part] for part in case.related)
     ratio = len(translation) / max(1, len(expected))

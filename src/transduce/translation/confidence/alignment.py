@@ -161,7 +161,7 @@ _BYTE_INSIDE = re.compile("<0x[89AB][0-9A-F]>")
 
 
 def _divide_word(word: str, ids: Sequence[int], tokenizer: Tokenizer) -> list[tuple[str, tuple[int, ...]]]:
-    """The word in parts that begin with a piece and where a word may begin; as a whole if pieces spell it otherwise."""
+    """Divide a word where a piece begins and a word may begin, too; not if its pieces spell another text."""
     sizes = [
         0 if _BYTE_INSIDE.fullmatch(piece) else 1 if piece.startswith("<0x") else len(piece.replace("▁", ""))
         for piece in tokenizer.pieces(ids)

@@ -289,7 +289,7 @@ def compute_area_under_curve(predicted: Float[np.ndarray, " items"], right: Bool
 
 def _make_features(token_scores: Sequence[Sequence[float]]) -> Float[np.ndarray, "items 3"]:
     """For each item 1 for the intercept, and the log-odds of the lowest probability and of the geometric mean."""
-    # Odds: a log-probability ends at 0, so that its fit could never come near to 1 where the model is nearly sure.
+    # Log-odds, as log-probabilities end at 0, and a fit to them could not come near to 1 where the model is sure.
     scores = np.array([(min(of_item), sum(of_item) / len(of_item)) for of_item in token_scores], dtype=np.float64)
     scores = scores.reshape(-1, 2).clip(np.log(RAREST), np.log1p(-RAREST))
     return np.column_stack([np.ones(len(scores)), scores - np.log(-np.expm1(scores))])

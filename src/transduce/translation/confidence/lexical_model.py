@@ -19,16 +19,15 @@ def estimate_link_counts(
     words: Int[np.ndarray, "entries"],
     iterations: int,
 ) -> Float[np.ndarray, "entries"]:
-    """The expected number of times that each two words translate each other, by EM from uniform probabilities (Brown et
-    al. 1993, 4.1).
+    """The expected number of times that two words translate each other, by EM from uniform probabilities.
 
-    A count divided by the sum of those of the same source word is t(target word | source word).
+    This is IBM Model 1 (Brown et al. 1993, 4.1). An entry is a source word and a target word; a cell is an occurrence
+    of both in one pair. A count divided by the sum of the counts of its source word is t(target word | source word).
 
     Args:
-        entries: for each cell, which is a source word and a place of a target word in one pair, the number of its
-            entry, the two words.
-        places: the number of that place in the text, from 0.
-        words: the number of the source word of each entry.
+        entries: for each cell, the index of its entry.
+        places: for each cell, the position of its target word in the whole text, from 0.
+        words: for each entry, the index of its source word.
         iterations: number of iterations, at least 1.
     """
     probability = np.ones(len(words))

@@ -65,7 +65,7 @@ class TextConstraints:
                     )
 
     def combine(self, other: "TextConstraints") -> "TextConstraints":
-        """The constraints of both; of two prefixes, the other's."""
+        """The constraints of both; if both have a prefix, that of `other`."""
         return replace(
             self,
             prefix=other.prefix or self.prefix,
@@ -104,7 +104,7 @@ class TextConstraints:
         """
         required = {phrase: _encode_required(tokenizer, phrase) for phrase in map(str.strip, self.required)}
         forbidden = [tuple(ids) for ids in tokenizer.encode_targets(self.forbidden) if ids]
-        forbidden += [ids for phrase in self.forbidden for ids in _encode_glued(tokenizer, phrase.strip())]
+        forbidden += [ids for phrase in self.forbidden for ids in _encode_without_space(tokenizer, phrase.strip())]
         (prefix,) = tokenizer.encode_targets([self.prefix])
         ends_word = self.prefix[-1:].isspace() and not WITHOUT_SPACES.match(self.prefix.rstrip()[-1:])
         phrases = [phrase for phrase in map(str.strip, self.required) if required[phrase]]
@@ -118,7 +118,7 @@ class TextConstraints:
                 for phrase, ids in required.items()
                 for _ in range(_count_ended(tokenizer.decode(prefix), phrase) - _count(ids, tuple(prefix)))
             ),
-            _find_glued_ids(tokenizer) if ends_word and prefix else frozenset(),
+            _find_ids_without_space(tokenizer) if ends_word and prefix else frozenset(),
         )
 
     def learn_spellings(self, tokenizer: Tokenizer, pieces: Sequence[str]) -> "TextConstraints":
@@ -182,14 +182,15 @@ def _encode_required(tokenizer: Tokenizer, phrase: str) -> tuple[int, ...]:
 
 
 def _count_ended(text: str, phrase: str) -> int:
-    """The number of occurrences of `phrase` in `text` as whole words that nothing behind the text can continue."""
+    """The number of occurrences of `phrase` in `text` as whole words, even if letters are appended to `text`."""
     return sum(is_border(text + "a", start + len(phrase)) for start in find_phrase(text, phrase))
 
 
-def _encode_glued(tokenizer: Tokenizer, phrase: str) -> list[tuple[int, ...]]:
-    """The ids of `phrase` without a leading space: with the sign that it follows, unless it begins with one.
+def _encode_without_space(tokenizer: Tokenizer, phrase: str) -> list[tuple[int, ...]]:
+    """The ids of `phrase` where no space is before it.
 
-    In a script without spaces, also every piece that contains it.
+    A phrase that begins with a letter follows a sign there (one of `_IN_FRONT`), whose id is included. In a script
+    without spaces, the phrase may follow anything, and every piece that contains it is a result, too.
     """
     if not phrase[0].isalnum() or WITHOUT_SPACES.match(phrase[0]):
         found = _encode_behind(tokenizer, "", phrase)
@@ -238,7 +239,7 @@ def _find_continuing_ids(tokenizer: Tokenizer, last: str) -> frozenset[int]:
 
 
 @lru_cache(maxsize=8)
-def _find_glued_ids(tokenizer: Tokenizer) -> frozenset[int]:
+def _find_ids_without_space(tokenizer: Tokenizer) -> frozenset[int]:
     """Pieces without a space before them; the end symbol is none."""
     pieces = _map_pieces_to_ids(tokenizer).items()
     return frozenset(index for piece, index in pieces if not piece.startswith("▁") and index != tokenizer.end_id)

@@ -61,14 +61,14 @@ class ProtectedItem(NamedTuple):
 
 
 class TextCounter:
-    """Counts how often each of many texts stands in another, as `str.count` does, in time linear in that one."""
+    """Counts the occurrences of many texts in another text, each as `str.count` does, in time linear in the latter."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = frozenset(texts)
-        self._lengths: dict[str, list[int]] = {}  # of the texts that begin with a character
+        self._lengths: dict[str, list[int]] = {}  # by first character, the lengths of the texts that begin with it
         for first, length in sorted({(text[0], len(text)) for text in self._texts}):
             self._lengths.setdefault(first, []).append(length)
-        # Without texts, a look-ahead that nothing meets.
+        # Without texts, a pattern that matches nothing.
         self._begins = re.compile(f"[{re.escape(''.join(self._lengths))}]" if self._lengths else "(?!)")
 
     def count(self, text: str) -> Counter[str]:

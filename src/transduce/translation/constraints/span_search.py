@@ -89,9 +89,10 @@ def _append_rest(bare: str, rest: str) -> str:
 def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: "Alignment") -> str:
     """Insert the removed spans into the translation of the text without them, in their order.
 
-    A span touches the same words and signs as in the source, and a tag the words of its element: no others. Within a
-    run of characters without spaces, a tag touches both sides, and any other span neither. The alignment is that
-    between the text without spans and the translation, whose words may be parts of such a run.
+    No space separates a span from a word or sign that it touches in the source, nor a tag from the words of its
+    element; elsewhere there are spaces. Within a run of characters without spaces, a tag touches both sides, and any
+    other span neither. `alignment` is that of the text without spans and the translation; its words may be parts of
+    such a run.
     """
     words, is_spaced = alignment.target, _find_spaces(translation, alignment.target)
     find_place = _PlaceFinder(alignment)
@@ -123,7 +124,7 @@ def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: "A
 
 
 def _find_spaces(text: str, words: Sequence[str]) -> list[bool]:
-    """Whether a space may come before each of the words that the text consists of: there is one, or nothing."""
+    """For each word of the text, whether there is a space before it; True for the first word."""
     found: list[bool] = []
     end = 0
     for word in words:
@@ -134,7 +135,10 @@ def _find_spaces(text: str, words: Sequence[str]) -> list[bool]:
 
 
 def _find_sign_behind(text: str, span: RemovedSpan) -> str:
-    """The sign at the end of the text that stood directly after the span, if it did; maybe that of another script."""
+    """The punctuation mark at the end of the text that directly follows the span in the source; "" if there is none.
+
+    A mark of Chinese and Japanese counts as the same as its counterpart, as in "。" for ".".
+    """
     signs = (span.right, _SAME_SIGNS.get(span.right, span.right)) if span.right in _PUNCTUATION else ()
     return next((sign for sign in signs if text.endswith(sign)), "")
 
@@ -150,11 +154,11 @@ def _join_word(text: str, rest: str, *, is_glued: bool) -> str:
 
 
 class _PlaceFinder:
-    """Finds the number of words of the translation before a span."""
+    """Finds the place of a span in the translation by word alignment: how many words of the translation precede it."""
 
     def __init__(self, alignment: "Alignment") -> None:
         self._starts = list(accumulate(map(len, alignment.source), initial=0))
-        self._first: dict[int, int] = {}  # of the words that each source word is linked with
+        self._first: dict[int, int] = {}  # by source word, the first target word linked with it; next, the last one
         self._last: dict[int, int] = {}
         for link in alignment.links:
             self._first[link.source] = min(link.target, self._first.get(link.source, link.target))
@@ -162,7 +166,7 @@ class _PlaceFinder:
         self._num_source, self._num_target = len(alignment.source), len(alignment.target)
 
     def __call__(self, span: RemovedSpan) -> int:
-        # Of a word with the span inside, an opening span counts the rest as its own.
+        # A span may be within a word. The whole word then comes after an opening span, and before any other span.
         if span.is_opening and span.right[:1].isalnum():
             word = bisect_right(self._starts, span.letters) - 1
         else:
