@@ -31,7 +31,7 @@ class LogisticFit(Settings):
 class RecordedConfidence(Settings):
     """The fitted confidence of words and sentences, and its quality on text that was held out of the fit.
 
-    All figures are of the pairs held out, every other one.
+    All figures are for the pairs that were held out, which is every second pair.
     """
 
     words: LogisticFit

@@ -77,7 +77,7 @@ class CheckpointDescription(FolderDescription):
     """Optimiser steps done."""
 
     state: dict[str, JsonValue]
-    """Whatever the run wants to know again: epoch, position in it, best score."""
+    """What the run needs besides tensors to continue, such as the epoch, the position in it and the best score."""
 
     state_sha256: str
     """SHA-256 of `state` as JSON with sorted keys: the other files have theirs in `files`."""
@@ -101,7 +101,7 @@ def save_checkpoint(folder: Path, update: int, tensors: Tensors, state: Mapping[
 
 
 def begin_checkpoint(folder: Path, update: int) -> AbstractContextManager[Path]:
-    """A temporary folder in `folder`, for the files of the checkpoint, whose place it takes at the end of the block.
+    """Make a temporary folder for the files of a checkpoint, which becomes the checkpoint at the end of the block.
 
     Raises:
         WriteError: writing failed; a checkpoint that was there before is still there.
@@ -111,10 +111,10 @@ def begin_checkpoint(folder: Path, update: int) -> AbstractContextManager[Path]:
 
 @contextmanager
 def join_checkpoint(folder: Path, update: int) -> Iterator[None]:
-    """For a block that writes into the folder which another process has from `begin_checkpoint`.
+    """Let the block write into the folder that another process has from `begin_checkpoint`.
 
     Raises:
-        WriteError: writing failed.
+        WriteError: the block failed to write.
     """
     try:
         yield
@@ -128,7 +128,7 @@ def write_shard(temporary: Path, tensors: Tensors, shard: Shard = WHOLE) -> dict
     Args:
         temporary: the folder.
         tensors: each part becomes a safetensors file. A tensor that is not sharded belongs to the first shard alone.
-        shard: which shard of all others they are.
+        shard: which shard of the whole tensors `tensors` has.
 
     Raises (outside of `begin_checkpoint` and `join_checkpoint`):
         OSError, SafetensorError: writing failed.

@@ -33,7 +33,7 @@ class RecordedBehaviour(Settings):
     """Number of inputs whose translations are wrong."""
 
     lost_chrf: float | None = Field(default=None, ge=-100, le=100)
-    """chrF against human translations that changed input has less than the same sentences unchanged."""
+    """How much lower the chrF against human translations is for changed input than for the unchanged sentences."""
 
     option: str | None = None
     """The flags of `transduce translate` with which the score is higher."""

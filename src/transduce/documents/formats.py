@@ -39,7 +39,8 @@ _SUPERSETS = {
     **dict.fromkeys(("shift_jis", "shift-jis", "sjis"), "cp932"),
     **dict.fromkeys(("euc-kr", "ks_c_5601-1987"), "cp949"),
 }
-"""Encodings that browsers read as a larger one, which files are mostly in (Encoding Living Standard, 4.2)."""
+"""Declared encodings that browsers read as a larger encoding, in which such files mostly are (Encoding Living Standard,
+4.2)."""
 
 
 @dataclass(frozen=True)

@@ -158,11 +158,11 @@ def make_config(
     """The settings of an imported network.
 
     Args:
-        settings: those that do not follow from its matrices and positions. An output bias of zeros is as good as none,
-            so that there is one only where they say so or it has other numbers.
+        settings: those that do not follow from its matrices and positions. An output bias of zeros is kept only if
+            these settings say that there is one.
         matrices: the matrices with a row for each token, from `arrange_token_matrices`.
         positions: the kind of its table of positions, and the number of rows.
-        origin: the model in error messages.
+        origin: what error messages call the model.
 
     Raises:
         BundleError: the settings are invalid.
@@ -220,7 +220,7 @@ SPECIAL = ("<unk>", "</s>")
 
 
 MODELS = ((SOURCE_MODEL, TARGET_MODEL), ("source.spm", "target.spm"), (SOURCE_MODEL,), ("sentencepiece.model",))
-"""Names of the SentencePiece model, or of those of source and target, by which they are looked for."""
+"""File names of SentencePiece models that are looked for, in this order: two, of source and target, or one of both."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class ForeignVocabulary:
     has_pad: bool = False
 
     def without_pad(self) -> "ForeignVocabulary":
-        """The same vocabulary, whose last token is `<pad>`, with `<pad>` as no token."""
+        """The same vocabulary with its last token, which is `<pad>`, no longer listed."""
         return ForeignVocabulary(self.sources[:-1], self.targets[:-1], has_pad=True)
 
     def rows(self, tokenizer: Tokenizer) -> TokenRows:
@@ -306,9 +306,10 @@ _TAG = re.compile(r"\s*(>>[^<>\s]+<<)\s*")  # as in the programs of exports
 
 
 class SentencePieceCodec:
-    """SentencePiece and the lines about tags in the README of an export, with the ids of a bundle.
+    """Encodes and decodes as the README of an export says: by SentencePiece and, for tags, a few lines of code.
 
-    A proof compares what `Tokenizer` makes of a text with it. SentencePiece alone spells a tag like any word.
+    Its results are ids of the bundle, which a proof compares with those of `Tokenizer`. SentencePiece alone would spell
+    a tag like any word.
 
     Args:
         tokenizer: the tokenizer with the SentencePiece models that travel with the model of another program.

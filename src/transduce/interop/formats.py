@@ -56,7 +56,7 @@ MAX_ROWS = 64
 
 
 class NetworkRuntime:
-    """A network that Transduce's own search can run, as `Runtime`: scores are computed as in it, token by token.
+    """A network that Transduce's own search can run, as `Runtime`: targets are scored as in a search, token by token.
 
     Args:
         name: the program that computes the network, and its version.

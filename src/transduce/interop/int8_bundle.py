@@ -1,6 +1,7 @@
 """Bundles whose matrices are stored in int8, about a quarter of the size, for Transduce.
 
-It computes with the integers where it has `InferenceModel`, and other networks in float32 with the rounded weights.
+Transduce computes with the integers where `InferenceModel` supports the network, and otherwise with the rounded weights
+in float32.
 """
 
 from collections.abc import Mapping

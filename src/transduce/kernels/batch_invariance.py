@@ -10,14 +10,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ROW_PADDING_MULTIPLE = 4
-"""Rows that matrix libraries process together; remaining rows are multiplied by other instructions: see `linear`."""
+"""Number of rows that matrix libraries process together; remaining rows may be rounded differently: see `linear`."""
 
 KEY_PADDING_MULTIPLE = 16
 """Numbers in the widest SIMD register. Keys are padded to a multiple of it: softmax sums a partial register in a
 different order, which changes rounding."""
 
 HEAD_WIDTH_MULTIPLE = 4
-"""Matrix libraries choose another way for narrow matrices of other widths, by the number of such matrices."""
+"""Width of a head is padded to a multiple of this: for other narrow widths, the way in which matrix libraries multiply,
+and so rounding, depends on the number of matrices."""
 
 SIMD_PADDING_MULTIPLE = 32
 """Numbers that PyTorch's elementwise functions compute at once; what is left over at the end is rounded otherwise."""
@@ -47,7 +48,9 @@ def linear(
 
 
 def count_padding(inputs: Tensor, size: int, multiple: int) -> int:
-    """What `size` lacks to a multiple, where the result for a sentence must not depend on its batch (`linear`), else 0.
+    """By how much `size` is to be padded, so that the result for a sentence does not depend on its batch (`linear`).
+
+    0 where that is not required.
 
     Args:
         inputs: what is padded; its type, its device and whether gradients are recorded decide.

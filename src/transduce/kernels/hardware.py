@@ -29,7 +29,7 @@ ROOT = Path("/")
 """The folder in which Linux has the files `proc` and `sys`; tests read others."""
 
 THREAD_COUNT_LOCK = Lock()
-"""Held while PyTorch's number of threads is read, or is another for a moment, as in `make_single_core_executor`."""
+"""Held while PyTorch's number of threads is read, or is changed for a moment, as in `make_single_core_executor`."""
 
 if hasattr(os, "register_at_fork"):  # a forked process would wait for ever for a thread that it does not have
     os.register_at_fork(

@@ -13,7 +13,8 @@ for each number of positions, and copies tensors that are not contiguous."""
 
 _MIN_KEYS = 16
 _MIN_MULTIPLICATIONS = 400
-"""For fewer keys than the widest register has numbers, and for smaller products, torch adds up in another order."""
+"""Minimum numbers of keys (as many as the widest register holds) and of multiplications in a product: torch adds up
+smaller products in another order."""
 
 
 def compute_source_capacity(length: int, d_head: int) -> int:

@@ -87,7 +87,7 @@ _free_memory = _FreeMemory()
 
 
 class _TemporaryMemory:
-    """The owner of the memory of a temporary array and its views; with the last of them, the memory becomes free."""
+    """The owner of the memory of a temporary array and its views: frees the memory when none of them is left."""
 
     def __init__(self, block: npt.NDArray[np.uint8]) -> None:
         self._block = block

@@ -1,4 +1,4 @@
-"""Temporary folders: removed after use, or by the next process if theirs was killed; or renamed when complete."""
+"""Temporary folders, removed after use or renamed when complete; the next process removes those of killed ones."""
 
 import re
 import shutil
@@ -27,8 +27,8 @@ def remove_if_left_empty(folder: Path) -> Iterator[None]:
 def scratch_folder(parent: Path, name: str, unique: str | None = None) -> Iterator[Path]:
     """A new folder in `parent` that is removed after the block, with every empty parent that was created for it.
 
-    Folders that killed processes left in `parent` are removed, too. Two processes never share one, unless they know
-    where it is by `unique`, 12 random hexadecimal digits in its name.
+    Folders that killed processes left in `parent` are removed, too. `unique`, 12 hexadecimal digits in the name, is
+    random by default; another process that knows it finds the folder by `scratch_path`.
     """
     folder = scratch_path(parent, name, unique or uuid4().hex[:12])
     with remove_if_left_empty(parent):
@@ -44,7 +44,7 @@ def scratch_folder(parent: Path, name: str, unique: str | None = None) -> Iterat
 
 
 def scratch_path(parent: Path, name: str, unique: str) -> Path:
-    """Where `scratch_folder` makes its folder."""
+    """The path of the folder that `scratch_folder` makes from the same arguments."""
     return parent / f"{name}.{unique}.partial"
 
 

@@ -94,7 +94,7 @@ def flush_to_disk(path: Path) -> None:
 
 
 _SIGNED = "process "
-"""The beginning of a lock file, before the process id."""
+"""The text at the beginning of a lock file, before the process id."""
 
 
 @contextmanager

@@ -57,7 +57,7 @@ _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError),
     UnicodeDecodeError,
 )
-"""The exceptions that reading a damaged zip file raises; of bzip2, OSError."""
+"""The exceptions that reading a damaged zip file raises, besides OSError, which damaged bzip2 data raises."""
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 """The date of every file: the same files make the same package at any time."""
 

@@ -116,7 +116,7 @@ class CTranslate2Format:
         return (path / MODEL_FILE).is_file()
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
-        """Whole numbers of 8 or 16 bits become what CTranslate2 computes with in float32: number by scale."""
+        """Read a model. Integers of 8 or 16 bits become float32 numbers, divided by their scales as in CTranslate2."""
         return read_folder(path, tokenizer, Languages())
 
 
@@ -316,8 +316,8 @@ def _starts_from_zero(variables: Variables) -> bool:
 
 
 def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary) -> bool:
-    """Whether targets begin with a `<pad>` without other use, as in exports of Transduce that do not begin with
-    zeros.
+    """Whether targets begin with a `<pad>` that is used for nothing else, as in Transduce's own exports of models
+    whose targets do not begin with zeros.
     """
     lasts = tokens.sources[-1], tokens.targets[-1], settings["decoder_start_token"]
     if lasts != ("<pad>",) * 3 or _starts_from_zero(variables) or OUTPUT_BIAS not in variables:

@@ -245,7 +245,7 @@ class CTranslate2Engine(_Translator):
             length_penalty=0,
             no_repeat_ngram_size=config.no_repeat_ngram,
             max_input_length=0,
-            # Neither counts the end.
+            # CTranslate2 does not count `</s>` in either length.
             max_decoding_length=limit - 1,
             min_decoding_length=min(config.min_length, limit) - 1,
             return_scores=True,
@@ -258,7 +258,7 @@ class CTranslate2Engine(_Translator):
         pairs = zip(result.hypotheses, result.scores, strict=True)
         ranking = sorted(pairs, key=lambda pair: -pair[1] / length_penalty(len(pair[0]) + 1, alpha))
         rows = [[*(self._ids[piece] for piece in pieces[: limit - 1]), self._tokenizer.end_id] for pieces, _ in ranking]
-        # Those that would go on differently may be the same up to there.
+        # Hypotheses that differ only behind the limit are equal after they are cut, and are kept once.
         return [list(row) for row in dict.fromkeys(map(tuple, rows))]
 
     def _score(self, sources: Sequence[Sequence[int]], found: Sequence[Ids], alpha: float) -> list[list[Hypothesis]]:

@@ -433,7 +433,7 @@ def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[T
         source = target = _add_unnamed_ids(source, special, bias)
     else:
         raise BundleError(f"{folder}: has {num_rows} source embeddings but {len(bias)} outputs for one vocabulary")
-    # Else it could not decode those.
+    # So that `tokenizer` can decode placeholders, too.
     tokenizer.decoder |= {index: piece for piece, index in target.items()}
     source_model, target_model = (Path(path).read_bytes() for path in tokenizer.spm_files)
     ours = ForeignVocabulary([*source], [*target]).make_tokenizer((source_model, target_model), str(folder))

@@ -30,7 +30,7 @@ LONGEST = LENGTHS[-1]
 ADDITIVE, DOT, FUSED = "additive", "dot product", "dot product, fused"
 
 MUCH = 2.0
-"""Ratio from which one quantity is much larger than another: the double. Below, two are similar."""
+"""Ratio from which one quantity counts as much larger than another; below, two quantities count as similar."""
 
 KINDS = (ADDITIVE, DOT, FUSED)
 

@@ -44,18 +44,18 @@ class Operation:
     """An operation on two binary numbers, and the networks that learn it."""
 
     verb: str
-    """As in "add"."""
+    """What the operation does, as in "add"."""
     result: str
-    """What it makes, as in "sum"."""
+    """What the operation makes, as in "sum"."""
     neural_gpu: NeuralGPUSettings
     extended: ExtendedNeuralGPUSettings
     transformer: TransformerSettings
     learns: Claim
-    """That the Neural GPU learns it."""
+    """The claim that the Neural GPU learns the operation."""
     generalizes: Claim
-    """That the Neural GPU has it right for longer numbers than those of training."""
+    """The claim that the Neural GPU then gives right results for longer numbers than those of training."""
     transformer_fails: Claim | None = None
-    """That a Transformer has it wrong for longer numbers."""
+    """The claim that a Transformer gives wrong results for longer numbers than those of training."""
     remark: str
     """How training differs from that of the claims' papers."""
 
@@ -186,7 +186,7 @@ def _judge_failure(operation: Operation, results: Results, claim: Claim) -> Clai
 
 
 def _judge_share(operation: Operation, claim: Claim, shares: Mapping[int, float], what: str) -> ClaimResult:
-    """Of several seeds, the seeds are the cases; of one alone, the test numbers."""
+    """Judge a claim by the shares of the seeds; with a single seed, by its test numbers, one by one."""
     if len(shares) > 1:
         return judge_above(claim, dict(shares), NEARLY_ALL, what)
     num_all = len(shares) * operation.training.num_tests
