@@ -78,6 +78,19 @@ def test_long_input_is_longer_than_the_model_reads(make_translator: MakeTranslat
     assert make_cases("long input", translator, "One alone.") == []
 
 
+def test_translations_without_spaces_are_compared_without_spaces() -> None:
+    cat, dog = Case("cat cat cat", ("cat",) * 3), Case("A dog. A cat.", ("A dog.", "A cat."))
+    known = {
+        "cat": "猫",
+        "cat cat cat": "猫猫猫",
+        "A dog.": "一只狗。",
+        "A cat.": "一只猫。",
+        dog.text: "一只狗。一只猫。",
+    }
+    assert judge("repeated word", cat, known) == (1, "")
+    assert judge("several sentences", dog, known) == (1, "")
+
+
 @pytest.mark.parametrize(
     ("translation", "score", "words"),
     [

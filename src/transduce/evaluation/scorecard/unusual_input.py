@@ -137,7 +137,7 @@ def _make_long_texts(text: SourceText) -> list[Case]:
 def _judge_joined(case: Case, translations: Translations) -> Judgement:
     """Compare with the separate translations of the parts; 0 if the length shows that text is missing or invented."""
     translation = translations[case.text]
-    expected = " ".join(translations[part] for part in case.related)
+    expected = join_sentences([translations[part] for part in case.related])
     ratio = len(translation) / max(1, len(expected))
     length = f"{ratio:.0%} of the length of its parts' own translations"
     if PROBLEMS["repetition"](case.text, translation):
