@@ -17,6 +17,7 @@ from transduce.translation.constraints.protection import (
     TextCounter,
     translate_protected,
 )
+from transduce.translation.constraints.substitution import RequiredTerm
 
 
 @given(
@@ -39,6 +40,7 @@ TERMS = {
 GLOSSARY = Glossary(TERMS)
 
 Sentences = Callable[..., list[str]]
+CAR = RequiredTerm("car", "Auto")
 
 
 def proposals(texts: Sequence[str]) -> list[Translation]:
@@ -46,8 +48,9 @@ def proposals(texts: Sequence[str]) -> list[Translation]:
 
 
 def required(request: ConstrainedText) -> tuple[str, ...]:
-    """The spans, then the terms."""
-    return (*(request.text[span.start : span.end] for span in request.spans), *request.terms)
+    """The spans, then the targets of the terms."""
+    spans = (request.text[span.start : span.end] for span in request.spans)
+    return (*spans, *(term.target for term in request.terms))
 
 
 class Recorder:
@@ -197,7 +200,7 @@ def test_terms_are_there_as_whole_words() -> None:
     answers = {sentence: ["Das Auto", "Das Autos und das Auto", "Auto, Auto, Auto", "Das Auto und das Auto"]}
     translation, search = translate(sentence, answers, glossary=GLOSSARY)
     assert translation == ProtectedTranslation("Das Auto und das Auto", "constrained")
-    assert search.asked == [[ConstrainedText(sentence, (), ("Auto", "Auto"))]]
+    assert search.asked == [[ConstrainedText(sentence, (), (CAR, CAR))]]
 
 
 def test_a_target_that_the_source_has_may_be_there_more_often() -> None:
@@ -227,7 +230,7 @@ def test_in_parts_terms_are_asked_for_again_and_then_put_in() -> None:
     answers = {"See": ["Sieh"], parts[1]: ["das Auto"], "the red": ["das rote"], "and my": ["und mein"]}
     translation, search = translate(sentence, answers, glossary=GLOSSARY)
     assert search.texts[1] == parts
-    assert [request.terms for request in search.asked[1]] == [(), ("Auto", "Auto"), (), ()]
+    assert [request.terms for request in search.asked[1]] == [(), (CAR, CAR), (), ()]
     assert translation == ProtectedTranslation("Sieh {x}, das rote Auto, und mein Auto {y}", "in parts")
     answers[parts[1]] = ["das Auto und mein Auto"]
     assert translate(sentence, answers, glossary=GLOSSARY)[0].text == "Sieh {x}, das Auto und mein Auto {y}"

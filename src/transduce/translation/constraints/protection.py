@@ -26,6 +26,7 @@ from transduce.text import (
     restore_spacing,
     split_tagged_sentences,
 )
+from transduce.translation.constraints.substitution import RequiredTerm
 from transduce.translation.options import ProtectionMethod
 from transduce.translation.translator import Translation
 
@@ -37,12 +38,13 @@ class ConstrainedText:
     Args:
         text: as in the line, spans and terms included.
         spans: parts of the text that the translation contains unchanged, in the text's order; tags keep their order.
-        terms: further phrases that it contains, each exactly as often as it is listed; in the text's order.
+        terms: terms of the text, in its order; the translation contains the target of each exactly as often as it is
+            listed.
     """
 
     text: str
     spans: tuple[ProtectedSpan, ...] = ()
-    terms: tuple[str, ...] = ()
+    terms: tuple[RequiredTerm, ...] = ()
 
 
 class TextRange(NamedTuple):
@@ -140,8 +142,9 @@ class ProtectedSentence:
         """The request to the search for a part of the sentence."""
         kept = self.find_kept(place)
         spans = tuple(ProtectedSpan(*item.place, item.kind) for item in kept if item.kind != "term")
-        terms = tuple(item.text for item in kept if item.kind == "term")
-        return ConstrainedText(self.text[slice(*place)], spans, terms)
+        text = self.text[slice(*place)]
+        terms = tuple(RequiredTerm(text[slice(*item.place)], item.text) for item in kept if item.kind == "term")
+        return ConstrainedText(text, spans, terms)
 
     def assemble_whole(self, proposals: Sequence[Translation]) -> tuple[str, Translation] | None:
         """The sentence with the first translation of its body that passes, and that translation; None if none

@@ -2,7 +2,7 @@
 
 A model that was never trained on addresses, tags and placeholders translates badly around them. So spans are removed,
 the rest is translated as if they were not there, and they are inserted again by word alignment. Terms are required
-phrases of the search.
+phrases of the search, or replace words of a translation without them (see `substitution`).
 """
 
 import math
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 from transduce.text import ProtectedSpan, find_phrase, find_protected_spans, find_run_before, find_run_behind
 from transduce.translation.constraints import TextConstraints, spell
 from transduce.translation.constraints.protection import ConstrainedText, TextRange, replace_places
-from transduce.translation.translator import EncodedText, Translation, Translator
+from transduce.translation.constraints.substitution import RequiredTerm, Substitution, substitute_terms
+from transduce.translation.translator import EncodedText, Translation, TranslationAlternative, Translator
 
 if TYPE_CHECKING:
     from transduce.translation.confidence.alignment import Alignment, AlignmentHead
+    from transduce.translation.confidence.scoring import PairScore
 
 _PUNCTUATION = frozenset(".,;:!?)]}»”…。、，！？")
 """Signs that follow a span without a space."""
@@ -211,12 +213,6 @@ class SpanSearch:
 
     def search(self, requests: Sequence[ConstrainedText]) -> list[list[Translation]]:
         """Translations of each text, best first, that are likely to meet the constraints; a `protection.Search`."""
-        from transduce.translation.confidence.alignment import (  # noqa: PLC0415 - loads PyTorch
-            align_divided_pairs,
-            divide_lines_by_pieces,
-        )
-
-        tokenizer = self._translator.tokenizer
         divided = [remove_spans(request.text, request.spans) for request in requests]
         found = self._find_translations([bare for bare, _ in divided], requests)
         candidates = [
@@ -226,9 +222,7 @@ class SpanSearch:
             if best.score > -math.inf
         ]
         pairs = [(divided[place][0], best.text) for place, best in candidates if divided[place][1]]
-        sources = divide_lines_by_pieces(tokenizer, tokenizer.encode_all, [source for source, _ in pairs])
-        targets = divide_lines_by_pieces(tokenizer, tokenizer.encode_targets, [target for _, target in pairs])
-        alignments = iter(align_divided_pairs(self._decoder, sources, targets, self._head))
+        alignments = iter(self._align(pairs))
         proposals: list[list[Translation]] = [[] for _ in requests]
         for place, best in candidates:
             text, removed = best.text, divided[place][1]
@@ -241,9 +235,20 @@ class SpanSearch:
             proposals[place].append(replace(found[place], alternatives=(replace(best, text=text),)))
         return proposals
 
+    def _align(self, pairs: Sequence[tuple[str, str]]) -> "list[Alignment]":
+        from transduce.translation.confidence.alignment import (  # noqa: PLC0415 - loads PyTorch
+            align_divided_pairs,
+            divide_lines_by_pieces,
+        )
+
+        tokenizer = self._translator.tokenizer
+        sources = divide_lines_by_pieces(tokenizer, tokenizer.encode_all, [source for source, _ in pairs])
+        targets = divide_lines_by_pieces(tokenizer, tokenizer.encode_targets, [target for _, target in pairs])
+        return align_divided_pairs(self._decoder, sources, targets, self._head)
+
     def _spell_as_glossary(self, text: str, request: ConstrainedText) -> str:
         waiting: dict[str, list[str]] = {}
-        for term in request.terms:
+        for _, term in request.terms:
             spelling = spell(self._translator.tokenizer, term)
             if spelling is not None and spelling != term:
                 waiting.setdefault(spelling, []).append(term)
@@ -271,7 +276,10 @@ class SpanSearch:
             places = [place for place, one in enumerate(requests) if bool(one.spans or one.terms) == keeps]
             results = translator.find_translations([encoded[place] for place in places], num_best=num_best)
             found.update(zip(places, results, strict=True))
-        constraints = [TextConstraints(required=request.terms).as_written(tokenizer) for request in requests]
+        constraints = [
+            TextConstraints(required=tuple(term.target for term in request.terms)).as_written(tokenizer)
+            for request in requests
+        ]
         lacking = [
             place
             for place, text in enumerate(encoded)
@@ -283,5 +291,41 @@ class SpanSearch:
             num_best=wide.search.beam,
             constraints=[constraints[place] for place in lacking],
         )
-        found.update(zip(lacking, results, strict=True))
+        replaced = self._replace_words(
+            [texts[place] for place in lacking],
+            [found[place].text for place in lacking],
+            [requests[place].terms for place in lacking],
+        )
+        for place, result, other in zip(lacking, results, replaced, strict=True):
+            found[place] = result
+            if other is not None:
+                is_first = (
+                    other[0].is_better_than(result.text, texts[place]) or result.alternatives[0].score == -math.inf
+                )
+                alternatives = (other[1], *result.alternatives) if is_first else (*result.alternatives, other[1])
+                found[place] = replace(result, alternatives=alternatives)
         return [found[place] for place in range(len(texts))]
+
+    def _replace_words(
+        self, sources: Sequence[str], translations: Sequence[str], terms: Sequence[Sequence[RequiredTerm]]
+    ) -> list[tuple[Substitution, TranslationAlternative] | None]:
+        """The terms in each translation in the place of words, with score and pieces of the result, where possible."""
+        from transduce.translation.confidence.scoring import score_pairs  # noqa: PLC0415 - loads PyTorch
+
+        pairs = list(zip(sources, translations, strict=True))
+        found = [
+            None if alignment.is_long else substitute_terms(*pair, alignment, own, self._translator.tokenizer)
+            for pair, alignment, own in zip(pairs, self._align(pairs), terms, strict=True)
+        ]
+        known = [(source, one) for source, one in zip(sources, found, strict=True) if one is not None]
+        scores = iter(score_pairs(self._decoder, [(source, one.text) for source, one in known]))
+        return [None if one is None else (one, _make_alternative(one.text, next(scores))) for one in found]
+
+
+def _make_alternative(text: str, score: "PairScore") -> TranslationAlternative:
+    return TranslationAlternative(
+        text,
+        score.score,
+        tuple(token.piece for token in score.tokens),
+        tuple(token.log_probability for token in score.tokens),
+    )
