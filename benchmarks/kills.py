@@ -100,13 +100,11 @@ def kill_once(run: RunFolder, given: argparse.Namespace, random: np.random.Gener
     """Start, and kill all processes; `seconds` is what an update takes. What was under way, or "" if the run ended."""
     before = read_last_update(run)
     process = start(run, given.ranks)
+    most = max(2, given.updates // given.kills)  # so that the run does not end before all kills
     if random.random() < 1 / 3:
-        deadline, update = time.monotonic() + random.uniform(0, given.start_seconds), sys.maxsize
+        deadline, update = time.monotonic() + random.uniform(0, given.start_seconds), before + most
     else:
-        deadline, update = (
-            time.monotonic() + 600,
-            before + int(random.integers(1, max(2, given.updates // given.kills))),
-        )
+        deadline, update = time.monotonic() + 600, before + int(random.integers(1, most))
     while process.poll() is None and time.monotonic() < deadline and read_last_update(run) < update:
         time.sleep(0.0005)
     time.sleep(random.uniform(0, seconds))
