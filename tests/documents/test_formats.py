@@ -70,6 +70,29 @@ def test_html_has_bytes_that_the_larger_encoding_does_not_have() -> None:
     assert document.write(document.text) == content
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("windows-1252", b"\xf6 \x80 &#1080;"),
+        ("ISO-8859-1", b"\xf6 \x80 &#1080;"),
+        ("koi8-r", b"&#246; &#8364; \xc9"),
+        ("utf-8", "ö € и".encode()),
+        ("foo-99", b"&#246; &#8364; &#1080;"),
+        ("utf-16", b"&#246; &#8364; &#1080;"),
+        ("hex", b"&#246; &#8364; &#1080;"),
+    ],
+)
+def test_a_page_of_ascii_is_written_in_the_encoding_that_it_declares(name: str, written: bytes) -> None:
+    page = f'<meta charset="{name}"><p>Sun</p>'.encode()
+    document = read_formatted_document(page, ".html")
+    assert document.write(document.text) == page
+    assert document.write(document.text.replace("Sun", "ö € и")) == page.replace(b"Sun", written)
+
+
+def test_a_page_of_ascii_that_declares_nothing_is_written_in_utf_8() -> None:
+    assert read_formatted_document(b"<p>Sun</p>", ".html").write("<p>ö</p>") == "<p>ö</p>".encode()
+
+
 @pytest.mark.parametrize("name", ["hex", "rot13", "nothing", "idna"])
 def test_html_declares_encodings_of_text_only(name: str) -> None:
     with pytest.raises(DocumentError):

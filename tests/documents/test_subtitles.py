@@ -57,6 +57,78 @@ def test_a_number_without_a_blank_line_before_it_is_no_text() -> None:
     assert document.write(document.text) == content
 
 
+def split_cues(text: str, ending: str = ".srt") -> list[str]:
+    """The text of each passage of subtitles, which are checked to be written again as they are."""
+    document = read_formatted_document(text.encode(), ending)
+    assert document.write(document.text) == text.encode()
+    assert document.rules
+    passages = [one for one in split_markup(document.text, document.rules) if isinstance(one, Passage)]
+    return ["".join(one.get_texts()) for one in passages]
+
+
+TIMES = "00:00:01,000 --> 00:00:02,000"
+
+
+@pytest.mark.parametrize(
+    ("text", "cues"),
+    [
+        (f"1\n{TIMES}\nSun\n\nmoon.\n\n2\n{TIMES}\nWind.\n", ["Sun moon.", "Wind."]),
+        (f"1\n{TIMES}\nSun,\n \t\n\nmoon.\n\n{TIMES}\nWind.", ["Sun, moon.", "Wind."]),
+        (f"1\n{TIMES}\n\nSun.\n\n2\n{TIMES}\nWind.\n\n", ["Sun.", "Wind."]),
+        (f"1\n{TIMES}\n- Sun?\n\n- Moon.\n", ["- Sun?", "- Moon."]),
+        # Numbers are those of cues, unless they are all of a text.
+        (f"1\n{TIMES}\nSun.\n\n2\n\n{TIMES}\nWind.\n\n3\n", ["Sun.", "Wind."]),
+        (f"1\n{TIMES}\n2020\n\n2\n{TIMES}\n\n3\n{TIMES}\nWind.", ["2020", "Wind."]),
+    ],
+)
+def test_text_behind_a_blank_line_belongs_to_its_cue(text: str, cues: list[str]) -> None:
+    assert split_cues(text) == cues
+
+
+def test_a_translation_keeps_blank_lines_within_it() -> None:
+    document = read_formatted_document(f"1\n{TIMES}\nSun\n\nmoon.\n\n2\n{TIMES}\nWind.\n".encode(), ".srt")
+    changed = document.text.replace("Sun moon.", "one two three four")
+    assert document.write(changed).decode() == f"1\n{TIMES}\none two\n\nthree four\n\n2\n{TIMES}\nWind.\n"
+    assert f"{TIMES}\none\n\n2" in document.write(document.text.replace("Sun moon.", "one")).decode()
+    assert f"{TIMES}\n\n\n2" in document.write(document.text.replace("Sun moon.", "")).decode()
+
+
+def test_a_comment_behind_a_cue_is_not_translated() -> None:
+    text = "WEBVTT\n\n00:01.000 --> 00:02.000\nSun.\n\nNOTE a comment\n\nfirst\n00:03.000 --> 00:04.000\nMoon.\n"
+    assert split_cues(text, ".vtt") == ["Sun.", "Moon."]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        "00:00:15,000-->00:00:16,000",
+        "00:00:15.000  -->00:00:16.000",
+        "0:00:15 --> 0:00:16",
+        "00:00:15,000 -> 00:00:16,000",
+        "00:00:15:000 --> 00:00:16:000",
+    ],
+)
+def test_times_may_be_written_without_care(times: str) -> None:
+    assert split_cues(f"1\n{TIMES}\nSun.\n\n2\n{times}\nMoon.\n") == ["Sun.", "Moon."]
+
+
+def test_times_of_a_day_are_text() -> None:
+    assert split_cues(f"1\n{TIMES}\n12:30 -> 13:30\n") == ["12:30 -> 13:30"]
+
+
+def test_each_voice_is_a_passage() -> None:
+    begin = "WEBVTT\n\n00:01.000 --> 00:02.000\n"
+    assert split_cues(f"{begin}<v Bob>Sun and\nmoon\n<v.loud Ann>Two <b>rivers.</b>\n", ".vtt") == [
+        "Sun and moon",
+        "Two rivers.",
+    ]
+    assert split_cues(f"{begin}<v Bob>Sun</v>  <v Ann>Moon and</v>\n<video>wind\n", ".vtt") == ["Sun", "Moon and wind"]
+    document = read_formatted_document(f"{begin}<v Bob>Sun <v Ann>moon\nand wind\n<v Bob>Salt".encode(), ".vtt")
+    assert document.write(document.text.replace("moon and wind", "one two three four")).decode() == (
+        f"{begin}<v Bob>Sun <v Ann>one two\nthree four\n<v Bob>Salt"
+    )
+
+
 def test_speakers_are_told_apart_in_text_from_right_to_left() -> None:
     cue = "\u202b- שמש\u202c\n\u202b- ירח\u202c"
     document = read_formatted_document(f"1\n00:00:01,000 --> 00:00:02,000\n{cue}\n".encode(), ".srt")

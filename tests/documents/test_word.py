@@ -158,6 +158,50 @@ def test_links_fields_tabs_and_pictures() -> None:
     assert changed.hyperlinks[0].text == "MOON"
 
 
+HYPHEN, SOFT_HYPHEN = "<w:noBreakHyphen/>", "<w:softHyphen/>"
+
+
+def add_text(content: str, plain: bytes) -> bytes:
+    """The document with another paragraph, whose runs are given as XML."""
+    paragraph = f"<w:p>{content}</w:p><w:sectPr".encode()
+    return replace_parts(plain, **{MAIN: lambda found: found.replace(b"<w:sectPr", paragraph)})
+
+
+def read_xml(content: bytes) -> str:
+    """The runs of the last paragraph without attributes, and without elements of no text."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        found = archive.read(MAIN).decode().rpartition("<w:p>")[2].partition("</w:p>")[0]
+    without_text = "<w:t></w:t>|<w:t/>"
+    return re.sub(f"<w:r>({without_text})*</w:r>|<w:r/>|{without_text}", "", found.replace(' xml:space="preserve"', ""))
+
+
+@pytest.mark.parametrize("between", ["", "</w:r><w:r>"])
+def test_hyphens_are_part_of_their_words(plain: bytes, between: str) -> None:
+    pieces = ["<w:r><w:t>T</w:t>", HYPHEN, "<w:t>shirts grow-</w:t>", SOFT_HYPHEN, "<w:t>ing.</w:t></w:r>"]
+    found = read(add_text(between.join(pieces), plain))
+    assert found.text == "<p>The sun.</p><p>T-shirts grow-ing.</p>"
+    changed = read_xml(found.write("<p>The sun.</p><p>well-known t-Shirts and T-shirts</p>"))
+    assert changed == (f"<w:r><w:t>well-known t</w:t>{HYPHEN}<w:t>Shirts and T</w:t>{HYPHEN}<w:t>shirts</w:t></w:r>")
+    assert read(found.write("<p>The sun.</p><p>T-shirts</p>")).text == "<p>The sun.</p><p>T-shirts</p>"
+
+
+def test_a_hyphen_has_the_format_of_the_text_before_it(plain: bytes) -> None:
+    bold = "<w:rPr><w:b/></w:rPr>"
+    found = read(add_text(f"<w:r>{bold}<w:t>T</w:t></w:r><w:r>{HYPHEN}<w:t>shirts grow.</w:t></w:r>", plain))
+    assert found.text.endswith("<p><r>T-</r>shirts grow.</p>")
+    assert read_xml(found.write(found.text)) == (
+        f"<w:r>{bold}<w:t>T</w:t>{HYPHEN}</w:r><w:r><w:t>shirts grow.</w:t></w:r>"
+    )
+
+
+def test_text_may_begin_with_a_hyphen(plain: bytes) -> None:
+    found = read(add_text(f"<w:r>{SOFT_HYPHEN}{HYPHEN}<w:t>5 suns</w:t></w:r><w:r>{HYPHEN}</w:r>", plain))
+    assert found.text.endswith("<p>-5 suns-</p>")
+    assert read_xml(found.write("<p>The sun.</p><p>-5 and suns-</p>")) == (
+        f"<w:r>{HYPHEN}<w:t>5 and suns</w:t>{HYPHEN}</w:r>"
+    )
+
+
 def test_footnotes(plain: bytes) -> None:
     note = (
         f'<w:footnotes {nsdecls("w")}><w:footnote w:id="2"><w:p><w:r><w:footnoteRef/></w:r>'

@@ -3,7 +3,7 @@
 import codecs
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 from transduce.documents.markup import MarkupRules
@@ -96,19 +96,38 @@ def read_plain_text(content: bytes) -> FormattedDocument:
 def read_html(content: bytes) -> FormattedDocument:
     """Read HTML; characters that its encoding does not have are written as references.
 
+    A page of ASCII characters alone is written in the encoding that it declares, as a browser will read it in that.
+
     Raises:
         DocumentError: it is neither UTF-8 nor in the encoding that it declares.
     """
     found = _DECLARED.search(content[:_DECLARATION_BYTES])
-    declared = found[1].decode("ascii") if found else None
-    if declared is not None and not _is_text_encoding(declared):
-        declared = None
+    name = found[1].decode("ascii") if found else None
+    declared = name if name is not None and _is_text_encoding(name) else None
     decoded = decode_text(content, declared)
+    if name is not None and content.isascii():
+        decoded = replace(decoded, encoding=_choose_encoding_of_ascii(content, declared))
 
     def write(translation: str) -> bytes:
         return decoded.encode(translation, "xmlcharrefreplace")
 
     return FormattedDocument(decoded.text, MarkupRules(), write)
+
+
+def _choose_encoding_of_ascii(content: bytes, declared: str | None) -> str:
+    """Choose the encoding to write a page of ASCII characters in; `declared` is None if its own is unknown.
+
+    In ASCII with references, a page is the same to every browser, whatever it takes an unknown encoding for, or one in
+    which these bytes are no such page, as UTF-16.
+    """
+    if declared is None:
+        return "ascii"
+    encoding = _SUPERSETS.get(declared.lower(), declared)
+    try:
+        is_superset = content.decode(encoding) == content.decode("ascii")
+    except UnicodeDecodeError:
+        is_superset = False
+    return encoding if is_superset else "ascii"
 
 
 def _is_text_encoding(name: str) -> bool:

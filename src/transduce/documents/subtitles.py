@@ -3,20 +3,24 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from html import escape
-from itertools import groupby
+from itertools import chain
 
 from transduce.documents.formats import FormattedDocument, decode_text
 from transduce.documents.markup import MarkupRules, parse_markup, unescape_text
 from transduce.errors import DocumentError
 
 _LINE_END = re.compile(r"\r\n?|\n")
-_TIMES = re.compile(r"[ \t]*(?:\d+:)?\d{1,2}:\d{2}[,.]\d{1,3}[ \t]+-->[ \t]+(?:\d+:)?\d{1,2}:\d{2}[,.]\d{1,3}")
+_TIME = r"[ \t]*(?:\d+:\d{1,2}:\d{2}(?:[,.:]\d{1,3})?|\d{1,2}:\d{2}[,.]\d{1,3})"
+_TIMES = re.compile(rf"{_TIME}[ \t]*--?>{_TIME}")  # also as programs write them that take no care
 _RULES = MarkupRules(is_xml=True, splitting=frozenset({"cue"}), detects_outline=False)
 # Tags in pairs; and what is kept as it is: other tags, times within a cue, positions such as {\an8}.
 _KEPT = re.compile(r"(</?[biu]>)|(</?[A-Za-z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
-# Before the hyphen, text from right to left may have invisible marks of its direction.
-_SPEAKER = re.compile(r"(?:<[^<>]*>|\{\\[^{}]*\}|[\s\u200e\u200f\u202a-\u202e\u2066-\u2069])*[-–—‐]")
+# A hyphen or a voice tag. Before the hyphen, text from right to left may have invisible marks of its direction.
+_SPEAKER = re.compile(r"(?:<[^<>]*>|\{\\[^{}]*\}|[\s\u200e\u200f\u202a-\u202e\u2066-\u2069])*(?:[-–—‐]|<v[ \t.>])")
+# A line end, with blank lines after it; or the place of a voice tag within a line.
+_DIVISION = re.compile(r"(\n(?:[^\S\n]*\n)*|(?<=\S)[ \t]*(?=<v[ \t.>]))")
 _WORD = re.compile(r"(?:<[^<>]*>|[^ <]|<)+")
 _TAG = re.compile(r"<[^<>]*>")
 
@@ -27,7 +31,7 @@ def read_subrip(content: bytes) -> FormattedDocument:
     Raises:
         DocumentError: it is not text, or has no times.
     """
-    return _read(content, lambda text: escape(text, quote=False), unescape_text)
+    return _read(content, lambda text: escape(text, quote=False), unescape_text, may_have_blank_lines=True)
 
 
 def read_webvtt(content: bytes) -> FormattedDocument:
@@ -38,7 +42,8 @@ def read_webvtt(content: bytes) -> FormattedDocument:
     """
     if not decode_text(content).text.startswith("WEBVTT"):
         raise DocumentError('the document is not WebVTT: its first line must be "WEBVTT"')
-    return _read(content, _escape_again, str)
+    # What follows the blank line after a cue is a comment or the name of the next cue.
+    return _read(content, _escape_again, str, may_have_blank_lines=False)
 
 
 def _escape_again(text: str) -> str:
@@ -46,56 +51,111 @@ def _escape_again(text: str) -> str:
     return escape(unescape_text(text), quote=False)
 
 
-def _read(content: bytes, to_markup: Callable[[str], str], from_markup: Callable[[str], str]) -> FormattedDocument:
+def _read(
+    content: bytes,
+    to_markup: Callable[[str], str],
+    from_markup: Callable[[str], str],
+    *,
+    may_have_blank_lines: bool,
+) -> FormattedDocument:
     decoded = decode_text(content)
     ((line_end, _),) = Counter(_LINE_END.findall(decoded.text)).most_common(1) or [("\n", 0)]
-    pieces = list(_split_cues(_LINE_END.sub("\n", decoded.text)))
+    lines = _LINE_END.sub("\n", decoded.text).split("\n")
+    pieces = list(_split_cues(lines, may_have_blank_lines=may_have_blank_lines))
     if len(pieces) < 2:
         raise DocumentError('the document has no line with times, as in "00:00:01,000 --> 00:00:02,500"')
-    cues = [_join_lines(lines) for lines in pieces[1::2]]
-    markup = "".join(f"<cue>{_mark(part, to_markup)}</cue>" for parts in cues for part, _ in parts)
+    cues = [_split_speeches(text) for text in pieces[1::2]]
+    markup = "".join(f"<cue>{_mark(speech.text, to_markup)}</cue>" for speech in chain.from_iterable(cues))
 
     def write(translation: str) -> bytes:
         translations = _split_translation(translation, from_markup)
-        pieces[1::2] = [
-            "\n".join(_wrap(next(translations), num_lines) for _, num_lines in parts if num_lines) for parts in cues
-        ]
+        pieces[1::2] = ["".join(speech.write(next(translations)) for speech in speeches) for speeches in cues]
         return decoded.encode("".join(pieces).replace("\n", line_end))
 
     return FormattedDocument(markup, _RULES, write)
 
 
-def _split_cues(text: str) -> Iterator[str]:
+def _split_cues(lines: list[str], *, may_have_blank_lines: bool) -> Iterator[str]:
     """Yield in turns what is kept and the text of a cue, without its last line end."""
     kept: list[str] = []
-    lines = text.split("\n")
     place = 0
     while place < len(lines):
         kept.append(lines[place])
         place += 1
         if not _TIMES.match(kept[-1]):
             continue
-        begin = place
-        while place < len(lines) and lines[place].strip() and not _TIMES.match(lines[place]):
-            place += 1
-        if place < len(lines) and _TIMES.match(lines[place]) and lines[place - 1].strip().isdecimal():
-            place -= 1  # the number of the next cue, if no blank line is before it
-        if begin < place:
-            yield "\n".join([*kept, ""])
-            yield "\n".join(lines[begin:place])
+        begin, end = _find_text(lines, place, may_have_blank_lines=may_have_blank_lines)
+        if begin < end:
+            yield "\n".join([*kept, *lines[place:begin], ""])
+            yield "\n".join(lines[begin:end])
             kept = [""]  # the text is followed by a line end
-    yield "\n".join(kept) if place else ""
+            place = end
+    yield "\n".join(kept)
 
 
-def _join_lines(text: str) -> list[tuple[str, int]]:
-    """Join the lines of each speaker, whose first line begins with a hyphen; each with its number of lines."""
-    number = 0
-    numbered = []
-    for line in text.split("\n"):
-        number += bool(_SPEAKER.match(line))
-        numbered.append((number, line.strip()))
-    groups = [[line for _, line in group] for _, group in groupby(numbered, key=lambda one: one[0])]
-    return [(" ".join(lines), len(lines)) for lines in groups]
+def _find_text(lines: list[str], begin: int, *, may_have_blank_lines: bool) -> tuple[int, int]:
+    """Find the first line of a cue's text and the line after its last, given the line after its times.
+
+    Text with blank lines goes on to the number of the next cue, or to its times, if it has no number.
+    """
+    end = begin
+    while end < len(lines) and (may_have_blank_lines or lines[end].strip()) and not _TIMES.match(lines[end]):
+        end += 1
+    if begin < end < len(lines) and _TIMES.match(lines[end]) and lines[end - 1].strip().isdecimal():
+        end -= 1  # the number of the next cue, if no blank line is before it
+    end = _skip_blank_lines(lines, begin, end)
+    if end - begin > 1 and lines[end - 1].strip().isdecimal() and not lines[end - 2].strip():
+        end = _skip_blank_lines(lines, begin, end - 1)  # the number of a cue, with a blank line before its times
+    while begin < end and not lines[begin].strip():
+        begin += 1
+    return begin, end
+
+
+def _skip_blank_lines(lines: list[str], begin: int, end: int) -> int:
+    """The line after the last one with text of those from `begin` up to, but without, `end`."""
+    while begin < end and not lines[end - 1].strip():
+        end -= 1
+    return end
+
+
+@dataclass
+class _Speech:
+    """What one speaker says in a cue.
+
+    Args:
+        lines: without spaces at either end.
+        line_ends: what follows each of the lines: a line end, with blank lines after it, if there are any; or nothing,
+            or spaces, where the next speaker begins in the same line, or the cue ends.
+    """
+
+    lines: list[str]
+    line_ends: list[str]
+
+    @property
+    def text(self) -> str:
+        """The lines as one text."""
+        return " ".join(self.lines)
+
+    def write(self, translation: str) -> str:
+        """Write a translation in as many lines, or fewer if it is short."""
+        lines = _wrap(translation, len(self.lines)) or [""]
+        line_ends = [*self.line_ends[: len(lines) - 1], self.line_ends[-1]]
+        return "".join(map("".join, zip(lines, line_ends, strict=True)))
+
+
+def _split_speeches(text: str) -> list[_Speech]:
+    """Split the text of a cue by its speakers.
+
+    One begins in a line with a hyphen at its start, or at a voice tag of WebVTT.
+    """
+    pieces = [*_DIVISION.split(text), ""]
+    speeches: list[_Speech] = []
+    for before, line, after in zip(["", *pieces[1:-2:2]], pieces[::2], pieces[1::2], strict=True):
+        if not speeches or not before.startswith("\n") or _SPEAKER.match(line):
+            speeches.append(_Speech([], []))
+        speeches[-1].lines.append(line.strip())
+        speeches[-1].line_ends.append(after)
+    return speeches
 
 
 def _mark(text: str, to_markup: Callable[[str], str]) -> str:
@@ -123,10 +183,10 @@ def _split_translation(markup: str, from_markup: Callable[[str], str]) -> Iterat
             found.append(part.raw)
 
 
-def _wrap(text: str, num_lines: int) -> str:
+def _wrap(text: str, num_lines: int) -> list[str]:
     """Divide a text into as many lines as the original has, of about the same length."""
     if num_lines == 1:
-        return text
+        return [text]
     words = _WORD.findall(text)
     lengths = [len(_TAG.sub("", word)) + 1 for word in words]
     lines = []
@@ -138,4 +198,4 @@ def _wrap(text: str, num_lines: int) -> str:
             end += 1
         lines.append(" ".join(words[start:end]))
         start, remaining = end, remaining - length
-    return "\n".join(line for line in (*lines, " ".join(words[start:])) if line)
+    return [line for line in (*lines, " ".join(words[start:])) if line]

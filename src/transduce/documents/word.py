@@ -54,13 +54,22 @@ _INVISIBLE = frozenset(
     "moveFromRangeStart moveToRangeEnd moveToRangeStart pPr permEnd permStart proofErr rPr sdtEndPr sdtPr".split()
 )
 _INVISIBLE_FORMAT = frozenset({"lang", "noProof"})
+_HYPHENS = {"noBreakHyphen": "-", "softHyphen": ""}
+"""Elements within words, and what is translated in place of each: a hyphen that models know, or nothing."""
+
 _TRANSLATED_FIELDS = ("HYPERLINK", "TOC")
 
 _RULES = MarkupRules(is_xml=True, splitting=frozenset({"p"}), detects_outline=False)
 
 
+_UNBROKEN = "\0"
+"""A non-breaking hyphen within text: a character that XML does not have."""
+
+_HYPHENATED_WORD = re.compile(rf"[\w{_UNBROKEN}-]*[{_UNBROKEN}-][\w{_UNBROKEN}-]*")
+
+
 class _Group:
-    """Text of one format, in one or more elements `w:t` of adjacent runs; `key` is the number of the format."""
+    """Text of one format, in elements `w:t` and hyphens of adjacent runs; `key` is the number of the format."""
 
     def __init__(self, key: int) -> None:
         self.key = key
@@ -69,14 +78,54 @@ class _Group:
 
     @property
     def text(self) -> str:
-        return "".join(element.text or "" for element in self.elements)
+        return "".join(_HYPHENS.get(_get_name(element), element.text or "") for element in self.elements)
 
     def write(self) -> None:
-        first, *others = self.elements
-        first.text = _NO_XML.sub("", "".join(self.translation))
-        first.set(_SPACE, "preserve")
+        pieces = self._mark_unbroken(_NO_XML.sub("", "".join(self.translation))).split(_UNBROKEN)
+        others = self.elements
+        if _get_name(others[0]) in _HYPHENS:
+            last = _make_sibling(others[0], "t")
+            others[0].addprevious(last)
+        else:
+            last, *others = others
+        _set_text(last, pieces[0])
         for element in others:
-            element.text = ""
+            if _get_name(element) in _HYPHENS:
+                element.getparent().remove(element)
+            else:
+                element.text = ""
+        for piece in pieces[1:]:
+            hyphen, text = _make_sibling(last, "noBreakHyphen"), _make_sibling(last, "t")
+            _set_text(text, piece)
+            last.addnext(hyphen)
+            hyphen.addnext(text)
+            last = text
+
+    def _mark_unbroken(self, translation: str) -> str:
+        """Mark the hyphens of each word of a translation that has non-breaking ones in the original, too."""
+        original = "".join(
+            _UNBROKEN if _get_name(element) == "noBreakHyphen" else element.text or "" for element in self.elements
+        )
+        hyphenated = [found for found in _HYPHENATED_WORD.findall(original) if _UNBROKEN in found]
+        words = {found.replace(_UNBROKEN, "-").casefold() for found in hyphenated}
+
+        def mark(found: re.Match[str]) -> str:
+            return found[0].replace("-", _UNBROKEN) if found[0].casefold() in words else found[0]
+
+        return _HYPHENATED_WORD.sub(mark, translation) if words else translation
+
+
+def _get_name(element: Any) -> str:  # noqa: ANN401 - a library without types
+    return str(element.tag.rpartition("}")[2])
+
+
+def _make_sibling(element: Any, name: str) -> Any:  # noqa: ANN401 - a library without types
+    return element.makeelement(element.tag.removesuffix(_get_name(element)) + name)
+
+
+def _set_text(element: Any, text: str) -> None:  # noqa: ANN401 - a library without types
+    element.text = text
+    element.set(_SPACE, "preserve")
 
 
 _Item = _Group | str  # a string is "split", as a tab, or "object", as a picture
@@ -199,7 +248,7 @@ def _find_items(parent: Any, fields: list[_Field]) -> Iterator[tuple[Any, str]]:
     `fields` has each open field, the innermost last.
     """
     for element in parent.iterchildren("{*}*"):
-        name = element.tag.rpartition("}")[2]
+        name = _get_name(element)
         if name in _INVISIBLE:
             continue
         if name == "r" or name in _CONTAINERS:
@@ -209,7 +258,7 @@ def _find_items(parent: Any, fields: list[_Field]) -> Iterator[tuple[Any, str]]:
             _read_field_character(element, fields)
         elif name == "instrText" and fields:
             fields[-1].read(element.text or "")
-        if name == "t" and (not fields or fields[-1].is_translated):
+        if (name == "t" or name in _HYPHENS) and (not fields or fields[-1].is_translated):
             yield element, "text"
         else:
             yield element, "split" if name in _SPLITTING else "object"
@@ -224,7 +273,10 @@ def _read_field_character(element: Any, fields: list[_Field]) -> None:  # noqa: 
 
 
 def _merge_runs(items: Iterator[tuple[Any, str]]) -> list[_Item]:
-    """Merge adjacent texts of one format, and adjacent objects; spaces take on the format of the text before them."""
+    """Merge adjacent texts of one format, and adjacent objects.
+
+    Spaces and hyphens take on the format of the text before them.
+    """
     merged: list[_Item] = []
     keys: dict[Any, int] = {}  # of runs
     formats: dict[tuple[Any, ...], int] = {}
@@ -238,8 +290,8 @@ def _merge_runs(items: Iterator[tuple[Any, str]]) -> list[_Item]:
         if run not in keys:  # finding a format, and comparing it, takes time in proportion to the run
             keys[run] = formats.setdefault(_get_format(run), len(formats))
         key = keys[run]
-        is_space = not (element.text or "").strip()
-        if isinstance(before, _Group) and (is_space or before.key == key):
+        is_of_any_format = not (element.text or "").strip()
+        if isinstance(before, _Group) and (is_of_any_format or before.key == key):
             before.elements.append(element)
         else:
             merged.append(group := _Group(key))
@@ -256,7 +308,7 @@ def _get_format(run: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a library withou
         else [
             (element.tag, tuple(sorted(element.attrib.items())))
             for element in properties.iter("{*}*")
-            if element is not properties and element.tag.rpartition("}")[2] not in _INVISIBLE_FORMAT
+            if element is not properties and _get_name(element) not in _INVISIBLE_FORMAT
         ]
     )
     return run.getparent(), *found
