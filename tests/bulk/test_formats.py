@@ -60,7 +60,6 @@ def test_a_json_object_keeps_every_byte(translate: Translate) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "must be a JSON object, but is ''"),
         ("[1]", r"must be a JSON object, but is '\[1\]'"),
         ('{"x": "a"}', r"must have the key 's', but has 'x': choose it by --column"),
         ('{"s": null}', "'s' must be text, but is null"),
@@ -71,6 +70,18 @@ def test_a_json_object_keeps_every_byte(translate: Translate) -> None:
 def test_what_is_wrong_in_json_is_named(line: str, message: str, translate: Translate) -> None:
     with pytest.raises(CorpusError, match=rf"a\.jsonl, line 3: .*{message}"):
         translate(JsonFormat("s", "t"), "a.jsonl", f'{{"s": "a"}}\n{{"s": "b"}}\n{line}\n'.encode())
+
+
+def test_blank_lines_of_json_may_come_at_the_end(translate: Translate) -> None:
+    assert translate(JsonFormat("s", "t"), "a.jsonl", b'{"s": "a"}\n\n \n') == b'{"s": "a", "t": "A"}\n'
+    with pytest.raises(CorpusError, match=r"a\.jsonl, line 2: must be a JSON object, not blank: .* at the end alone"):
+        translate(JsonFormat("s", "t"), "a.jsonl", b'{"s": "a"}\n\n\n{"s": "b"}\n')
+
+
+@pytest.mark.parametrize("content", [b'[{"s": "a"}]', b' [\n{"s": "a"}\n]\n'])
+def test_an_array_is_refused_with_the_remedy(content: bytes, translate: Translate) -> None:
+    with pytest.raises(CorpusError, match=r"a\.json, line 1: .* begins an array: .* jq -c '\.\[\]'"):
+        translate(JsonFormat("s", "t"), "a.json", content)
 
 
 def test_a_table_gets_a_column(translate: Translate) -> None:
@@ -181,5 +192,8 @@ def test_the_name_says_the_format() -> None:
     for name in ("a.csv", "a.tmx.gz", "a.parquet.gz"):
         with pytest.raises(CorpusError, match=name):
             choose(name)
+    for name in ("a.srt", "a.VTT", "a.html", "a.htm.gz", "a.docx"):
+        with pytest.raises(CorpusError, match=rf"{name}: is a document, .* by `transduce translate-file`"):
+            choose(name, None)
     with pytest.raises(ConfigError, match=r"a\.tsv: say by --column"):
         choose("a.tsv", None)

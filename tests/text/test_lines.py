@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.errors import CorpusError, MissingExtraError
-from transduce.text import compress, decompress, read_available_blocks, read_lines, read_stream
+from transduce.text import compress, decompress, read_available_blocks, read_document, read_lines, read_stream
 from transduce.text.lines import MIN_BOMB
 
 Lines = Callable[[str, bytes | str], list[str]]
@@ -147,6 +147,24 @@ def test_a_wrong_byte_is_named_by_file_line_and_place(lines_of: Lines) -> None:
 def test_what_is_not_text_is_recognised(lines_of: Lines, content: bytes, hint: str) -> None:
     with pytest.raises(CorpusError, match=rf"line 1, .*{hint}"):
         lines_of("a.txt", content)
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (b"PK\x03\x04\x14\0\0\0\x08\0\xa7", "looks like a Word document .* use `transduce translate-file`"),
+        (b"PK\x03\x04\x14\0\0\0\n\xa7", "looks like a Word document .* unpack an archive"),
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "looks like PDF: convert it to text, as in: pdftotext"),
+        (b"\x89PNG\r\n\x1a\n", r"looks like a picture \(PNG\)"),
+        (b"\xff\xd8\xff\xe0\0\x10JFIF", r"looks like a picture \(JPEG\)"),
+    ],
+)
+def test_documents_and_pictures_are_called_so(lines_of: Lines, content: bytes, hint: str) -> None:
+    with pytest.raises(CorpusError, match=rf"line 1.*the file {hint}"):
+        lines_of("a.txt", content)
+    with pytest.raises(CorpusError, match=rf"line 1.*the file {hint}"):
+        read_document(io.BytesIO(content), "standard input")
+    lines_of("a.txt", b"The sun.\n%PDF-1.7 is a format.\n")
 
 
 def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:

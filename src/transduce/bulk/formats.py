@@ -10,9 +10,12 @@ from typing import BinaryIO, Protocol, runtime_checkable
 from transduce.bulk.blocks import Block
 from transduce.bulk.inputs import InputFile
 from transduce.bulk.parquet import ParquetFormat
+from transduce.documents import FORMATS
 from transduce.errors import ConfigError, CorpusError
 from transduce.text import COMPRESSIONS, compress, decompress, read_stream
 from transduce.text.formats.columns import list_names
+
+_DOCUMENTS = FORMATS.keys() - {".txt"}
 
 
 @runtime_checkable
@@ -58,6 +61,11 @@ def choose_format(name: str, column: str | None, translation_column: str, *, jso
     ending = endings[-1 - is_compressed] if len(endings) > is_compressed else ""
     if ending in {".csv", ".tmx", ".zip"}:
         raise CorpusError(f"{name}: {ending} is not translated in bulk: convert it to .tsv, .jsonl or .parquet")
+    if ending in _DOCUMENTS:
+        raise CorpusError(
+            f"{name}: is a document, not lines of text, and would be damaged: translate it by "
+            f"`transduce translate-file`{', decompressed' if is_compressed else ''}"
+        )
     has_columns = ending in {".tsv", ".json", ".jsonl", ".ndjson", ".parquet"} and not json_input
     if not has_columns:
         if column is not None:
@@ -96,7 +104,7 @@ class TextFormat:
 class JsonFormat:
     """JSON lines: every object gets one more key, and is otherwise left as it is, byte for byte.
 
-    A text of several lines is translated line by line.
+    A text of several lines is translated line by line. Blank lines at the end of a file are passed over.
     """
 
     def __init__(self, column: str, translation_column: str) -> None:
@@ -105,7 +113,7 @@ class JsonFormat:
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
         """See `FileFormat`."""
         with file.open_binary() as raw:
-            for number, records in enumerate(_cut(_read_lines(raw, file), size)):
+            for number, records in enumerate(_cut(_read_records(raw, file), size)):
                 first = 1 + number * size
                 texts = [self._read(record, f"{file.path}, line {line}") for line, record in enumerate(records, first)]
                 lines = [line for text in texts for line in text]
@@ -224,6 +232,26 @@ def _get_cell(row: str, position: int, num_named: int | None, place: str) -> str
 def _read_lines(raw: BinaryIO, file: InputFile) -> Iterator[str]:
     with decompress(raw, file.path) as stream:
         yield from read_stream(stream, file.path)
+
+
+def _read_records(raw: BinaryIO, file: InputFile) -> Iterator[str]:
+    """The lines of a file of JSON objects, without blank lines at its end."""
+    first_blank = 0
+    for number, line in enumerate(_read_lines(raw, file), start=1):
+        if number == 1 and line.lstrip().startswith("["):
+            raise CorpusError(
+                f"{file.path}, line 1: must be a JSON object, but begins an array: convert the file to an object per "
+                "line, as in: jq -c '.[]'"
+            )
+        if not line.strip():
+            first_blank = first_blank or number
+            continue
+        if first_blank:
+            raise CorpusError(
+                f"{file.path}, line {first_blank}: must be a JSON object, not blank: blank lines may come at the end "
+                "alone; remove it"
+            )
+        yield line
 
 
 def _cut(lines: Iterator[str], size: int) -> Iterator[list[str]]:

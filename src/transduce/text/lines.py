@@ -8,7 +8,7 @@ import select
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -29,10 +29,20 @@ _IS_UTF_16 = "the file looks like UTF-16: convert it, as in: iconv -f {} -t utf-
 _SIGNATURES = {
     b"\xff\xfe": _IS_UTF_16.format("utf-16"),
     b"\xfe\xff": _IS_UTF_16.format("utf-16"),
-    b"\x1f\x8b": "the file looks like gzip: rename it to end in .gz",
-    b"\xfd7zXZ": "the file looks like xz: rename it to end in .xz",
-    b"\x28\xb5\x2f\xfd": "the file looks like Zstandard: rename it to end in .zst",
+    b"\x1f\x8b": "the file looks like gzip: rename it to end in .gz, or decompress it first",
+    b"\xfd7zXZ": "the file looks like xz: rename it to end in .xz, or decompress it first",
+    b"\x28\xb5\x2f\xfd": "the file looks like Zstandard: rename it to end in .zst, or decompress it first",
+    b"\x89PNG": "the file looks like a picture (PNG), not like text: give a file of text",
+    b"\xff\xd8\xff": "the file looks like a picture (JPEG), not like text: give a file of text",
 }
+
+# First bytes of files that are not text, either, though their first line may be UTF-8.
+_DOCUMENT_SIGNATURES = {
+    b"PK\x03\x04": "the file looks like a Word document or another zip archive: use `transduce translate-file` for a "
+    "document (.docx), and unpack an archive",
+    b"%PDF-": "the file looks like PDF: convert it to text, as in: pdftotext -enc UTF-8",
+}
+_SIGNATURES |= _DOCUMENT_SIGNATURES
 
 # How files begin that are what their names say. That of xz has an older form, and Zstandard may skip a frame first.
 _STARTS = {
@@ -162,14 +172,21 @@ def decompress(file: BinaryIO, name: str) -> io.BufferedReader | BinaryIO:
     return io.BufferedReader(_LimitedLines(stream, name, max(MIN_BOMB, MAX_RATIO * size)), _BLOCK)
 
 
+def _find_signature(start: bytes, signatures: Mapping[bytes, str]) -> str | None:
+    """What is to be done about a file that begins with one of the signatures."""
+    return next((remedy for first, remedy in signatures.items() if start.startswith(first)), None)
+
+
 def _check_start(start: bytes, name: str) -> None:
     """Check that a file begins as its name says, as far as there are bytes."""
     ending = Path(name).suffix.lower()
     compression, starts = _STARTS[ending]
     if any(start[: len(one)] == one[: len(start)] for one in starts):
         return
-    remedy = next((known for first, known in _SIGNATURES.items() if start.startswith(first)), None)
-    remedy = remedy or f"if it is plain text, rename it to end without {ending}; otherwise download or create it again"
+    remedy = (
+        _find_signature(start, _SIGNATURES)
+        or f"if it is plain text, rename it to end without {ending}; otherwise download or create it again"
+    )
     raise CorpusError(f"{name}: ends in {ending}, but is not {compression}: {remedy}")
 
 
@@ -274,8 +291,10 @@ def _decode_utf8(line: bytes, name: str, number: int) -> str:
         if b"\0" in line:
             remedy = _IS_UTF_16.format("utf-16le" if line[1::2].count(0) >= line[::2].count(0) else "utf-16be")
         if number == 1:
-            remedy = next((known for start, known in _SIGNATURES.items() if line.startswith(start)), remedy)
+            remedy = _find_signature(line, _SIGNATURES) or remedy
         raise CorpusError(f"{place}: {found}; {remedy}") from None
+    if number == 1 and (known := _find_signature(line, _DOCUMENT_SIGNATURES)):
+        raise CorpusError(f"{name}, line 1: {known}")
     if number == 1 and b"\0" in line and (encoding := _find_utf_16_of_ascii(line)):
         raise CorpusError(f"{name}, line 1: every second byte is 0; {_IS_UTF_16.format(encoding)}")
     return text
