@@ -176,7 +176,7 @@ def test_written_translations_are_replaced_only_on_demand(transduce: Any, test_s
         "evaluate", run_folder, "--source", "test.source", "--reference", "test.target", "--output", "out"
     )
     assert answer.exit_code == 2
-    assert str(Path("out") / kept.name) in answer.messages
+    assert f"{Path('out') / kept.name}: exists already" in answer.messages
     assert "--force" in answer.messages
     assert kept.read_text(encoding="utf-8") == "mine\n"
 

@@ -88,11 +88,19 @@ def test_mistakes_are_said(
     assert not (workspace / "page.html").exists()
 
 
-@pytest.mark.parametrize("output", ["nowhere/page.html", "."])
-def test_a_page_needs_a_place(run_folder: Path, workspace: Path, transduce: Callable, output: str) -> None:
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("nowhere/page.html", "nowhere/page.html: must be a file in a folder that exists: make nowhere"),
+        (".", ".: is a folder, which is not replaced: give the name of a file"),
+    ],
+)
+def test_a_page_needs_a_place(
+    run_folder: Path, workspace: Path, transduce: Callable, output: str, message: str
+) -> None:
     answer = transduce("inspect", run_folder, "ku do", "--output", output)
     assert answer.exit_code == 2
-    assert f"--output {output}: must be a file in a folder that exists" in answer.messages
+    assert message in answer.messages
 
 
 def test_an_older_page_stays_if_there_is_no_new_one(run_folder: Path, workspace: Path, transduce: Callable) -> None:

@@ -265,6 +265,18 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_computed(
     assert inventory(good) == before
 
 
+@pytest.mark.parametrize("command", ["inspect", "scorecard, a page", "compare"])
+def test_a_missing_folder_is_found_before_anything_is_computed(
+    good: Path, transduce: Callable, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    writer = WRITERS[command]
+    forbid(monkeypatch, writer)
+    answer = writer.call(transduce, "none/page.html")
+    assert answer.exit_code == 2, answer.messages
+    assert "none/page.html: must be a file in a folder that exists: make none" in answer.messages
+    assert not (good / "none").exists()
+
+
 def read_only(dir: Path) -> None:  # noqa: A002 - as tempfile has it
     raise OSError(30, "Read-only file system", str(dir))
 

@@ -470,6 +470,7 @@ def test_a_document_keeps_its_formatting(transduce: Any, run_folder: Path, works
     before = Path("found.docx").read_bytes()
     again = transduce("translate-file", run_folder, "given.docx", "found.docx")
     assert (again.exit_code, Path("found.docx").read_bytes()) == (2, before)
+    assert "found.docx: exists already" in again.messages
     assert "--force" in again.messages
 
 
@@ -498,6 +499,7 @@ def test_what_is_left_untranslated_in_a_file_is_said(transduce: Any, run_folder:
         (["given.txt", "found.docx"], "must end in .txt"),
         (["given.docx", "found.docx"], "damaged"),
         (["missing.txt", "found.txt"], "missing.txt"),
+        (["given.txt", "found/given.txt"], "found/given.txt: must be a file in a folder that exists"),
         (["given.txt", "found.txt", "--num-best=2"], "--num-best"),
         (["given.txt", "found.txt", "--require=ba"], "--require: would apply to every sentence"),
     ],

@@ -225,6 +225,25 @@ def test_links_that_name_each_other_are_refused(tmp_path: Path) -> None:
         check_output_file(one, is_own, "page", force=False)
 
 
+def test_a_file_needs_a_folder_that_exists(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"page: must be a file in a folder that exists: make .*none, or choose"):
+        check_output_file(tmp_path / "none" / "page", is_own, "page", force=True)
+    (tmp_path / "link").symlink_to(tmp_path / "none" / "page")
+    with pytest.raises(OutputError, match=r"link: must be a file in a folder that exists"):
+        check_output_file(tmp_path / "link", is_own, "page", force=True)
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "link"]
+
+
+def test_a_file_that_nothing_tells_from_others_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(OLD)
+    with pytest.raises(OutputError, match=r"file: exists already: .*--force"):
+        check_output_file(path, None, "translation", force=False)
+    check_output_file(path, None, "translation", force=True)
+    path.write_bytes(b"")
+    check_output_file(path, None, "translation", force=False)
+
+
 def test_a_file_above_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(

@@ -130,7 +130,7 @@ def evaluate(
     outputs = _translate(systems, test_sets, measured.beam, engine_flags)
     for (system, number), path in files.items():
         text = "".join(f"{line}\n" for line in outputs[number][system].hypotheses)
-        write_output_file(path, text.encode("utf-8"), _is_never_replaced, "translation", force=force)
+        write_output_file(path, text.encode("utf-8"), None, "translation", force=force)
     if len(systems) > 1:
         _print_comparisons(
             [
@@ -219,11 +219,6 @@ def _is_page(path: Path) -> bool:
     return has_mark(path, MARK.encode())
 
 
-def _is_never_replaced(_: Path) -> bool:
-    """False: nothing tells a file of translations from any other text, which must not be replaced unasked."""
-    return False
-
-
 def _translate(
     systems: Sequence[Path], test_sets: Sequence[TestSet], beam: int | None, engine_flags: EngineFlags
 ) -> list[list[SystemOutput]]:
@@ -267,7 +262,7 @@ def _name_outputs(
             "their files; evaluate them one at a time, with a folder for each"
         )
     for path in files.values():
-        check_output_file(path, _is_never_replaced, "translation", force=force)
+        check_output_file(path, None, "translation", force=force)
     return files
 
 

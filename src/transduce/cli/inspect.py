@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle, name_model
 from transduce.cli.console import print_message
-from transduce.errors import UserError
 from transduce.inspection import EVERYTHING, QUICK, Head, InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.page import is_standalone_page, render_standalone_page
 from transduce.storage import check_output_file, write_output_file
@@ -71,8 +70,6 @@ def inspect(
     """
     started = time.monotonic()
     request = (flags or InspectionFlags()).make_request(sentence)
-    if output.is_dir() or not output.parent.is_dir():
-        raise UserError(f"--output {output}: must be a file in a folder that exists, as in page.html")
     check_output_file(output, is_standalone_page, PAGE, force=force)
     documents = [_make_document(path, request, device) for path in (model, *compare)]
     page = render_standalone_page(documents).encode("utf-8")

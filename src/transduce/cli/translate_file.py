@@ -20,8 +20,6 @@ from transduce.interop import NATIVE
 from transduce.storage import check_output_file, write_output_file
 
 _FLAGS, _SOURCE_FLAGS, _ENGINE_FLAGS = TranslationFlags(), SourceFlags(), EngineFlags()
-_REPLACED = "empty file"
-"""What is replaced without --force: nothing tells a translated document from any other."""
 
 
 def translate_file(
@@ -53,7 +51,7 @@ def translate_file(
     ending = find_format(document.name)
     if FORMATS[find_format(output.name)] != FORMATS[ending]:  # .htm and .html are the same
         raise OutputError(f"{output}: must end in {ending}, as a document keeps its format")
-    check_output_file(output, _is_never_replaced, _REPLACED, force=force)
+    check_output_file(output, None, "document", force=force)
     check_document_flags(flags)
     options = make_options(flags, source_flags)
     check_engine(engine_flags.engine, source_flags.given)
@@ -68,13 +66,9 @@ def translate_file(
         None if bundle is None else AlignmentHead.load(bundle),
         can_align=is_native,
     )
-    write_output_file(output, translator.translate(read), _is_never_replaced, _REPLACED, force=force)
+    write_output_file(output, translator.translate(read), None, "document", force=force)
     for line in translator.lines:
         for message in describe_unusual_line(f"sentence {line.source[:50]!r}", line, "it is left untranslated"):
             print_message(message)
     report_guard(translator.guard_report)
     print_message(f"{output} written in {time.monotonic() - started:.1f} s")
-
-
-def _is_never_replaced(_path: Path) -> bool:
-    return False

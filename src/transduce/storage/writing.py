@@ -151,17 +151,18 @@ FORCE_ADVICE = "move it, choose another name, or replace it with --force"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
-def check_output_file(path: Path, is_own: Callable[[Path], bool], kind: str, *, force: bool) -> None:
+def check_output_file(path: Path, is_own: Callable[[Path], bool] | None, kind: str, *, force: bool) -> None:
     """Check that a file may be written at `path`; nothing is changed.
 
     Args:
         path: where it is to be written.
-        is_own: whether the file at a path was written by this kind of command; called for regular files only.
+        is_own: whether the file at a path was written by this kind of command; called for regular files only. None if
+            nothing tells.
         kind: what this command writes, for the message, as in "page of transduce inspect".
         force: replace any file.
 
     Raises:
-        OutputError: another file exists there, or `path` cannot be written.
+        OutputError: another file exists there, its folder does not, or `path` cannot be written.
         WriteError: its disk is full.
     """
     try:
@@ -175,11 +176,14 @@ def check_output_file(path: Path, is_own: Callable[[Path], bool], kind: str, *, 
             raise OutputError(f"{path}: is read-only; make it writable, or choose another name")
         if is_stream(path):
             return
-        if not force and path.exists() and path.stat().st_size and not is_own(path):
-            raise OutputError(f"{path}: is not {_with_article(kind)}: {FORCE_ADVICE}")
+        if not force and path.exists() and path.stat().st_size and (is_own is None or not is_own(path)):
+            reason = "exists already" if is_own is None else f"is not {_with_article(kind)}"
+            raise OutputError(f"{path}: {reason}: {FORCE_ADVICE}")
     except OSError as error:
         raise make_output_error(path, error) from error
     check_writable(path)
+    if not path.resolve().parent.is_dir():
+        raise OutputError(f"{path}: must be a file in a folder that exists: make {path.parent}, or choose another")
 
 
 def _with_article(noun: str) -> str:
@@ -201,7 +205,9 @@ def check_writable(path: Path) -> None:
         raise make_output_error(path, error) from error
 
 
-def write_output_file(path: Path, content: bytes, is_own: Callable[[Path], bool], kind: str, *, force: bool) -> None:
+def write_output_file(
+    path: Path, content: bytes, is_own: Callable[[Path], bool] | None, kind: str, *, force: bool
+) -> None:
     """Write `content` to `path`, if `check_output_file` allows it; the file is written completely or not at all.
 
     Raises:
