@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -154,6 +155,28 @@ def test_errors_say_what_is_wrong(client: httpx.Client, given: dict[str, Any], m
     answer = client.post("/translate", **given)
     assert answer.status_code == 400
     assert message in answer.json()["error"]
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "multipart/form-data"])
+def test_a_form_may_have_as_many_texts_as_any_request(
+    make_running: Callable[..., Any], bundle: Path, kind: str
+) -> None:
+    server = make_running(bundle, limits=Limits(max_texts=20))
+
+    def translate(num_texts: int) -> httpx.Response:
+        fields = [("q", "Sun.")] * num_texts + [("source", "en"), ("target", "de")]
+        if kind == "multipart/form-data":
+            files = [(name, (None, value)) for name, value in fields]
+            return httpx.post(f"{server.url}/translate", files=files, timeout=60)
+        headers = {"Content-Type": kind}
+        return httpx.post(f"{server.url}/translate", content=urlencode(fields), headers=headers, timeout=60)
+
+    assert len(translate(20).json()["translatedText"]) == 20
+    answer = translate(21)
+    assert (answer.status_code, answer.json()["error"][:45]) == (400, "21 texts: this service accepts at most 20 per")
+    answer = translate(119)
+    assert answer.status_code == 400
+    assert "fields" in answer.json()["error"]
 
 
 def test_other_media_types_are_refused(client: httpx.Client) -> None:

@@ -21,10 +21,12 @@ from starlette.responses import Response
 from transduce.documents import FORMATS
 from transduce.errors import ParameterError, WrongMediaTypeError
 from transduce.serving.files import StoredFile
-from transduce.serving.middleware import admit_request
+from transduce.serving.middleware import admit_request, get_service
 from transduce.serving.service import Service
 
-_MAX_FIELDS = 1_000
+_MAX_OTHER_FIELDS = 100
+"""Maximum number of fields of a form besides one for each text that a request may have."""
+
 _LINE_END = re.compile(r"\r\n?")
 
 
@@ -162,7 +164,7 @@ async def read_parameters(request: Request, files: list[UploadedFile] | None = N
     if not body.strip():
         return values
     if media_type == "application/x-www-form-urlencoded":
-        return values | _group_fields(_parse_url_encoded(body))
+        return values | _group_fields(_parse_url_encoded(body, _get_max_fields(request)))
     if media_type == "multipart/form-data":
         async with _parse_form(request, max_files=0 if files is None else 1, max_part_size=len(body)) as form:
             fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
@@ -183,7 +185,11 @@ class _FormParser(MultiPartParser):
 @asynccontextmanager
 async def _parse_form(request: Request, *, max_files: int, max_part_size: int) -> AsyncIterator[FormData]:
     parser = _FormParser(
-        request.headers, request.stream(), max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=max_part_size
+        request.headers,
+        request.stream(),
+        max_files=max_files,
+        max_fields=_get_max_fields(request),
+        max_part_size=max_part_size,
     )
     try:
         form = await parser.parse()
@@ -277,11 +283,21 @@ def _group_fields(fields: list[tuple[str, str]]) -> dict[str, Any]:
     return {name: values[0] if len(values) == 1 else values for name, values in lists.items()}
 
 
-def _parse_url_encoded(body: bytes) -> list[tuple[str, str]]:
+def _get_max_fields(request: Request) -> int:
+    return get_service(request).limits.max_texts + _MAX_OTHER_FIELDS
+
+
+def _parse_url_encoded(body: bytes, max_fields: int) -> list[tuple[str, str]]:
+    num_fields = 1 + body.count(b"&")
+    if num_fields > max_fields:
+        raise ParameterError(
+            f"Invalid request: the form has {num_fields:,} fields; this service accepts at most {max_fields:,} per "
+            "request; split it"
+        )
     try:
-        return parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
+        return parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict")
     except ValueError:
-        raise ParameterError(f"Invalid request: the form is not UTF-8, or has more than {_MAX_FIELDS} fields") from None
+        raise ParameterError("Invalid request: the form is not UTF-8; encode it so") from None
 
 
 def _parse_json(body: bytes) -> dict[str, Any]:
