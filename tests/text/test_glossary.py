@@ -1,7 +1,10 @@
 import gzip
+import re
 import tracemalloc
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -97,6 +100,35 @@ def test_a_term_is_found_in_capitals_that_are_longer(term: str, text: str) -> No
     assert glossary.select_terms([text]) == glossary.targets
 
 
+@pytest.mark.parametrize("spaces", [" ", "\xa0", "  ", "\u202f", " \xa0\t", "\u3000"])
+def test_a_term_is_found_whatever_spaces_are_between_its_words(spaces: str) -> None:
+    text = f"A red{spaces}bike, infrared{spaces}bike, Red{spaces}Bikes."
+    assert Glossary({"red bike": "Rotrad"}).find_terms(text) == [(2, 9 + len(spaces), "Rotrad")]
+    assert Glossary({f"red{spaces}bike": "Rotrad"}).find_terms("a red bike") == [(2, 10, "Rotrad")]
+    assert Glossary({"red bike": "x", "car": "y"}).select_terms([text]) == {"red bike": "x"}
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("term", ["café", "cafe\u0301", "Việt", "한국", "Ångström", "q\u0323\u0307"])
+def test_a_term_is_found_in_either_normal_form(term: str, form: Literal["NFC", "NFD"]) -> None:
+    glossary = Glossary({term: "x"})
+    written = unicodedata.normalize(form, term)
+    text = f"ä {written}, {written.upper()}."
+    assert [text[start:end] for start, end, _ in glossary.find_terms(text)] == [written, written.upper()]
+    assert glossary.select_terms([text]) == {term: "x"}
+    assert glossary.find_terms(f"{written}\u0301 {written}s") == []
+
+
+def test_a_term_spelled_as_in_the_text_is_used_in_either_normal_form() -> None:
+    terms = {"ÉTÉ": "Abkürzung", "été": "Sommer", "red  bike": "Rad"}
+    assert found(terms, "e\u0301te\u0301 E\u0301TE\u0301") == [
+        *[("e\u0301te\u0301", "Sommer"), ("E\u0301TE\u0301", "Abkürzung")],
+    ]
+    assert found(terms | {"red bike": "Rotrad"}, "red  bike, red bike, red\xa0bike") == [
+        *[("red  bike", "Rad"), ("red bike", "Rotrad"), ("red\xa0bike", "Rad")],
+    ]
+
+
 def test_without_spaces_between_words_a_term_stands_anywhere() -> None:
     assert found({"東京": "Tokyo", "กา": "crow"}, "私は東京に住む。กากา ก่า") == [
         *[("東京", "Tokyo"), ("กา", "crow"), ("กา", "crow")],
@@ -110,16 +142,20 @@ def test_a_large_glossary_is_fast() -> None:
     assert [target for _, _, target in glossary.find_terms(text)] == ["7", "99999"] * 50
 
 
+def fold(text: str) -> str:
+    return unicodedata.normalize("NFC", re.sub(r"\s+", " ", text)).casefold()
+
+
 WORDS = st.sampled_from(["a", "A", "b", "ab", "a b", "+", "é", "e\u0301", "日", "日本", "1", " ", "  ", "-", "_"])
 
 
 @given(st.dictionaries(WORDS.filter(str.strip), st.just("x")), st.lists(WORDS).map("".join))
 def test_what_is_found_is_a_term_and_nothing_overlaps(terms: dict[str, str], text: str) -> None:
     end = 0
-    folded = {term.casefold() for term in terms}
+    folded = {fold(term) for term in terms}
     for match in Glossary(terms).find_terms(text):
         assert end <= match.start < match.end
-        assert text[match.start : match.end].casefold() in folded
+        assert fold(text[match.start : match.end]) in folded
         end = match.end
     assert all(Glossary({term: "x"}).find_terms(term) == [(0, len(term), "x")] for term in terms)
 

@@ -2,8 +2,9 @@
 
 import re
 import unicodedata
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -34,8 +35,8 @@ class Glossary:
     """Source terms with their translations, which are found in a text as whole words, in upper or lower case.
 
     Of terms that differ only in case, the one spelled as in the text is used; of overlapping terms the leftmost, then
-    the longest. A term is not found inflected, or with other spaces. In scripts without spaces between words a term may
-    stand anywhere.
+    the longest. A term is found whatever white space is between its words, in either normal form of Unicode, but not
+    inflected. In scripts without spaces between words a term may stand anywhere.
 
     Raises:
         UserError: a term or its translation is blank or invisible, or contains a line end, which no translation does.
@@ -47,14 +48,14 @@ class Glossary:
             if problem is not None:
                 raise UserError(problem)
         self.targets = dict(targets)
+        self._folded = [_fold_text(source).text for source in self.targets]  # in their order
         self._any_case: dict[str, str] = {}
+        self._same_case: dict[str, str] = {}
         lengths: dict[str, set[int]] = defaultdict(set)
-        for source, target in self.targets.items():
-            folded = source.casefold()
+        for (source, target), folded in zip(self.targets.items(), self._folded, strict=True):
             self._any_case.setdefault(folded, target)
-            # In capitals "Straße" is "STRASSE".
-            shortest = min(len(source), len(folded) - folded.count("ss"))
-            lengths[source[0].casefold()].update(range(shortest, len(folded) + 1))
+            self._same_case.setdefault(_normalize_text(source), target)
+            lengths[folded[0]].add(len(folded))
         # of the terms that begin with a character: few, however many terms there are
         self._lengths = {first: sorted(of_first, reverse=True) for first, of_first in lengths.items()}
 
@@ -119,35 +120,100 @@ class Glossary:
         """
         found: set[str] = set()
         for text in texts:
-            for start, character in enumerate(text):
-                if start % _CHECKED_EVERY == 0:
+            check_waiting()
+            whole = _fold_text(text)
+            for index, character in enumerate(whole.text):
+                if index % _CHECKED_EVERY == 0:
                     check_waiting()
-                if character.casefold() in self._lengths and is_border(text, start):
-                    for length in self._lengths[character.casefold()]:
-                        written = text[start : start + length].casefold()
+                if character in self._lengths and whole.has_border(text, index):
+                    for length in self._lengths[character]:
+                        written = whole.text[index : index + length]
                         if written in self._any_case:  # all others would fill the memory
                             found.add(written)
-        return {source: target for source, target in self.targets.items() if source.casefold() in found}
+        terms = zip(self.targets.items(), self._folded, strict=True)
+        return {source: target for (source, target), folded in terms if folded in found}
 
     def find_terms(self, text: str) -> list[Term]:
         """The terms in `text` from left to right; a source term that stands there twice is found twice."""
         found: list[Term] = []
-        end = 0
-        for start, character in enumerate(text):
-            if start >= end and character.casefold() in self._lengths and is_border(text, start):
-                term = self._find_longest_term(text, start)
+        if not self.targets:
+            return found
+        folded, end = _fold_text(text), 0
+        for index, character in enumerate(folded.text):
+            if character in self._lengths and folded.has_border(text, index) and folded.places[index] >= end:
+                term = self._find_longest_term(text, folded, index)
                 if term:
                     found.append(term)
                     end = term.end
         return found
 
-    def _find_longest_term(self, text: str, start: int) -> Term | None:
-        for length in self._lengths[text[start].casefold()]:
-            written = text[start : start + length]
-            target = self.targets.get(written) or self._any_case.get(written.casefold())
-            if target and len(written) == length and is_border(text, start + length):
-                return Term(start, start + length, target)
+    def _find_longest_term(self, text: str, folded: "_FoldedText", index: int) -> Term | None:
+        for length in self._lengths[folded.text[index]]:
+            target = self._any_case.get(folded.text[index : index + length])
+            if target and index + length <= len(folded.text) and folded.has_border(text, index + length):
+                start, end = folded.places[index], folded.places[index + length]
+                written = text[start:end]
+                same_case = self.targets.get(written) or self._same_case.get(_normalize_text(written))
+                return Term(start, end, same_case or target)
         return None
+
+
+class _FoldedText(NamedTuple):
+    """A text without what does not tell terms apart: case, normal forms, and kinds and numbers of spaces.
+
+    Args:
+        text: the folded text.
+        places: for each index in it, and for its end, where that is in the original; -1 within a character of that.
+    """
+
+    text: str
+    places: Sequence[int]
+
+    def has_border(self, original: str, index: int) -> bool:
+        """Whether a word may begin or end at an index."""
+        place = self.places[index]
+        return place >= 0 and is_border(original, place)
+
+
+_SPACES = re.compile(r"\s+")
+_PIECES = re.compile(r"\s+|\S+")
+_UNFOLDED = re.compile(r"\s\s|[^\S ]|[^\x00-\x7f]")
+
+
+def _normalize_text(text: str) -> str:
+    """Text in normal form D with single spaces."""
+    return _SPACES.sub(" ", unicodedata.normalize("NFD", text))
+
+
+def _fold_text(text: str) -> _FoldedText:
+    """Fold a text: characters as for canonical caseless matching (Unicode Standard, D145), runs of spaces to one."""
+    if not _UNFOLDED.search(text):
+        return _FoldedText(text.lower(), range(len(text) + 1))
+    pieces, places = [], array("q")
+    for found in _PIECES.finditer(text):
+        piece, start = found[0], found.start()
+        if piece.isspace():
+            pieces.append(" ")
+            places.append(start)
+        elif piece.isascii():
+            pieces.append(piece.lower())
+            places.extend(range(start, found.end()))
+        else:
+            for offset, character in _split_characters(piece):
+                decomposed = unicodedata.normalize("NFD", character)
+                pieces.append(unicodedata.normalize("NFD", decomposed.casefold()))
+                places.extend([start + offset, *[-1] * (len(pieces[-1]) - 1)])
+    places.append(len(text))
+    return _FoldedText("".join(pieces), places)
+
+
+def _split_characters(word: str) -> Iterator[tuple[int, str]]:
+    """Yield each character with the accents behind it, and where it begins."""
+    start = 0
+    for place in range(1, len(word) + 1):
+        if place == len(word) or not unicodedata.combining(word[place]):
+            yield start, word[start:place]
+            start = place
 
 
 def _find_problem(source: str, target: str) -> str | None:
