@@ -148,6 +148,7 @@ def shown(markup: str, rules: MarkupRules = HTML) -> str:
         ("<p>a <code>b</p>c", "<p>[a] <code>b</p>[c]"),
         ("<!-- a --> <b></b>", "<!-- a --> <b></b>"),
         ("<title>A &amp; B</title>", "<title>[A & B]</title>"),
+        ("<td>2020<td>&euro;&nbsp;12 <b>%</b><td>A-12", "<td>2020<td>&euro;&nbsp;12 <b>%</b><td>[A-12]"),
         ("", ""),
     ],
 )

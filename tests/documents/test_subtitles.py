@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from transduce.documents import read_formatted_document
 from transduce.documents.markup import Passage, split_markup
@@ -78,7 +80,8 @@ TIMES = "00:00:01,000 --> 00:00:02,000"
         (f"1\n{TIMES}\n- Sun?\n\n- Moon.\n", ["- Sun?", "- Moon."]),
         # Numbers are those of cues, unless they are all of a text.
         (f"1\n{TIMES}\nSun.\n\n2\n\n{TIMES}\nWind.\n\n3\n", ["Sun.", "Wind."]),
-        (f"1\n{TIMES}\n2020\n\n2\n{TIMES}\n\n3\n{TIMES}\nWind.", ["2020", "Wind."]),
+        # Text without letters stays as it is.
+        (f"1\n{TIMES}\n2020\n\n2\n{TIMES}\n\n3\n{TIMES}\nWind.", ["Wind."]),
     ],
 )
 def test_text_behind_a_blank_line_belongs_to_its_cue(text: str, cues: list[str]) -> None:
@@ -113,7 +116,7 @@ def test_times_may_be_written_without_care(times: str) -> None:
 
 
 def test_times_of_a_day_are_text() -> None:
-    assert split_cues(f"1\n{TIMES}\n12:30 -> 13:30\n") == ["12:30 -> 13:30"]
+    assert split_cues(f"1\n{TIMES}\n12:30 -> 13:30 lunch\n") == ["12:30 -> 13:30 lunch"]
 
 
 def test_each_voice_is_a_passage() -> None:
@@ -167,6 +170,32 @@ def test_a_translation_has_as_many_lines() -> None:
     assert "\nun mot\xa0!\net deux\n" in document.write(bound).decode()
     shorter = document.text.replace("A road that is long, and a lamp.", "one")
     assert document.write(shorter).decode().endswith("01:00:06,000\none\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ('A <font color="red">red</font> sun', "A <m0>red</m0> sun"),
+        ("A <c.yellow.bg_blue>red</c> sun", "A <m0>red</m0> sun"),
+        ("<v.loud Mary>A <lang en-GB>red</lang> sun", "<m0/>A <m1>red</m1> sun"),
+        ("A <00:00:01.500>red<ruby>sun<rt>moon</rt></ruby>", "A <m0/>red<m1>sun<m2>moon</m2></m1>"),
+        ('A <font color="red>red</font> sun', "A <m0/>red<m1/> sun"),
+        ("A <cue>red</cue> <c .x>sun", "A <m0/>red<m1/> <m2/>sun"),
+    ],
+)
+def test_tags_of_one_element_are_a_pair(text: str, marked: str) -> None:
+    document = read_formatted_document(f"WEBVTT\n\n00:01.000 --> 00:02.000\n{text}\n".encode(), ".vtt")
+    assert document.rules
+    (passage,) = [one for one in split_markup(document.text, document.rules) if isinstance(one, Passage)]
+    assert passage.to_marked_text() == marked
+    assert document.write(document.text).decode().splitlines()[-1] == text
+
+
+@given(st.lists(st.sampled_from(["<", ">", "</", "c", "cue", ".", " ", "=", '"', "'", "/", "i", "<c.x>", "{\\an8}"])))
+def test_any_tags_are_written_again(parts: list[str]) -> None:
+    text = f"a{''.join(parts)}b"
+    document = read_formatted_document(f"1\n00:00:01,000 --> 00:00:02,000\n{text}\n\n".encode(), ".srt")
+    assert document.write(document.text).decode().split("\n")[2] == text
 
 
 def test_of_several_line_ends_the_most_frequent_is_written() -> None:

@@ -93,6 +93,13 @@ def test_text_where_there_was_none_goes_to_its_neighbour() -> None:
     ]
 
 
+def test_a_paragraph_without_letters_is_not_read() -> None:
+    document = docx.Document()
+    for text in ("12,345", "Sun", "•", "€ 5\tmoon 5"):
+        document.add_paragraph(text)
+    assert read(save(document)).text == "<p>Sun</p><p>moon 5</p>"
+
+
 RUNS = st.lists(st.tuples(st.text("ab <&;\t\n", max_size=4), st.sampled_from([None, "bold", "italic"])), max_size=8)
 
 

@@ -57,3 +57,17 @@ def test_with_constraints_text_between_tags_is_translated(translator: Translator
     assert re.findall(rb"<[^>]+>", found) == re.findall(rb"<[^>]+>", PAGE)
     assert b"stone" not in found
     assert b"river" in found
+
+
+NUMBERS = "<td>2020</td><td>€&nbsp;1,250.00</td><p>12 <b>%</b></p>"
+
+
+@pytest.mark.parametrize("can_align", [True, False], ids=["tags follow words", "between tags"])
+def test_text_without_letters_stays_as_it_is(translator: Translator, *, can_align: bool) -> None:
+    translating = DocumentTranslator(translator, TranslationOptions(), can_align=can_align)
+    page = f"<p>sun moon<sup>1</sup></p>{NUMBERS}".encode()
+    found = translating.translate(read_formatted_document(page, ".html")).decode()
+    assert found.endswith(f"<sup>1</sup></p>{NUMBERS}")
+    assert translating.translate(read_formatted_document(b"12345\n12 %\n", ".txt")) == b"12345\n12 %\n"
+    cue = b"1\n00:00:01,000 --> 00:00:02,000\n<i>2020</i>\n"
+    assert translating.translate(read_formatted_document(cue, ".srt")) == cue

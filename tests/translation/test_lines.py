@@ -23,7 +23,7 @@ from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
-from transduce.text import Tokenizer, find_protected_spans, pair_spans
+from transduce.text import Tokenizer, find_protected_spans, pair_kept_spans
 from transduce.translation import (
     AlignmentHead,
     Confidence,
@@ -367,7 +367,7 @@ def test_spans_are_aligned_with_themselves_and_words_as_without_them(translator:
         source,
         Translation((TranslationAlternative(text, -1.0),)),
         "constrained",
-        tuple(pair_spans(source, text, KINDS)),
+        tuple(pair_kept_spans(source, text, KINDS, "")),
     )
     assert line.bare_texts == ("sun moon river", "moon river sun")
     decoder = decoder_of(translator)

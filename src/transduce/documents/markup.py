@@ -333,7 +333,8 @@ def _find_beside_text(all_parts: Sequence[Part]) -> frozenset[int]:
 
 
 def _trim(inline: Sequence[Part], *, keeps_spaces: bool) -> list[str | Passage]:
-    if not any(part.shape == "text" and part.raw.strip() for part in inline):
+    # Text without a single letter, such as the number in a cell, is the same in every language.
+    if not any(part.shape == "text" and any(map(str.isalpha, unescape_text(part.raw))) for part in inline):
         return ["".join(part.raw for part in inline)] if inline else []
     first, last = inline[0].raw, inline[-1].raw
     before, behind = first[: len(first) - len(first.lstrip())], last[len(last.rstrip()) :]

@@ -15,8 +15,14 @@ _LINE_END = re.compile(r"\r\n?|\n")
 _TIME = r"[ \t]*(?:\d+:\d{1,2}:\d{2}(?:[,.:]\d{1,3})?|\d{1,2}:\d{2}[,.]\d{1,3})"
 _TIMES = re.compile(rf"{_TIME}[ \t]*--?>{_TIME}")  # also as programs write them that take no care
 _RULES = MarkupRules(is_xml=True, splitting=frozenset({"cue"}), detects_outline=False)
-# Tags in pairs; and what is kept as it is: other tags, times within a cue, positions such as {\an8}.
-_KEPT = re.compile(r"(</?[biu]>)|(</?[A-Za-z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
+_VALUE = r"""=\s*+(?:"[^"<>]*+"|'[^'<>]*+'|(?!["']))"""
+# Tags that XML has, too, as <i> and <font color="red">, or would have with a space before the full stop, as <c.loud>;
+# and what is kept as it is: other tags, times within a cue, positions such as {\an8}.
+_KEPT = re.compile(
+    rf"(</?(?!cue\b)[A-Za-z][A-Za-z0-9]*+)((?!\s+\.)(?=[\s./>])(?:[^<>=]|{_VALUE})*+>)"
+    r"|</?[A-Za-z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\}"
+)
+_CLASS = re.compile(r"(?<=\w) (?=\.)")
 # A hyphen or a voice tag. Before the hyphen, text from right to left may have invisible marks of its direction.
 _SPEAKER = re.compile(r"(?:<[^<>]*>|\{\\[^{}]*\}|[\s\u200e\u200f\u202a-\u202e\u2066-\u2069])*(?:[-–—‐]|<v[ \t.>])")
 # A line end, with blank lines after it; or the place of a voice tag within a line.
@@ -159,12 +165,17 @@ def _split_speeches(text: str) -> list[_Speech]:
 
 
 def _mark(text: str, to_markup: Callable[[str], str]) -> str:
-    """Write the text of a cue as XML: what is kept becomes a processing instruction."""
-    pieces = _KEPT.split(text)
-    found = []
-    for plain, paired, kept in zip(pieces[::3], [*pieces[1::3], None], [*pieces[2::3], None], strict=True):
-        found += [to_markup(plain), paired or "", f"<?{kept.replace('>', '&gt;')}>" if kept else ""]
-    return "".join(found)
+    """Write the text of a cue as XML: what is kept and is no tag of XML becomes a processing instruction.
+
+    The tag <c.loud> becomes <c .loud>, which has the name of its end tag </c>.
+    """
+    found, done = [], 0
+    for kept in _KEPT.finditer(text):
+        found.append(to_markup(text[done : kept.start()]))
+        tag = kept[1] and kept[1] + (f" {kept[2]}" if kept[2].startswith(".") else kept[2])
+        found.append(tag or f"<?{kept[0].replace('>', '&gt;')}>")
+        done = kept.end()
+    return "".join([*found, to_markup(text[done:])])
 
 
 def _split_translation(markup: str, from_markup: Callable[[str], str]) -> Iterator[str]:
@@ -180,7 +191,7 @@ def _split_translation(markup: str, from_markup: Callable[[str], str]) -> Iterat
         elif part.shape == "other":
             found.append(part.raw[2:-1].replace("&gt;", ">"))
         else:
-            found.append(part.raw)
+            found.append(_CLASS.sub("", part.raw, count=1))
 
 
 def _wrap(text: str, num_lines: int) -> list[str]:

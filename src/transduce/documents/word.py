@@ -322,7 +322,7 @@ def _split_segments(items: list[_Item]) -> Iterator[list[_Item]]:
             segment.append(item)
             continue
         places = [place for place, one in enumerate(segment) if isinstance(one, _Group)]
-        if any(letter.isalnum() for place in places for letter in getattr(segment[place], "text", "")):
+        if any(letter.isalpha() for place in places for letter in getattr(segment[place], "text", "")):
             yield segment[places[0] : places[-1] + 1]
         segment = []
 

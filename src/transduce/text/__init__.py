@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     )
     from transduce.text.formats import open_parallel_corpus
     from transduce.text.glossary import WITHOUT_SPACES, Glossary, Term, count_phrase, find_phrase
+    from transduce.text.kept_elements import SENTENCE_SIGNS, find_kept_spans, pair_kept_spans
     from transduce.text.languages import LANGUAGE_NAMES
     from transduce.text.lines import (
         COMPRESSIONS,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
         find_protected_spans,
         find_run_before,
         find_run_behind,
-        pair_spans,
+        has_letters,
         pair_tags,
         restore_spacing,
     )
@@ -66,13 +67,14 @@ else:
             "transduce.text.corpus": "CONTROL_CHARACTER Cleaner CorpusSize Pair ParallelCorpus write_standard_input",
             "transduce.text.formats": "open_parallel_corpus",
             "transduce.text.glossary": "Glossary Term WITHOUT_SPACES count_phrase find_phrase",
+            "transduce.text.kept_elements": "SENTENCE_SIGNS find_kept_spans pair_kept_spans",
             "transduce.text.languages": "LANGUAGE_NAMES",
             "transduce.text.lines": (
                 "COMPRESSIONS compress decompress read_available_blocks read_document read_lines read_stream"
             ),
             "transduce.text.protected_spans": (
                 "SpanKind ProtectedSpan SpanCheck USUAL_KINDS find_protected_spans find_run_before find_run_behind "
-                "pair_spans pair_tags restore_spacing"
+                "has_letters pair_tags restore_spacing"
             ),
             "transduce.text.segmentation": (
                 "Document find_fitting_spans rebuild_document split_document split_segments split_sentences "
@@ -89,6 +91,7 @@ __all__ = [
     "COMPRESSIONS",
     "CONTROL_CHARACTER",
     "LANGUAGE_NAMES",
+    "SENTENCE_SIGNS",
     "SILENT_PIECES",
     "SOURCE_MODEL",
     "SYNTHETIC_TAGS",
@@ -112,14 +115,16 @@ __all__ = [
     "count_phrase",
     "decompress",
     "find_fitting_spans",
+    "find_kept_spans",
     "find_phrase",
     "find_protected_spans",
     "find_run_before",
     "find_run_behind",
     "find_tokenizer_files",
     "fit_vocabulary_size",
+    "has_letters",
     "open_parallel_corpus",
-    "pair_spans",
+    "pair_kept_spans",
     "pair_tags",
     "read_available_blocks",
     "read_document",

@@ -87,11 +87,14 @@ _TAG_NAME = re.compile(r"</?([\w.:-]+)")
 
 @dataclass(frozen=True)
 class ProtectedSpan:
-    """The characters from `start` up to, but without, `end` of a text."""
+    """The characters from `start` up to, but without, `end` of a text.
+
+    The kind "element" is that of parts with several tags, or none, that are kept together; see `find_kept_spans`.
+    """
 
     start: int
     end: int
-    kind: SpanKind
+    kind: SpanKind | Literal["element"]
 
 
 def find_protected_spans(text: str, kinds: Collection[SpanKind] = USUAL_KINDS) -> list[ProtectedSpan]:
@@ -113,6 +116,17 @@ def find_protected_spans(text: str, kinds: Collection[SpanKind] = USUAL_KINDS) -
 
 def _search(kind: SpanKind, text: str, start: int) -> re.Match[str] | None:
     return next((match for match in _compile_pattern(kind).finditer(text, start) if match.lastgroup != "word"), None)
+
+
+def has_letters(text: str) -> bool:
+    """Whether a text has a letter of any script outside of its tags; other text, such as a number, need not be
+    translated.
+    """
+    if "<" not in text or not any(map(str.isalpha, text)):
+        return any(map(str.isalpha, text))
+    tags = find_protected_spans(text, ["tag"])
+    starts, ends = [0, *(tag.end for tag in tags)], [*(tag.start for tag in tags), len(text)]
+    return any(any(map(str.isalpha, text[start:end])) for start, end in zip(starts, ends, strict=True))
 
 
 class SpanCheck:

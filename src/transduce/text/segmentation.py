@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 import sentencex
 
 from transduce.errors import UserError
-from transduce.text.protected_spans import ProtectedSpan, find_protected_spans, pair_tags
+from transduce.text.protected_spans import ProtectedSpan, find_protected_spans, has_letters, pair_tags
 
 # sentencex panics at a wide space before a full stop, as in "A\u00a0.", and refuses lone surrogates.
 # Each is replaced by one plain character in a copy, and the text is split where the copy is split.
@@ -174,13 +174,14 @@ def move_cuts_outside(cuts: Sequence[int], indivisible: Sequence[Bounds]) -> lis
     return moved
 
 
-# Beginnings of lines: spaces, and before a space the marks of quotations, headings and list items.
-_MARGIN = re.compile(
-    r"""(?: \s++
-          | (?: [-+*•‣◦▪●○–—] | >++ | \#{1,6}+ | \[[ xX]\] | \(? (?: \d{1,3}+ | [A-Za-z] ) \) ) (?=\s)
-        )*+""",
+LIST_MARK = re.compile(
+    r"[-+*•‣◦▪●○–—] | >++ | \#{1,6}+ | \[[ xX]\] | \(? (?: \d{1,3}+ | [A-Za-z] ) \)",
     re.VERBOSE,
 )
+"""Marks of quotations, headings and list items, which stand before a space at the beginning of a line."""
+
+# Beginnings of lines: spaces and marks.
+_MARGIN = re.compile(rf"(?: \s++ | (?: {LIST_MARK.pattern} ) (?=\s) )*+", re.VERBOSE)
 # The same with full stops, which may also be the end of a sentence, or of "3." in "3. Mai": the language decides.
 _NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,3})*\.")
 
@@ -190,7 +191,7 @@ class Document:
     """A text split into sentences and separators.
 
     Args:
-        sentences: the texts to translate: each has a letter or digit, and no space at either end.
+        sentences: the texts to translate: each has a letter outside of its tags, and no space at either end.
         separators: the text before each sentence and after the last; one more than there are sentences.
     """
 
@@ -198,11 +199,25 @@ class Document:
     separators: tuple[str, ...]
 
 
+def find_list_mark(text: str, start: int, language: str) -> Bounds:
+    """The start and end of the list marks with which a sentence begins at `start`, without space; nothing: `start`."""
+    margin = _MARGIN.match(text, start)
+    end = margin.end() if margin else start
+    number = _NUMBER.match(text, end)
+    if number and text[number.end() : number.end() + 1].isspace():
+        first = split_sentences(text[end:], language)[0]
+        end += len(first) if _NUMBER.fullmatch(first.strip()) else 0
+    mark = text[start:end].strip()
+    first_shown = text.index(mark, start)
+    return first_shown, first_shown + len(mark)
+
+
 def split_document(text: str, language: str) -> Document:
     """Split a text into sentences and separators, which joined alternately are `text`.
 
     Every end of a line ends a sentence: a text with lines that are broken at some width should be joined before.
-    Indentation, the marks of lists, headings and quotations, and text without letters or digits are kept as separators.
+    Indentation, the marks of lists, headings and quotations, and text without letters, such as numbers, are kept as
+    separators.
     No cut falls within an address, a tag or a placeholder.
     """
     return _build_document(_split_parts(text, language))
@@ -302,9 +317,9 @@ def _cut_outside_spans(
 
 
 def _strip_part(part: str) -> Iterator[tuple[str, bool]]:
-    """A part as a sentence and the space around it; no sentence if it has no letter or digit."""
+    """A part as a sentence and the space around it; no sentence if it has no letter."""
     sentence = part.strip()
-    if not any(map(str.isalnum, sentence)):
+    if not has_letters(sentence):
         yield part, False
         return
     begin = part.index(sentence)

@@ -9,7 +9,7 @@ from itertools import accumulate, starmap
 from typing import TYPE_CHECKING
 
 from transduce.config import SearchConfig
-from transduce.text import Glossary, ProtectedSpan, pair_spans
+from transduce.text import Glossary, ProtectedSpan, pair_kept_spans
 from transduce.translation.confidence.guard import GuardReport, add_reports, find_problems, retry_suspects
 from transduce.translation.constraints import TextConstraints
 from transduce.translation.constraints.protection import ProtectedTranslation, translate_protected
@@ -214,7 +214,11 @@ class LineTranslator:
         )
         return [
             TranslatedLine(
-                source, _make_translation(one), one.how, tuple(pair_spans(source, one.text, kinds)), one.is_given_up
+                source,
+                _make_translation(one),
+                one.how,
+                tuple(pair_kept_spans(source, one.text, kinds, language)),
+                one.is_given_up,
             )
             for source, one in zip(sources, kept, strict=True)
         ]

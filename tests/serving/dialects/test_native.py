@@ -22,7 +22,7 @@ def post(client: httpx.Client, path: str, **asked: Any) -> dict[str, Any]:
 
 def test_everything_about_a_translation(client: httpx.Client, offline: Translator) -> None:
     answer = post(client, "/v1/translate", text=TEXT, num_best=2)
-    sources = ["Sun and moon.", "River, salt and wind.", "12"]
+    sources = ["Sun and moon.", "River, salt and wind."]  # what has no letters stays as it is
     expected = offline.find_translations(sources, num_best=2)
     (found,) = answer["translations"]
     assert (answer["target"], found["source"], found["source_probability"]) == ("de", "en", 1.0)
@@ -35,7 +35,7 @@ def test_everything_about_a_translation(client: httpx.Client, offline: Translato
         assert [one["piece"] for one in sentence["tokens"]] == list(best.pieces)
         assert [one["log_probability"] for one in sentence["tokens"]] == pytest.approx(best.token_scores, abs=1e-4)
     first = [one.alternatives[0] for one in expected]
-    assert found["text"] == f"{first[0].text}\n\n  {first[1].text} {first[2].text}"
+    assert found["text"] == f"{first[0].text}\n\n  {first[1].text} 12"
     assert found["score"] == pytest.approx(sum(one.score for one in first), abs=1e-4)
     assert len(found["alternatives"]) == 1
 

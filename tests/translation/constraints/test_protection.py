@@ -103,6 +103,30 @@ def test_spaces_beside_spans_are_those_of_the_source() -> None:
     assert translate(sentence, {sentence: ["Ein <b> altes </b> Haus ( {x} )"]})[0].text == "Ein <b>altes</b> Haus ({x})"
 
 
+@pytest.mark.parametrize(
+    ("sentence", "body", "expected"),
+    [
+        ("<b>1. A dog.</b>", "A dog.", "<b>1. Hund.</b>"),
+        ("<b>1.</b> A dog.", "A dog.", "<b>1.</b> Hund."),
+        ("<b>a)</b> A dog", "A dog", "<b>a)</b> Hund."),
+        ("{0}<i>- A dog.</i>", "{0}<i>- A dog.</i>", "{0}<i>- Hund.</i>"),
+        ("<i>- A dog.</i>", "A dog.", "<i>- Hund.</i>"),
+        ("<m0/>- A dog.", "A dog.", "<m0/>- Hund."),
+        ("(<b>A dog.</b>)", "A dog.", "(<b>Hund.</b>)"),
+        ("(<b>A dog (red).</b>)", "A dog (red).", "(<b>Hund.</b>)"),
+        ("(<img/>A dog) runs.", "(<img/>A dog) runs.", "(<img/>Hund.)"),
+        ("A dog <b>2</b>", "A dog", "Hund <b>2</b>"),
+        ("A dog.<sup>[1]</sup>", "A dog.", "Hund.<sup>[1]</sup>"),
+        ("<b>2020</b>", "", "<b>2020</b>"),
+    ],
+)
+def test_what_has_no_words_beside_tags_is_kept(sentence: str, body: str, expected: str) -> None:
+    answer = expected if body == sentence else "Hund."
+    translation, search = translate(sentence, {body: [answer]})
+    assert translation.text == expected
+    assert [text for asked in search.texts for text in asked] == [body] * bool(body)
+
+
 def test_otherwise_the_text_between_is_translated() -> None:
     answers = {"Please visit us": ["", "Besuchen Sie uns."], "now or": ["jetzt oder"], "never!": ["nie!"]}
     translation, search = translate("Please visit us (http://a.b/c), now or {n} never!", answers)

@@ -13,7 +13,7 @@ from pydantic import Field
 from transduce.errors import DeadlineExceededError, TooLongError, UnsatisfiableError
 from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.models import LoadedModel
-from transduce.text import Document, rebuild_document, split_document, split_segments, subdivide_document
+from transduce.text import Document, has_letters, rebuild_document, split_document, split_segments, subdivide_document
 from transduce.translation import (
     DescribedFields,
     EncodedPair,
@@ -232,9 +232,9 @@ def prepare_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tuple
 
 
 def _make_single_sentence(text: str) -> Document:
-    """Make a document with the text as its only sentence, or with none if it has no letters or digits."""
+    """Make a document with the text as its only sentence, or with none if it has no letters."""
     stripped = text.strip()
-    if not any(map(str.isalnum, stripped)):
+    if not has_letters(stripped):
         return Document((), (text,))
     start = text.index(stripped)
     return Document((stripped,), (text[:start], text[start + len(stripped) :]))

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Literal, NamedTuple
 
 from transduce.text import (
@@ -21,6 +21,7 @@ from transduce.text import (
     SpanKind,
     count_phrase,
     find_fitting_spans,
+    find_kept_spans,
     find_protected_spans,
     pair_tags,
     restore_spacing,
@@ -29,6 +30,9 @@ from transduce.text import (
 from transduce.translation.constraints.substitution import RequiredTerm
 from transduce.translation.options import ProtectionMethod
 from transduce.translation.translator import Translation
+
+_BRACKETS = {**dict.fromkeys("([{（［", 1), **dict.fromkeys(")]}）］", -1)}
+"""What each bracket adds to the depth of brackets."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class ProtectedItem(NamedTuple):
 
     place: TextRange
     text: str
-    kind: SpanKind | Literal["term"]
+    kind: SpanKind | Literal["element", "term"]
 
 
 class TextCounter:
@@ -89,9 +93,11 @@ class TextCounter:
 class ProtectedSentence:
     """A sentence, its protected spans and terms, and the test that its translation must pass."""
 
-    def __init__(self, text: str, kinds: Collection[SpanKind], glossary: Glossary) -> None:
+    def __init__(self, text: str, kinds: Collection[SpanKind], glossary: Glossary, language: str) -> None:
         self.text = text
-        self.kept = _find_protected_items(text, kinds, glossary)
+        spans = find_protected_spans(text, kinds)
+        self.tags = [span for span in spans if span.kind == "tag"]
+        self.kept = _find_protected_items(text, find_kept_spans(text, spans, language), glossary)
         copy = replace_places(text, {kept.place: kept.text for kept in self.kept})
         self.copy = copy if text.strip() else ""
         self.body = _find_body(text, self.kept)
@@ -150,10 +156,14 @@ class ProtectedSentence:
         """The sentence with the first translation of its body that passes, and that translation; None if none
         passes.
         """
+        # Before an element, such as a number at the end of the sentence, the model adds a full stop of its own.
+        behind = next((item for item in self.kept if item.place.start >= self.body.end), None)
+        is_cut = behind is not None and behind.kind == "element" and self.body.end > self.body.start
         for proposal in proposals:
             if not self.kept:
                 return proposal.text, proposal
-            text = replace_places(self.text, {self.body: proposal.text})
+            translation = _trim_part(proposal.text, self.text[self.body.end - 1]) if is_cut else proposal.text
+            text = replace_places(self.text, {self.body: translation})
             if self.passes(text):
                 closer = restore_spacing(text, self.text, self._kinds)
                 return closer if self.passes(closer) else text, proposal
@@ -217,9 +227,8 @@ class ProtectedSentence:
         return character.isalnum() or bool(self._is_kept[index]) if is_divided else not character.isspace()
 
 
-def _find_protected_items(text: str, kinds: Collection[SpanKind], glossary: Glossary) -> list[ProtectedItem]:
+def _find_protected_items(text: str, spans: Sequence[ProtectedSpan], glossary: Glossary) -> list[ProtectedItem]:
     """Spans and terms of a text in order; of those that overlap the longest, and spans before terms."""
-    spans = find_protected_spans(text, kinds)
     kept = [ProtectedItem(TextRange(span.start, span.end), text[span.start : span.end], span.kind) for span in spans]
     kept += [ProtectedItem(TextRange(term.start, term.end), term.target, "term") for term in glossary.find_terms(text)]
     found: list[ProtectedItem] = []
@@ -235,22 +244,31 @@ def _find_protected_items(text: str, kinds: Collection[SpanKind], glossary: Glos
 def _find_body(text: str, kept: Sequence[ProtectedItem]) -> TextRange:
     """The place of the text inside the tags around it, whose places are certain: the rest is easier to translate.
 
-    Of an element, either both tags are outside or neither.
+    Of an element, either both tags are outside or neither. Elements without words are outside like tags, and so are
+    brackets outside of the tags, which a model may leave out.
     """
-    places = [item.place for item in kept if item.kind == "tag"]
+    places = [item.place for item in kept if item.kind in {"tag", "element"}]
+    tags_only = [item.place for item in kept if item.kind == "tag"]
     partners: dict[TextRange, TextRange] = {}
-    for first, last in pair_tags([text[slice(*place)] for place in places]):
-        partners |= {places[first]: places[last], places[last]: places[first]}
+    for first, last in pair_tags([text[slice(*place)] for place in tags_only]):
+        partners |= {tags_only[first]: tags_only[last], tags_only[last]: tags_only[first]}
+    depths = list(accumulate((_BRACKETS.get(character, 0) for character in text), initial=0)) if places else []
+
+    def is_outside(gap: str, rest: TextRange) -> bool:
+        return all(map(_BRACKETS.__contains__, gap.strip())) and (
+            not gap.strip() or depths[rest.start] == depths[rest.end]
+        )
+
     tags = deque(places)
     start, end = 0, len(text)
     while tags:
-        is_at_start = not text[start : tags[0].start].strip()
-        is_at_end = not text[tags[-1].end : end].strip()
-        if is_at_start and tags[0] not in partners:
+        opening, closing = tags[0], tags[-1]
+        before, behind = text[start : opening.start], text[closing.end : end]
+        if opening not in partners and is_outside(before, TextRange(opening.end, end)):
             start = tags.popleft().end
-        elif is_at_end and tags[-1] not in partners:
+        elif closing not in partners and is_outside(behind, TextRange(start, closing.start)):
             end = tags.pop().start
-        elif is_at_start and is_at_end and partners[tags[0]] == tags[-1]:
+        elif partners.get(opening) == closing and is_outside(before + behind, TextRange(opening.end, closing.start)):
             start, end = tags.popleft().end, tags.pop().start
         else:
             break
@@ -360,16 +378,17 @@ def _translate_sentences(sources: Sequence[ProtectedSentence], search: Search) -
 
 class _Line:
     def __init__(self, text: str, kinds: Collection[SpanKind], glossary: Glossary, language: str, fits: Fits) -> None:
-        self._whole = whole = ProtectedSentence(text, kinds, glossary)
-        tags = [ProtectedSpan(*kept.place, "tag") for kept in whole.kept if kept.kind == "tag"]
-        between_tags = [TextRange(*place) for place in split_tagged_sentences(text, tags, language)]
+        self._whole = whole = ProtectedSentence(text, kinds, glossary, language)
+        between_tags = [TextRange(*place) for place in split_tagged_sentences(text, whole.tags, language)]
         self._places = between_tags
         if whole.kept:  # text without protected items is split by its translator
             self._places = [part for place in between_tags for part in _divide_place(whole, place, language, fits)]
         self._num_parts = 1 + len(self._places) - len(between_tags)
         self.sentences = [whole]
         if len(self._places) > 1:
-            self.sentences = [ProtectedSentence(text[slice(*place)], kinds, glossary) for place in self._places]
+            self.sentences = [
+                ProtectedSentence(text[slice(*place)], kinds, glossary, language) for place in self._places
+            ]
 
     def join(self, translations: Sequence[ProtectedTranslation]) -> ProtectedTranslation:
         """The translation of the line, made of those of its sentences."""

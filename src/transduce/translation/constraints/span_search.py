@@ -9,10 +9,17 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import TYPE_CHECKING
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Literal
 
-from transduce.text import ProtectedSpan, find_phrase, find_protected_spans, find_run_before, find_run_behind
+from transduce.text import (
+    ProtectedSpan,
+    find_phrase,
+    find_protected_spans,
+    find_run_before,
+    find_run_behind,
+    pair_tags,
+)
 from transduce.translation.constraints import TextConstraints, spell
 from transduce.translation.constraints.protection import ConstrainedText, TextRange, replace_places
 from transduce.translation.constraints.substitution import RequiredTerm, Substitution, substitute_terms
@@ -39,33 +46,50 @@ class RemovedSpan:
     Args:
         text: the span, with brackets or quotation marks around it.
         letters: number of characters of the bare text before it, without spaces.
+        role: "start" and "end" for tags of an element with text, which belong to its words; "element" for any other
+            tag, an element without words and a list mark; "word" for all else.
         is_opening: whether it belongs to the word after it rather than to the one before.
-        is_tag: whether it is a tag, which may touch other words than in the source, but only those of its own element.
         left: the word or sign directly before it, without a space; "" if none.
         right: the word or sign directly after it, without a space.
+        sign: the punctuation mark directly after it and the spans that touch it; "" if none.
+        start: for the end tag of an element with words, the place of the start tag among the removed spans.
+        has_space: whether an element begins or ends with a space, which stands for that between the words beside it.
     """
 
     text: str
     letters: int
+    role: Literal["start", "end", "element", "word"]
     is_opening: bool
-    is_tag: bool
     left: str
     right: str
+    sign: str
+    start: int | None
+    has_space: bool
 
 
 def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[RemovedSpan]]:
     """Remove spans, given in the order of the text; returns the rest, and what `insert_spans` needs."""
-    bare, removed, done, letters = "", [], 0, 0
-    for span, (start, end) in zip(spans, find_removed_places(text, spans), strict=True):
+    bare, removed, done, letters = "", list[RemovedSpan](), 0, 0
+    places = find_removed_places(text, spans)
+    signs = _find_signs_behind(text, places)
+    partners, starts = _pair_tags(text, spans)
+    for number, (span, (start, end)) in enumerate(zip(spans, places, strict=True)):
         bare = _append_rest(bare, text[done:start])
         letters += len("".join(text[done:start].split()))
         done = end
-        written, is_tag = text[start:end], span.kind == "tag"
+        written = text[start:end]
         left, right = find_run_before(text, start), find_run_behind(text, end)
         is_opening = bool(right) and not left and right not in _PUNCTUATION
-        is_begin = is_tag and not written.endswith("/>")
-        is_opening = not (is_tag and written.startswith("</")) and (is_opening or is_begin)
-        removed.append(RemovedSpan(written, letters, is_opening, is_tag, left, right))
+        role: Literal["start", "end", "element", "word"] = "element" if span.kind in {"tag", "element"} else "word"
+        if span.kind == "tag" and (number in partners or written.startswith("</")):
+            role = "end" if written.startswith("</") else "start"
+            is_opening = role == "start"
+        has_space = span.kind == "element" and _has_space_at_edge(written)
+        if has_space:
+            bare = _append_rest(bare, " ")
+        removed.append(
+            RemovedSpan(written, letters, role, is_opening, left, right, signs[number], starts.get(number), has_space)
+        )
     return _append_rest(bare, text[done:]).strip(), removed
 
 
@@ -81,6 +105,33 @@ def find_removed_places(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple
     return places
 
 
+def _find_signs_behind(text: str, places: Sequence[tuple[int, int]]) -> list[str]:
+    """For each removed part, the punctuation mark directly after it, or after those that follow without a space."""
+    signs: list[str] = []
+    next_start = -1
+    for start, end in reversed(places):
+        run = find_run_behind(text, end)
+        signs.append(signs[-1] if end == next_start else run if run in _PUNCTUATION else "")
+        next_start = start
+    return signs[::-1]
+
+
+def _pair_tags(text: str, spans: Sequence[ProtectedSpan]) -> tuple[set[int], dict[int, int]]:
+    """The numbers of the spans that are tags in pairs, and the start tag of each end tag of an element with words."""
+    gaps = [text[span.end : behind.start] for span, behind in pairwise(spans)]
+    num_full = list(accumulate((any(map(str.isalnum, gap)) for gap in gaps), initial=0))  # gaps with words before each
+    tags = [number for number, span in enumerate(spans) if span.kind == "tag"]
+    pairs = [(tags[a], tags[b]) for a, b in pair_tags([text[spans[tag].start : spans[tag].end] for tag in tags])]
+    starts = {last: first for first, last in pairs if num_full[first] < num_full[last]}
+    return {number for pair in pairs for number in pair}, starts
+
+
+def _has_space_at_edge(element: str) -> bool:
+    tags = find_protected_spans(element, ["tag"])
+    inner = "".join(element[tag.end : behind.start] for tag, behind in pairwise(tags))
+    return inner != inner.strip()
+
+
 def _append_rest(bare: str, rest: str) -> str:
     """Join the texts on both sides of a span: with one space between, and none before punctuation."""
     if bare.endswith(" ") and rest[:1] in _PUNCTUATION:
@@ -91,38 +142,34 @@ def _append_rest(bare: str, rest: str) -> str:
 def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: "Alignment") -> str:
     """Insert the removed spans into the translation of the text without them, in their order.
 
-    No space separates a span from a word or sign that it touches in the source, nor a tag from the words of its
-    element; elsewhere there are spaces. Within a run of characters without spaces, a tag touches both sides, and any
-    other span neither. `alignment` is that of the text without spans and the translation; its words may be parts of
+    A span touches the same words and signs as in the source, an element without words any word, and a tag the words of
+    its element. Where there is a space between two words of the translation, there is one space with tags between them,
+    on that side of the tags where the source has it. Within a run of characters without spaces, tags and elements touch
+    both sides. The alignment is that between the text without spans and the translation, whose words may be parts of
     such a run.
     """
     words, is_spaced = alignment.target, _find_spaces(translation, alignment.target)
     find_place = _PlaceFinder(alignment)
-    text, done = "", 0
-    last: RemovedSpan | None = None  # the span that the text ends with
-
-    def append_words(end: int) -> None:
-        nonlocal text, last
-        for number in range(done, end):
-            is_glued = _touches(last, words[number]) or (not is_spaced[number] and (last is None or last.is_tag))
-            text, last = _join_word(text, words[number], is_glued=is_glued), None
-
+    num_letters = sum(map(len, alignment.source))
+    last_sign = find_run_before(alignment.source[-1], len(alignment.source[-1])) if alignment.source else ""
+    last_sign = last_sign if last_sign in _PUNCTUATION else ""
+    text = _TextWithSpans(num_letters)
+    done = 0
+    places: list[int] = []  # of the removed spans
     for span in removed:
         place = max(done, min(len(words), find_place(span)))
-        if span.text.startswith("</") and place == done < len(words) and text:
+        if span.start is not None and places[span.start] == place < len(words):
             place += 1  # place at least one word inside the element before its closing tag
-        append_words(place)
+        for number in range(done, place):
+            text.add_word(words[number], is_spaced=is_spaced[number])
+        places.append(place)
         done = place
-        behind = _find_sign_behind(text, span) if last is None else ""
-        text = text.removesuffix(behind)
-        is_end = span.is_tag and span.text.startswith("</")
-        following = place - bool(behind)
-        is_within = span.is_tag and last is None and following < len(words) and not is_spaced[following]
-        is_glued = is_within or (bool(span.left) and (is_end or find_run_before(text, len(text)) == span.left))
-        text = _join_word(text, span.text, is_glued=is_glued) + behind
-        last = None if behind else span
-    append_words(len(words))
-    return text
+        is_before_end = span.letters < num_letters and span.role in {"end", "element"} and not span.sign
+        placed = replace(span, sign=last_sign) if is_before_end and place == len(words) else span
+        text.add_span(placed, is_spaced=done == len(words) or is_spaced[done])
+    for number in range(done, len(words)):
+        text.add_word(words[number], is_spaced=is_spaced[number])
+    return text.finish()
 
 
 def _find_spaces(text: str, words: Sequence[str]) -> list[bool]:
@@ -136,23 +183,107 @@ def _find_spaces(text: str, words: Sequence[str]) -> list[bool]:
     return found
 
 
-def _find_sign_behind(text: str, span: RemovedSpan) -> str:
-    """The punctuation mark at the end of the text that directly follows the span in the source; "" if there is none.
+class _TextWithSpans:
+    """A text that words and removed spans are added to, with spaces between them.
 
-    A mark of Chinese and Japanese counts as the same as its counterpart, as in "。" for ".".
+    Args:
+        num_letters: number of characters of the whole text without spans from which they were removed, without spaces.
     """
-    signs = (span.right, _SAME_SIGNS.get(span.right, span.right)) if span.right in _PUNCTUATION else ()
-    return next((sign for sign in signs if text.endswith(sign)), "")
 
+    def __init__(self, num_letters: int) -> None:
+        self._num_letters = num_letters
+        self._text = ""
+        self._last: RemovedSpan | None = None  # the span, other than tags of elements, that the text ends with
+        self._tags: list[RemovedSpan] = []  # those of elements after the text
+        self._sign = ""  # follows the text and the tags
 
-def _touches(span: RemovedSpan | None, word: str) -> bool:
-    if span is None or not span.right:
-        return False
-    return (span.is_tag and span.is_opening) or find_run_behind(word, 0) == span.right
+    def add_word(self, word: str, *, is_spaced: bool) -> None:
+        """Add a word; `is_spaced`: whether a space may come before it."""
+        self._add_sign()
+        needs_space = is_spaced if self._last is None else not self._touches_word(self._last, word, is_spaced=is_spaced)
+        self._append(word, None, needs_space=needs_space)
 
+    def add_span(self, span: RemovedSpan, *, is_spaced: bool) -> None:
+        """Add a span; `is_spaced`: whether a space may come before the next word."""
+        signs = (span.sign, _SAME_SIGNS.get(span.sign, span.sign)) if span.sign else ()
+        if self._sign not in signs:
+            self._add_sign()
+        if not self._sign and self._last is None and not self._tags:
+            self._sign = next((sign for sign in signs if self._text.endswith(sign)), "")
+            self._text = self._text.removesuffix(self._sign)
+        if self._sign:
+            is_spaced = self._sign.isascii()  # the signs of Chinese and Japanese stand in a run without spaces
+        if span.role in {"start", "end"}:
+            self._tags.append(span)
+        else:
+            self._append(span.text, span, needs_space=not self._is_touched_by(span, is_spaced=is_spaced))
 
-def _join_word(text: str, rest: str, *, is_glued: bool) -> str:
-    return text + rest if is_glued or not text else f"{text} {rest}"
+    def finish(self) -> str:
+        """The text with all that was added."""
+        self._add_sign()
+        slots = (number for number, tag in enumerate(self._tags) if tag.letters >= self._num_letters)
+        self._append_tags(next((slot for slot in slots if self._has_space(slot)), None))
+        return self._text
+
+    def _add_sign(self) -> None:
+        if self._sign:
+            sign, self._sign = self._sign, ""
+            self._append(sign, None, needs_space=False)
+
+    def _append(self, text: str, span: RemovedSpan | None, *, needs_space: bool) -> None:
+        if not self._text:  # a space at the beginning only where the source has it
+            slots = (number for number, tag in enumerate(self._tags, start=1) if not tag.letters)
+            slot = next((slot for slot in slots if self._has_space(slot)), None)
+        else:
+            slot = self._choose_slot() if needs_space else None
+        self._append_tags(slot)
+        self._text += text
+        self._last = span
+
+    def _append_tags(self, slot: int | None) -> None:
+        """Append the tags, with a space before the tag number `slot`, or behind the last one."""
+        texts = [tag.text for tag in self._tags]
+        if slot is not None:
+            texts.insert(slot, " ")
+        self._text += "".join(texts)
+        self._tags = []
+
+    def _choose_slot(self) -> int:
+        """The place of the space among the tags: outside of elements, or inside where the source has it only there."""
+        outside = next((number for number, tag in enumerate(self._tags) if tag.role != "end"), len(self._tags))
+        slots = [slot for slot in range(len(self._tags) + 1) if self._has_space(slot)]
+        return min(slots, key=lambda slot: abs(slot - outside), default=outside)
+
+    def _has_space(self, slot: int) -> bool:
+        """Whether the source has a space, or its end, before the tag number `slot` or behind the tag before it."""
+        return any(not tag.right for tag in self._tags[:slot][-1:]) or any(
+            not tag.left for tag in self._tags[slot:][:1]
+        )
+
+    def _are_tags_joined(self) -> bool:
+        return all(tag.right and behind.left for tag, behind in pairwise(self._tags))
+
+    def _touches_word(self, last: RemovedSpan, word: str, *, is_spaced: bool) -> bool:
+        """Whether the span that the text ends with touches a word behind it, with the tags between them."""
+        if last.role == "element" and not is_spaced:
+            return True
+        span = self._tags[-1] if self._tags else last
+        if not (last.right and span.right and self._are_tags_joined()):
+            return False
+        is_same = find_run_behind(word, 0) == span.right
+        return is_same or span.has_space or (span.role in {"start", "element"} and span.is_opening)
+
+    def _is_touched_by(self, span: RemovedSpan, *, is_spaced: bool) -> bool:
+        """Whether a span touches what the text ends with, with the tags between them."""
+        if span.role == "element" and self._last is None and not is_spaced:
+            return True
+        first = self._tags[0] if self._tags else span
+        if not (span.left and first.left and self._are_tags_joined()):
+            return False
+        is_same = find_run_before(self._text, len(self._text)) == first.left
+        is_of_word = first.left[-1].isalnum() or first.left in _PUNCTUATION
+        is_behind = first.role == "end" or (first.role == "element" and not first.is_opening)
+        return is_same or first.has_space or (self._last is None and is_behind and is_of_word)
 
 
 class _PlaceFinder:
@@ -253,7 +384,9 @@ class SpanSearch:
             if spelling is not None and spelling != term:
                 waiting.setdefault(spelling, []).append(term)
         for spelling, terms in waiting.items():
-            spans = find_protected_spans(text, {span.kind for span in request.spans})
+            spans = find_protected_spans(
+                text, {"tag" if span.kind == "element" else span.kind for span in request.spans}
+            )
             places = [TextRange(start, start + len(spelling)) for start in find_phrase(text, spelling)]
             free = [
                 place
