@@ -17,7 +17,7 @@ from transduce.data.settings_for_size import describe_expected_quality, describe
 from transduce.doctor import examine_corpus, format_summary, is_report, list_lines, make_json, render_page
 from transduce.errors import UserError
 from transduce.kernels.memory import give_back_large_blocks
-from transduce.storage import check_output_file, check_writable, write_output_file
+from transduce.storage import check_output_file, write_output_file
 from transduce.text import CorpusSize
 
 if TYPE_CHECKING:
@@ -97,10 +97,7 @@ def doctor(
     )
     places = [] if output is None else _list_places(output)
     for place in places:
-        if place.parent.exists():
-            check_output_file(place, is_report, REPORT, force=force)
-        else:  # it will be made
-            check_writable(place)
+        check_output_file(place, is_report, REPORT, force=force, makes_folder=True)
     give_back_large_blocks()  # of many sizes: a million pairs take a tenth less memory, and no more time
     examination = examine_corpus(
         config.data, config.text, corpus, standard_input=open_standard_input(), report=print_message

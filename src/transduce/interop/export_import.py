@@ -145,9 +145,11 @@ def _check_output(output: Path, chosen: ExportFormat, *, force: bool) -> None:
         raise OutputError(
             f"{output}: is a pipe or a device; an export needs a file, next to its proof: give the name of a file"
         )
-    check_output_file(output, _is_exported_file, "export", force=force)
+    check_output_file(output, _is_exported_file, "export", force=force, makes_folder=True)
     proof = _proof_path(output.resolve())
-    check_output_file(proof, lambda path: _read_proof(path) is not None, "proof of an export", force=force)
+    check_output_file(
+        proof, lambda path: _read_proof(path) is not None, "proof of an export", force=force, makes_folder=True
+    )
 
 
 def _check_output_folder(output: Path, *, force: bool) -> None:

@@ -151,7 +151,9 @@ FORCE_ADVICE = "move it, choose another name, or replace it with --force"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
-def check_output_file(path: Path, is_own: Callable[[Path], bool] | None, kind: str, *, force: bool) -> None:
+def check_output_file(
+    path: Path, is_own: Callable[[Path], bool] | None, kind: str, *, force: bool, makes_folder: bool = False
+) -> None:
     """Check that a file may be written at `path`; nothing is changed.
 
     Args:
@@ -160,6 +162,7 @@ def check_output_file(path: Path, is_own: Callable[[Path], bool] | None, kind: s
             nothing tells.
         kind: what this command writes, for the message, as in "page of transduce inspect".
         force: replace any file.
+        makes_folder: whether the caller makes the folder of the file if there is none.
 
     Raises:
         OutputError: another file exists there, its folder does not, or `path` cannot be written.
@@ -182,7 +185,7 @@ def check_output_file(path: Path, is_own: Callable[[Path], bool] | None, kind: s
     except OSError as error:
         raise make_output_error(path, error) from error
     check_writable(path)
-    if not path.resolve().parent.is_dir():
+    if not makes_folder and not path.resolve().parent.is_dir():
         raise OutputError(f"{path}: must be a file in a folder that exists: make {path.parent}, or choose another")
 
 

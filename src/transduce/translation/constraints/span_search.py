@@ -452,7 +452,9 @@ class SpanSearch:
         ]
         known = [(source, one) for source, one in zip(sources, found, strict=True) if one is not None]
         scores = iter(score_pairs(self._decoder, [(source, one.text) for source, one in known]))
-        return [None if one is None else (one, _make_alternative(one.text, next(scores))) for one in found]
+        written = [None if one is None else (one, _make_alternative(one.text, next(scores))) for one in found]
+        limit = self._translator.search.max_length or math.inf
+        return [one if one is None or len(one[1].pieces) <= limit else None for one in written]
 
 
 def _make_alternative(text: str, score: "PairScore") -> TranslationAlternative:
