@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from transduce.text.formats import open_parallel_corpus
     from transduce.text.glossary import WITHOUT_SPACES, Glossary, Term, count_phrase, find_phrase
-    from transduce.text.kept_elements import SENTENCE_SIGNS, find_kept_spans, pair_kept_spans
+    from transduce.text.kept_elements import find_kept_spans, pair_kept_spans
     from transduce.text.languages import LANGUAGE_NAMES
     from transduce.text.lines import (
         COMPRESSIONS,
@@ -67,7 +67,7 @@ else:
             "transduce.text.corpus": "CONTROL_CHARACTER Cleaner CorpusSize Pair ParallelCorpus write_standard_input",
             "transduce.text.formats": "open_parallel_corpus",
             "transduce.text.glossary": "Glossary Term WITHOUT_SPACES count_phrase find_phrase",
-            "transduce.text.kept_elements": "SENTENCE_SIGNS find_kept_spans pair_kept_spans",
+            "transduce.text.kept_elements": "find_kept_spans pair_kept_spans",
             "transduce.text.languages": "LANGUAGE_NAMES",
             "transduce.text.lines": (
                 "COMPRESSIONS compress decompress read_available_blocks read_document read_lines read_stream"
@@ -91,7 +91,6 @@ __all__ = [
     "COMPRESSIONS",
     "CONTROL_CHARACTER",
     "LANGUAGE_NAMES",
-    "SENTENCE_SIGNS",
     "SILENT_PIECES",
     "SOURCE_MODEL",
     "SYNTHETIC_TAGS",

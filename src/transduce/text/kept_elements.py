@@ -10,7 +10,7 @@ from itertools import accumulate
 from transduce.text.protected_spans import ProtectedSpan, SpanKind, find_protected_spans, pair_tags
 from transduce.text.segmentation import LIST_MARK, find_list_mark
 
-SENTENCE_SIGNS = frozenset(".,;:!?…。、，！？")
+_SENTENCE_SIGNS = frozenset(".,;:!?…。、，！？")
 """Signs that belong to the sentence around them: a model that does not read them writes some of its own."""
 
 _MAX_MARK_LENGTH = 8  # characters of an element that may be a list mark with a letter, as <b>(a)</b>
@@ -33,7 +33,7 @@ def find_kept_spans(text: str, spans: Sequence[ProtectedSpan], language: str) ->
     gaps = [text[span.end : behind.start] for span, behind in zip(spans, [*spans[1:], None], strict=True) if behind]
     # For each span, what is before it: letters; signs of sentences; other characters but spaces, and other spans.
     num_letters = list(accumulate((sum(map(str.isalpha, gap)) for gap in gaps), initial=0))
-    num_signs = list(accumulate((sum(one in SENTENCE_SIGNS for one in gap) for gap in gaps), initial=0))
+    num_signs = list(accumulate((sum(one in _SENTENCE_SIGNS for one in gap) for gap in gaps), initial=0))
     num_shown = list(accumulate((len("".join(gap.split())) for gap in gaps), initial=0))
     num_others = list(accumulate((span.kind != "tag" for span in spans), initial=0))
 

@@ -60,6 +60,14 @@ def aligned(source: str, target: str, links: str) -> Alignment:
         ("a <i><b>dog</b></i>.", "a dog.", "ein Hund.", "0-0 1-1", "ein <i><b>Hund</b></i>."),
         ("a <b>{x}</b> dog", "a dog", "ein Hund", "0-0 1-1", "ein <b>{x}</b> Hund"),
         ("see <b>http://x.y</b>.", "see.", "siehe.", "0-0", "siehe <b>http://x.y</b>."),
+        (
+            "a <b>dog</b><i> runs</i>",
+            "a dog runs",
+            "es läuft ein Hund",
+            "0-2 1-3 2-1",
+            "es läuft ein <b>Hund</b><i></i>",
+        ),
+        ("a dog <b>runs </b>", "a dog runs", "ein Hund rennt", "0-0 1-1 2-2", "ein Hund <b>rennt </b>"),
         # an element without words stays so, and touches any word
         ("a <a id='x'></a>dog", "a dog", "ein Hund", "0-0 1-1", "ein <a id='x'></a>Hund"),
         ("a dog<sup>1</sup>, too", "a dog, too", "ein Hund auch", "0-0 1-1 2-2", "ein Hund<sup>1</sup> auch"),

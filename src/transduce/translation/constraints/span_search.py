@@ -221,8 +221,9 @@ class _TextWithSpans:
     def finish(self) -> str:
         """The text with all that was added."""
         self._add_sign()
-        slots = (number for number, tag in enumerate(self._tags) if tag.letters >= self._num_letters)
-        self._append_tags(next((slot for slot in slots if self._has_space(slot)), None))
+        # A space at the end only where the source has it.
+        ends = (place for place, tag in enumerate(self._tags) if tag.letters >= self._num_letters and not tag.left)
+        self._append_tags(next(ends, None))
         return self._text
 
     def _add_sign(self) -> None:
@@ -232,8 +233,8 @@ class _TextWithSpans:
 
     def _append(self, text: str, span: RemovedSpan | None, *, needs_space: bool) -> None:
         if not self._text:  # a space at the beginning only where the source has it
-            slots = (number for number, tag in enumerate(self._tags, start=1) if not tag.letters)
-            slot = next((slot for slot in slots if self._has_space(slot)), None)
+            begins = (place for place, tag in enumerate(self._tags, start=1) if not tag.letters and not tag.right)
+            slot = next(begins, None)
         else:
             slot = self._choose_slot() if needs_space else None
         self._append_tags(slot)
