@@ -271,7 +271,7 @@ def open_inputs(
 
 
 def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Callable[[Path], str]) -> Inputs:
-    """The inputs of `data`; `spooled` is the copy of standard input, None if nothing is read from there."""
+    """Open the files that `data` names; `spooled` is the copy of standard input, None if nothing is read from there."""
     if not data.training_corpora:
         raise ConfigError("no parallel text: give source and target, pairs, or corpora")
     given = [(corpus, open_corpus(data, corpus, spooled)) for corpus in data.training_corpora]

@@ -61,10 +61,10 @@ def find_device(name: str) -> torch.device:
 
 @cache
 def _limit_threads() -> None:
-    """Let PyTorch start no more threads than the control group, as of a container, gives this process cores.
+    """Limit PyTorch's threads to the cores that the control group of this process, such as a container, may use.
 
     PyTorch starts one for each core of the machine, and they would take each other's time. Done once, so that a number
-    that is set later stays.
+    of threads that is set later stays.
     """
     quota = find_cpu_quota()
     if quota is not None and find_requested_threads() is None:

@@ -80,7 +80,8 @@ def count_threads() -> int:
     if hasattr(loaded, "get_num_threads"):  # it may be set to another
         with THREAD_COUNT_LOCK:
             return int(loaded.get_num_threads())  # type: ignore[union-attr]
-    return min(_count_cores(), find_requested_threads() or _count_cores())
+    num_cores = _count_cores()
+    return min(num_cores, find_requested_threads() or num_cores)
 
 
 def find_requested_threads() -> int | None:
@@ -94,7 +95,8 @@ def find_requested_threads() -> int | None:
 
 def _count_cores(root: Path = ROOT) -> int:
     """Cores that this process may use: those that it may run on, or fewer if a control group limits its time."""
-    return min(_count_cores_to_run_on(), find_cpu_quota(root) or _count_cores_to_run_on())
+    num_cores = _count_cores_to_run_on()
+    return min(num_cores, find_cpu_quota(root) or num_cores)
 
 
 def _count_cores_to_run_on() -> int:

@@ -13,11 +13,11 @@ from transduce.translation import Translation, TranslationAlternative, Translato
 from transduce.translation.constraints.protection import (
     ConstrainedText,
     ProtectedTranslation,
+    RequiredTerm,
     Search,
     TextCounter,
     translate_protected,
 )
-from transduce.translation.constraints.substitution import RequiredTerm
 
 
 @given(

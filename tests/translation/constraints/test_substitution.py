@@ -6,9 +6,9 @@ from hypothesis import given, strategies
 from transduce.text import Tokenizer, count_phrase
 from transduce.translation import Translator
 from transduce.translation.confidence.alignment import Alignment, Link, choose_head, measure_heads
-from transduce.translation.constraints.protection import ConstrainedText
+from transduce.translation.constraints.protection import ConstrainedText, RequiredTerm
 from transduce.translation.constraints.span_search import SpanSearch
-from transduce.translation.constraints.substitution import RequiredTerm, Substitution, substitute_terms
+from transduce.translation.constraints.substitution import Substitution, substitute_terms
 
 
 def aligned(source: str, target: str, links: str) -> Alignment:
@@ -102,3 +102,13 @@ def test_a_search_proposes_the_term_in_its_place(
     (found,) = SpanSearch(translator, head).search([ConstrainedText(text, (), (RequiredTerm("fish", term),))])
     assert f"sun lamp {term} door" in [one.text for one in found]
     assert all(one.alternatives[0].pieces[-1] == "</s>" for one in found)
+
+
+@pytest.mark.parametrize(("term", "settings"), [("x" * 5000, {}), ("Drahtesel", {"max_length": 4})])
+def test_a_term_that_is_too_long_to_be_written_is_not_proposed(
+    translator: Translator, term: str, settings: dict[str, int]
+) -> None:
+    """The model reads up to 40 pieces."""
+    limited = translator.with_search(settings)
+    (found,) = SpanSearch(limited).search([ConstrainedText("sun lamp", (), (RequiredTerm("sun", term),))])
+    assert [one.text for one in found if term in one.text] == []

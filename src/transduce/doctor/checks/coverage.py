@@ -75,7 +75,10 @@ def _hash_sequences(side: Side, order: int) -> Iterator[UInt64[np.ndarray, " seq
 
 
 def _begin_sequences(row: Int64[np.ndarray, " words"], order: int) -> Int64[np.ndarray, " sequences"]:
-    """The positions of the words that begin a sequence of `order` words of one line, given the line of each word."""
+    """Find all sequences of `order` words within one line; returns the positions of their first words.
+
+    `row` has the line of each word.
+    """
     last = order - 1
     return np.flatnonzero(row[: len(row) - last] == row[last:]) if len(row) > last else np.zeros(0, np.int64)
 

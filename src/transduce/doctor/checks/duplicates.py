@@ -220,7 +220,7 @@ def _record_groups(
     rows: Int64[np.ndarray, " keys"],
     content: Any,  # noqa: ANN401
 ) -> None:
-    """Record the rows that have the same key as a row with different `content`, each with such a row."""
+    """For each row that shares its key with a row of different `content`, record the index of such a row."""
     order = np.argsort(keys)
     keys, rows = keys[order], rows[order]
     is_same = keys[1:] == keys[:-1]

@@ -130,7 +130,7 @@ _PROBLEMS: Mapping[str, _Problem] = {
 }
 
 MIN_CARRIAGE_RETURNS = 2
-"""Minimum number of carriage returns in a line that is probably several lines, which end in carriage returns alone."""
+"""Number of carriage returns from which a line is taken for several lines that end in one instead of a line feed."""
 
 LINE_SEARCHES = {name: LineSearch(problem.pattern, problem.is_meant) for name, problem in _PROBLEMS.items()} | {
     "carriage_returns": LineSearch(re.compile("\r"), lambda line: line.rstrip("\r").count("\r") >= MIN_CARRIAGE_RETURNS)

@@ -37,7 +37,7 @@ class LineHashes:
 
     @property
     def without_one(self) -> UInt64[np.ndarray, " words"]:
-        """For each word, a hash of the other words of its line; equal to `whole` of a line of just those words."""
+        """For each word, a hash of its line without it: the same as `whole` of a line that has just the other words."""
         return mix(self._sum_without_one)
 
     @property

@@ -27,12 +27,18 @@ from transduce.text import (
     restore_spacing,
     split_tagged_sentences,
 )
-from transduce.translation.constraints.substitution import RequiredTerm
 from transduce.translation.options import ProtectionMethod
 from transduce.translation.translator import Translation
 
 _BRACKETS = {**dict.fromkeys("([{（［", 1), **dict.fromkeys(")]}）］", -1)}
 """What each bracket adds to the depth of brackets."""
+
+
+class RequiredTerm(NamedTuple):
+    """A term of a glossary in a sentence: its words there, and those that the translation must contain for them."""
+
+    source: str
+    target: str
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from transduce.text import (
     pair_tags,
 )
 from transduce.translation.constraints import TextConstraints, spell
-from transduce.translation.constraints.protection import ConstrainedText, TextRange, replace_places
-from transduce.translation.constraints.substitution import RequiredTerm, Substitution, substitute_terms
+from transduce.translation.constraints.protection import ConstrainedText, RequiredTerm, TextRange, replace_places
+from transduce.translation.constraints.substitution import Substitution, find_words, substitute_terms
 from transduce.translation.translator import EncodedText, Translation, TranslationAlternative, Translator
 
 if TYPE_CHECKING:
@@ -174,13 +174,8 @@ def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: "A
 
 def _find_spaces(text: str, words: Sequence[str]) -> list[bool]:
     """For each word of the text, whether there is a space before it; True for the first word."""
-    found: list[bool] = []
-    end = 0
-    for word in words:
-        start = text.index(word, end)
-        found.append(not found or start > end)
-        end = start + len(word)
-    return found
+    places = find_words(text, words)
+    return [True, *(before.end < behind.start for before, behind in pairwise(places))][: len(places)]
 
 
 class _TextWithSpans:
@@ -443,19 +438,33 @@ class SpanSearch:
     def _replace_words(
         self, sources: Sequence[str], translations: Sequence[str], terms: Sequence[Sequence[RequiredTerm]]
     ) -> list[tuple[Substitution, TranslationAlternative] | None]:
-        """The terms in each translation in the place of words, with score and pieces of the result, where possible."""
-        from transduce.translation.confidence.scoring import score_pairs  # noqa: PLC0415 - loads PyTorch
+        """Each translation with its terms in the place of words, and the same with score and pieces.
 
+        None where no word can be replaced, or the result is longer than the model or `max_length` allows.
+        """
+        from transduce.translation.confidence.scoring import (  # noqa: PLC0415 - loads PyTorch
+            encode_pairs,
+            score_encoded_pairs,
+        )
+
+        tokenizer, limit = self._translator.tokenizer, self._translator.search.max_length or math.inf
         pairs = list(zip(sources, translations, strict=True))
         found = [
-            None if alignment.is_long else substitute_terms(*pair, alignment, own, self._translator.tokenizer)
+            None if alignment.is_long else substitute_terms(*pair, alignment, own, tokenizer)
             for pair, alignment, own in zip(pairs, self._align(pairs), terms, strict=True)
         ]
-        known = [(source, one) for source, one in zip(sources, found, strict=True) if one is not None]
-        scores = iter(score_pairs(self._decoder, [(source, one.text) for source, one in known]))
-        written = [None if one is None else (one, _make_alternative(one.text, next(scores))) for one in found]
-        limit = self._translator.search.max_length or math.inf
-        return [one if one is None or len(one[1].pieces) <= limit else None for one in written]
+        known = {place: one for place, one in enumerate(found) if one is not None}
+        encoded = encode_pairs(tokenizer, [(sources[place], one.text) for place, one in known.items()])
+        short = {
+            place: ids
+            for place, ids in zip(known, encoded, strict=True)
+            if self._decoder.fits(*ids) and len(ids[1]) < limit  # which counts </s>, too
+        }
+        scores = dict(zip(short, score_encoded_pairs(self._decoder, list(short.values())), strict=True))
+        return [
+            (known[place], _make_alternative(known[place].text, scores[place])) if place in scores else None
+            for place in range(len(found))
+        ]
 
 
 def _make_alternative(text: str, score: "PairScore") -> TranslationAlternative:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from string import punctuation
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from transduce.text import Tokenizer, count_phrase, find_phrase
 from transduce.translation.confidence.guard import has_repetition
+from transduce.translation.constraints.protection import RequiredTerm, TextRange, replace_places
 
 if TYPE_CHECKING:
     from transduce.translation.confidence.alignment import Alignment, Link
@@ -24,13 +25,6 @@ before a noun are often aligned with it as well as its translation."""
 
 MAX_LENGTH_RATIO = 1.5
 """How many times as long as the translation with replaced words another one may be before its text seems invented."""
-
-
-class RequiredTerm(NamedTuple):
-    """A term of a glossary: its words in the source, and the words that the translation must contain for them."""
-
-    source: str
-    target: str
 
 
 @dataclass(frozen=True)
@@ -70,8 +64,8 @@ def substitute_terms(
         None if a term is not found in the source, or no word of the translation can be replaced by it.
     """
     source_starts = list(accumulate(map(len, alignment.source), initial=0))
-    places = _find_words(translation, alignment.target)
-    pieces: dict[tuple[int, int], str] = {}
+    places = find_words(translation, alignment.target)
+    pieces: dict[TextRange, str] = {}
     replaced, done = list[str](), 0
     for term in terms:
         start = next((found for found in find_phrase(source, term.source) if found >= done), None)
@@ -93,12 +87,12 @@ def substitute_terms(
             return None
         rarest = _find_rarest(links, alignment.target, tokenizer)
         run = _extend(rarest, links)
-        place = _trim(translation, places[run[0]][0], places[run[-1]][1])
-        if any(other[0] < place[1] and place[0] < other[1] for other in pieces):
+        place = _trim(translation, TextRange(places[run[0]].start, places[run[-1]].end))
+        if any(other.start < place.end and place.start < other.end for other in pieces):
             return None
         pieces[place] = term.target
-        replaced.append(translation[slice(*_trim(translation, *places[rarest.target]))])
-    return Substitution(_replace(translation, pieces), tuple(replaced))
+        replaced.append(translation[slice(*_trim(translation, places[rarest.target]))])
+    return Substitution(replace_places(translation, pieces), tuple(replaced))
 
 
 def _find_rarest(links: Sequence["Link"], words: Sequence[str], tokenizer: Tokenizer) -> "Link":
@@ -108,10 +102,9 @@ def _find_rarest(links: Sequence["Link"], words: Sequence[str], tokenizer: Token
     """
     greatest = max(link.weight for link in links)
     likely = [link for link in links if link.weight >= COMPARABLE * greatest]
-    ids = tokenizer.encode_targets([words[link.target].strip(punctuation) for link in likely])
-    return max(zip(ids, likely, strict=True), key=lambda pair: (len(pair[0]), max(pair[0], default=0), pair[1].target))[
-        1
-    ]
+    encoded = tokenizer.encode_targets([words[link.target].strip(punctuation) for link in likely])
+    ranks = [(len(ids), max(ids, default=0), link.target) for ids, link in zip(encoded, likely, strict=True)]
+    return likely[ranks.index(max(ranks))]
 
 
 def _extend(anchor: "Link", links: Sequence["Link"]) -> range:
@@ -127,28 +120,21 @@ def _extend(anchor: "Link", links: Sequence["Link"]) -> range:
     return range(first, last + 1)
 
 
-def _find_words(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
-    """Start and end of each word of the text, given in its order."""
-    places, end = list[tuple[int, int]](), 0
+def find_words(text: str, words: Sequence[str]) -> list[TextRange]:
+    """The place of each of the words of a text, given in their order."""
+    places, end = list[TextRange](), 0
     for word in words:
         start = text.index(word, end)
         end = start + len(word)
-        places.append((start, end))
+        places.append(TextRange(start, end))
     return places
 
 
-def _trim(text: str, start: int, end: int) -> tuple[int, int]:
-    """The place without the signs at both ends, such as quotation marks and a full stop."""
+def _trim(text: str, place: TextRange) -> TextRange:
+    """A place with a letter or digit, without the signs at both ends, such as quotation marks and a full stop."""
+    start, end = place
     while not text[start].isalnum():
         start += 1
     while not text[end - 1].isalnum():
         end -= 1
-    return start, end
-
-
-def _replace(text: str, pieces: dict[tuple[int, int], str]) -> str:
-    parts, done = [], 0
-    for (start, end), piece in sorted(pieces.items()):
-        parts += [text[done:start], piece]
-        done = end
-    return "".join([*parts, text[done:]])
+    return TextRange(start, end)
