@@ -159,11 +159,11 @@ def test_what_is_not_text_is_recognised(lines_of: Lines, content: bytes, hint: s
         (b"\xff\xd8\xff\xe0\0\x10JFIF", r"looks like a picture \(JPEG\)"),
     ],
 )
-def test_documents_and_pictures_are_called_so(lines_of: Lines, content: bytes, hint: str) -> None:
+def test_documents_and_pictures_are_called_so(lines_of: Lines, tmp_path: Path, content: bytes, hint: str) -> None:
     with pytest.raises(CorpusError, match=rf"line 1.*the file {hint}"):
         lines_of("a.txt", content)
-    with pytest.raises(CorpusError, match=rf"line 1.*the file {hint}"):
-        read_document(io.BytesIO(content), "standard input")
+    with (tmp_path / "a.txt").open("rb") as stream, pytest.raises(CorpusError, match=rf"line 1.*the file {hint}"):
+        read_document(stream, "standard input")
     lines_of("a.txt", b"The sun.\n%PDF-1.7 is a format.\n")
 
 
