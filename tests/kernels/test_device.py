@@ -212,3 +212,31 @@ def test_an_error_cancels_what_has_not_begun() -> None:
         map_on_cores(fail, range(1000), 2)
     assert len(begun) < 1000
     assert map_on_cores(abs, [-1, -2], 2) == [1, 2]
+
+
+_ATTENTION = """
+import torch
+from transduce.kernels.device import has_fast_bfloat16
+from transduce.model.attention import DotScore
+
+torch.manual_seed(1)
+values = torch.randn(3, 2, 4, 150, 32)
+mask = torch.ones(1, 1, 1, 150, dtype=torch.bool)
+with torch.no_grad():
+    expected = DotScore(32, scaled=True).attend(*values, mask)
+    found = DotScore(32, scaled=True).attend(*values.bfloat16(), mask)
+torch.testing.assert_close(found.float(), expected, atol=2e-2, rtol=2e-2)
+with_gradient = values.bfloat16().requires_grad_()
+DotScore(32, scaled=True).attend(*with_gradient, mask).sum().backward()
+assert with_gradient.grad.isfinite().all()
+print(has_fast_bfloat16(torch.device("cpu")))
+"""
+
+
+@pytest.mark.parametrize("capability", ["default", "avx2"])
+def test_bfloat16_where_pytorch_may_not_use_avx512(capability: str) -> None:
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    found = subprocess.run(
+        [sys.executable, "-c", _ATTENTION], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (found.returncode, found.stdout) == (0, "False\n"), found.stderr

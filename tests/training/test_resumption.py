@@ -101,6 +101,23 @@ def test_interrupted_and_resumed(
     assert not set((corpus / "cache").rglob("dropout-*")) - before
 
 
+def test_where_auto_means_another_precision_the_run_keeps_its_own(
+    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any
+) -> None:
+    config = make_config(**BFLOAT16)
+    with pytest.raises(TrainingInterruptedError):
+        train(config, watcher(9, signal.SIGTERM))
+    told = watcher()
+    train(make_config(**BFLOAT16 | {"training__precision": "auto"}), told)  # float32 for so narrow a model
+    expected = "goes on in bfloat16, in which it began; on this machine, training.precision = 'auto' means float32"
+    assert [text for text in told.said if expected in text]
+    assert_same(outcome_of(Path(config.output)), unbroken(**BFLOAT16))
+    train(make_config(**BFLOAT16 | {"training__precision": "auto"}), restarted := watcher(), restart=True)
+    assert not [text for text in restarted.said if "goes on in" in text]
+    with pytest.raises(RunError, match=r"training\.precision: was 'float32', now 'bfloat16'"):
+        train(config)
+
+
 def test_the_loss_scale_of_float16_goes_on_where_it_was(
     make_config: MakeConfig, outcome_of: OutcomeOf, watcher: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,11 +169,11 @@ def test_what_is_asked_of_a_translation_is_cut_as_targets_are(multilingual: Toke
     assert constraints.prefix == constraints.required[0] == constraints.forbidden[0] == tuple(expected)
 
 
-def test_a_long_line_is_cut_between_sentences(echo: Translator, tokenizer: Tokenizer) -> None:
-    sentence = "sun moon river stone bird tree wind."
-    assert 10 < len(tokenizer.encode(sentence)) <= 20
-    echo.translate([f"{sentence} {sentence} {sentence}"])
-    assert [tokenizer.decode(part) for part in echo.engine.seen] == [sentence] * 3
+@pytest.mark.parametrize("sentence", ["sun moon river stone bird tree wind.", "sun moon."])
+def test_each_sentence_of_a_long_line_is_alone(echo: Translator, tokenizer: Tokenizer, sentence: str) -> None:
+    assert len(tokenizer.encode(sentence)) <= 20 < 12 * len(tokenizer.encode(sentence))
+    echo.translate([" ".join([sentence] * 12)])
+    assert [tokenizer.decode(part) for part in echo.engine.seen] == [sentence] * 12
 
 
 def test_a_line_that_just_fits_is_not_cut(echo: Translator, tokenizer: Tokenizer) -> None:

@@ -132,9 +132,10 @@ class TrainingConfig(Section):
 
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Arithmetic of the activations; weights and their updates are in float32. `auto`: bfloat16 on a GPU or CPU with
-    hardware support, if it is faster (on a CPU: d_model of at least 128); else float32. `float16`: for GPUs without
-    bfloat16; the loss is multiplied by a scale, which is halved when a gradient overflows, so that the update is
-    skipped, and doubled after 2,000 updates without overflow (Micikevicius et al. 2018). It is slow on a CPU."""
+    hardware support, if it is faster (on a CPU: d_model of at least 128); else float32; a run that is resumed keeps
+    the precision in which it began. `float16`: for GPUs without bfloat16; the loss is multiplied by a scale, which is
+    halved when a gradient overflows, so that the update is skipped, and doubled after 2,000 updates without overflow
+    (Micikevicius et al. 2018). It is slow on a CPU."""
 
     device: str = "auto"
     """`cpu`, `cuda`, `mps`, or `auto`: the first available of cuda, mps, cpu. Each rank uses its own GPU."""

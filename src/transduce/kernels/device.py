@@ -27,7 +27,9 @@ from transduce.kernels.linear import (
     Int8Linear,
     MixedPrecisionLinear,
     PackedLinear,
+    has_cpu_feature,
     has_packed_bfloat16,
+    is_avx512_forbidden,
 )
 
 
@@ -76,10 +78,8 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     """Whether the device multiplies in bfloat16 by hardware: such a GPU, or a processor with AVX-512 BF16 or AMX."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    # PyTorch before 2.10 cannot report the processor's features.
-    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)() if device.type == "cpu" else {}
-    has_instructions = capabilities.get("avx512_bf16", False) or capabilities.get("amx_bf16", False)
-    return has_instructions and has_packed_bfloat16()
+    has_instructions = device.type == "cpu" and (has_cpu_feature("avx512_bf16") or has_cpu_feature("amx_bf16"))
+    return has_instructions and has_packed_bfloat16() and not is_avx512_forbidden()
 
 
 COMPUTE_DTYPES: dict[str, torch.dtype] = {

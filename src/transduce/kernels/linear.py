@@ -1,6 +1,7 @@
 """Linear transformations in float32 and bfloat16, laid out and divided as processors compute them fastest."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -68,6 +69,21 @@ def has_packed_bfloat16() -> bool:
         return False
     is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return is_supported is None or bool(is_supported())
+
+
+def has_cpu_feature(name: str) -> bool:
+    """Whether the processor has instructions such as "avx512_bf16"; False before PyTorch 2.10, which cannot tell."""
+    features: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(features.get(name, False))
+
+
+@cache
+def is_avx512_forbidden() -> bool:
+    """Whether PyTorch may not use the AVX-512 of this processor, because of `ATEN_CPU_CAPABILITY`.
+
+    Its fused attention then fails in bfloat16 ("pack_vnni2 is only supported when avx512 is supported").
+    """
+    return torch.backends.cpu.get_cpu_capability() in {"DEFAULT", "AVX2"} and has_cpu_feature("avx512_f")
 
 
 def multiply_by_onednn(

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from transduce.config import TransformerConfig
 from transduce.kernels.batch_invariance import linear, pad_keys, pad_width
 from transduce.kernels.layers import MAX_FEW_KEYS, attend_to_few_keys
-from transduce.kernels.linear import Linear
+from transduce.kernels.linear import Linear, is_avx512_forbidden
 from transduce.model.embeddings import RotaryPositions
 
 Mask = Bool[Tensor, "#batch #heads #query key"]
@@ -64,7 +64,9 @@ class DotScore(nn.Module):
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
         """The attention-weighted sum of the values; with gradients on a CPU, in a way that is faster for few keys."""
         keys, values, mask = pad_keys(keys, values, mask)
-        if torch.is_grad_enabled() and queries.device.type == "cpu" and keys.size(2) <= MAX_FEW_KEYS:
+        is_faster = torch.is_grad_enabled() and keys.size(2) <= MAX_FEW_KEYS
+        is_fused_broken = queries.dtype != torch.float32 and is_avx512_forbidden()
+        if queries.device.type == "cpu" and (is_faster or is_fused_broken):
             return attend_to_few_keys(queries, keys, values, mask, self.scale)
         padded = pad_width(queries), pad_width(keys), pad_width(values)
         attended = F.scaled_dot_product_attention(*padded, attn_mask=mask, scale=self.scale)

@@ -5,7 +5,6 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, pairwise
 
 import sentencex
@@ -57,12 +56,16 @@ def _find_window_end(text: str, start: int) -> int:
 
 
 def split_segments(text: str, language: str, fits: Callable[[str], bool]) -> list[str]:
-    """Split `text` into consecutive parts that fit: as a whole, else by sentences, clauses, words, characters.
+    """Split `text` into consecutive parts that fit: `text` as a whole, else its sentences.
 
-    Parts are as long as possible, so that a model sees as much context as possible. Their concatenation is `text`.
-    A single character must fit.
+    A sentence that does not fit is split into clauses, else words, else characters, as many as fit in one part.
+    Sentences are not joined, because a model that was trained on single sentences leaves out some of several. The
+    concatenation of the parts is `text`. A single character must fit.
     """
-    return _split_to_fit(text, [partial(split_sentences, language=language), _CLAUSE.split, _WORD.split, list], fits)
+    if fits(text):
+        return [text]
+    cuts: list[Callable[[str], list[str]]] = [_CLAUSE.split, _WORD.split, list]
+    return [part for sentence in split_sentences(text, language) for part in _split_to_fit(sentence, cuts, fits)]
 
 
 def _split_to_fit(text: str, cuts: list[Callable[[str], list[str]]], fits: Callable[[str], bool]) -> list[str]:

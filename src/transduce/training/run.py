@@ -115,6 +115,8 @@ def _train(
             check_tensorboard()
         check_baseline(config)
         config, text, start = _resolve_start(config, folder, config.cache_folder, reporter.report, restart=restart)
+        if not restart:
+            config = _keep_precision(config, folder, device, reporter.report)
     config = _set_precision(share_settings(ranks, config), device)
     _check_ranks(config, ranks)
     if not ranks.is_remote:
@@ -313,6 +315,23 @@ def _explain_failures(folder: RunFolder, resume_hint: str) -> Iterator[None]:
             f"and {resume_hint} resumes from the last checkpoint. If validation needs too much, lower "
             "search.batch_tokens; if training does, start a new run with a lower training.batch_tokens"
         ) from error
+
+
+def _keep_precision(
+    config: RunConfig, folder: RunFolder, device: torch.device, report: Callable[[str], None]
+) -> RunConfig:
+    """The run with the precision that `auto` meant where it began, even if it means another on this machine."""
+    before = folder.load_config()
+    if before is None or config.training.precision != "auto":
+        return config
+    kept = before.training.precision
+    here = _set_precision(config, device).training.precision
+    if kept != here:
+        report(
+            f"the run goes on in {kept}, in which it began; on this machine, training.precision = 'auto' means {here}, "
+            "which may be faster"
+        )
+    return config.model_copy(update={"training": config.training.model_copy(update={"precision": kept})})
 
 
 def _set_precision(config: RunConfig, device: torch.device) -> RunConfig:
