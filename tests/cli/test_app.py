@@ -142,6 +142,13 @@ def test_help_breaks_lines_only_at_the_width_of_the_terminal(process: Any) -> No
     assert "chosen to fit it." in line
 
 
+@pytest.mark.parametrize("width", ["0", "00", ""])
+def test_a_terminal_without_width_counts_as_one_of_unknown_width(process: Any, width: str) -> None:
+    answer = process("--help", environment={"COLUMNS": width})
+    assert (answer.exit_code, answer.messages) == (0, "")
+    assert max(map(len, answer.lines)) == 80
+
+
 def test_translate_says_how_files_are_given(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["translate", "runs/mine", "input.txt"])

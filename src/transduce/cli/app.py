@@ -173,6 +173,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     # No command uses pydantic plugins; searching all installed packages for them takes 30 to 50 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    if not os.environ.get("COLUMNS", "").strip("0"):
+        os.environ.pop("COLUMNS", None)  # a width of 0 is none, as for most programs; rich fails with it
     exit_code = _run_command(arguments)
     for stream in (sys.stdout, sys.stderr):
         flush_or_discard(stream)
