@@ -99,13 +99,12 @@ def test_several_references_are_those_of_sacrebleus_own_command(transduce: Any, 
 
 
 def test_several_test_sets_are_scored_one_by_one(transduce: Any, test_set: Path, run_folder: Path) -> None:
-    (test_set / "out").mkdir()
     files = ["--source", "test.source", "--source", "valid.source"]
-    files += ["--reference", "test.target", "--reference", "valid.target", "--output", "out"]
+    files += ["--reference", "test.target", "--reference", "valid.target", "--output", "new/out"]
     answer = transduce("evaluate", run_folder, *files)
     assert [line.split()[0] for line in answer.lines] == ["test", "BLEU", "chrF", "TER", "valid", "BLEU", "chrF", "TER"]
     name = f"test.{run_folder.resolve().name}.txt"
-    assert (test_set / "out" / name).read_bytes() == (test_set / "hypotheses").read_bytes()
+    assert (test_set / "new" / "out" / name).read_bytes() == (test_set / "hypotheses").read_bytes()
     alone = json.loads(
         transduce("evaluate", run_folder, "--source", "valid.source", "--reference", "valid.target", "--json").output
     )
@@ -179,6 +178,15 @@ def test_written_translations_are_replaced_only_on_demand(transduce: Any, test_s
     assert f"{Path('out') / kept.name}: exists already" in answer.messages
     assert "--force" in answer.messages
     assert kept.read_text(encoding="utf-8") == "mine\n"
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(transduce: Any, test_set: Path, run_folder: Path) -> None:
+    given = ["--source", "test.source", "--reference", "test.target", "--output", "hypotheses"]
+    before = (test_set / "hypotheses").read_bytes()
+    answer = transduce("evaluate", run_folder, *given)
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert "--output hypotheses: is a file; give the name of a folder" in answer.messages
+    assert (test_set / "hypotheses").read_bytes() == before
 
 
 @pytest.mark.parametrize("is_absolute", [True, False])

@@ -130,6 +130,7 @@ def evaluate(
     outputs = _translate(systems, test_sets, measured.beam, engine_flags)
     for (system, number), path in files.items():
         text = "".join(f"{line}\n" for line in outputs[number][system].hypotheses)
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_output_file(path, text.encode("utf-8"), None, "translation", force=force)
     if len(systems) > 1:
         _print_comparisons(
@@ -249,8 +250,8 @@ def _name_outputs(
     folder: Path, systems: Sequence[Path], test_sets: Sequence[TestSet], *, force: bool
 ) -> dict[tuple[int, int], Path]:
     """The file for the translations by each system of each test set, by their numbers, none of which is lost."""
-    if not folder.is_dir():
-        raise UserError(f"--output {folder}: must be a folder that exists")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--output {folder}: is a file; give the name of a folder")
     files = {
         (number, place): folder / f"{_flatten(test_set.name)}.{system.resolve().name}.txt"
         for number, system in enumerate(systems)
@@ -262,7 +263,7 @@ def _name_outputs(
             "their files; evaluate them one at a time, with a folder for each"
         )
     for path in files.values():
-        check_output_file(path, None, "translation", force=force)
+        check_output_file(path, None, "translation", force=force, makes_folder=True)
     return files
 
 
