@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from transduce import __version__
-from transduce.cli.app import COMMANDS, main
+from transduce.cli.app import COMMANDS
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -149,8 +149,21 @@ def test_a_terminal_without_width_counts_as_one_of_unknown_width(process: Any, w
     assert max(map(len, answer.lines)) == 80
 
 
-def test_translate_says_how_files_are_given(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["translate", "runs/mine", "input.txt"])
-    assert ended.value.code == 2
-    assert "translate reads standard input: give a file as < FILE" in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["translate", "runs/mine", "input.txt"], "translate reads standard input: give a file as <"),
+        (["doctor", "train.en", "train.de"], "doctor takes one file, a recipe: give two files of text as --source"),
+        (["train", "train.en", "train.de"], "train takes one file, a recipe: give two files of text as --source"),
+    ],
+)
+def test_a_file_too_many_is_answered_with_how_files_are_given(transduce: Any, arguments: list[str], hint: str) -> None:
+    answer = transduce(*arguments)
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert arguments[-1] in answer.messages
+    assert hint in answer.messages
+
+
+def test_other_mistakes_have_no_hint_on_files(transduce: Any) -> None:
+    assert "--source FILE" not in transduce("train", "--nonsense").messages
+    assert "FILE" not in transduce("info", "base", "tiny").messages

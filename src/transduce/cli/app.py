@@ -151,6 +151,13 @@ _FUNCTIONS = {
 }
 """Functions of commands whose names are none in Python; every other command has a function of its own name."""
 
+_FILE_HINTS = {
+    "doctor": "doctor takes one file, a recipe: give two files of text as --source FILE --target FILE",
+    "train": "train takes one file, a recipe: give two files of text as --source FILE --target FILE",
+    "translate": "translate reads standard input: give a file as < FILE, or as --input FILE --output FOLDER",
+}
+"""How text is given to commands that people expect to take more files."""
+
 _config = App(name="config", help=COMMANDS["config"])
 _config.command("transduce.cli.overview:show", name="show", help="Print the resolved settings of a recipe as TOML.")
 _config.command("transduce.cli.overview:schema", name="schema", help="Print the JSON Schema of all settings.")
@@ -194,12 +201,7 @@ def _run_command(arguments: Sequence[str] | None) -> int:
             found = app(arguments, exit_on_error=False, print_error=False)
             sys.stdout.flush()
     except CycloptsError as error:
-        from cyclopts import CycloptsPanel, UnusedCliTokensError  # noqa: PLC0415 - loads rich, which takes a tenth of a second
-        from rich.console import Console  # noqa: PLC0415 - see above
-
-        Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
-        if isinstance(error, UnusedCliTokensError) and [*(arguments or sys.argv[1:])][:1] == ["translate"]:
-            print_message("translate reads standard input: give a file as < FILE, or as --input FILE --output FOLDER")
+        _print_usage_error(error, arguments)
         return 2
     except OtherRankEndedError as error:
         return error.exit_code
@@ -216,6 +218,16 @@ def _run_command(arguments: Sequence[str] | None) -> int:
         print_message(f"transduce: {message}")
         return exit_code
     return found if isinstance(found, int) else 0
+
+
+def _print_usage_error(error: CycloptsError, arguments: Sequence[str] | None) -> None:
+    from cyclopts import CycloptsPanel, UnusedCliTokensError  # noqa: PLC0415 - loads rich, which takes a tenth of a second
+    from rich.console import Console  # noqa: PLC0415 - see above
+
+    Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
+    command = next(iter(arguments or sys.argv[1:]))
+    if isinstance(error, UnusedCliTokensError) and command in _FILE_HINTS:
+        print_message(_FILE_HINTS[command])
 
 
 def _handle_sigterm(_number: int, _frame: FrameType | None) -> None:
