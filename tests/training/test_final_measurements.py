@@ -1,7 +1,10 @@
 """When a run ends, its best model is compared with a baseline, and its behaviour is measured; the report shows both."""
 
+import re
+import shlex
 import shutil
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +198,17 @@ def test_the_report_shows_the_behaviour_of_the_best_model(tune: Make, watcher: A
     # Nothing of it is a curve, and a run that goes on for longer measures it anew.
     train(tune(training__scorecard_sentences=5, training__updates=3))
     assert [line["update"] for line in logged(result, "scorecard")] == [2, 3]
+
+
+def test_suggested_commands_are_quoted_for_a_shell(tune: Make, watcher: Any, report_of: Any) -> None:
+    told = watcher()
+    result = train(tune("ünï päth", training__scorecard_sentences=5), told)
+    (said,) = (text for text in told.said if "transduce scorecard" in text)
+    command = said[said.index("transduce") : said.index(" shows examples")]
+    assert shlex.split(command) == ["transduce", "scorecard", str(result.folder)]
+    commands = [shlex.split(unescape(one)) for one in re.findall("<code>(transduce .*?)</code>", report_of(result))]
+    named = {command[1]: command[2] for command in commands if len(command) > 2}
+    assert named == {"evaluate": str(result.folder), "scorecard": str(result.folder)}
 
 
 def test_without_a_scorecard_the_report_says_how_to_make_it(tune: Make, report_of: Any) -> None:

@@ -3,6 +3,7 @@
 Both become lines of metrics.jsonl, and sections of report.html.
 """
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,7 +214,7 @@ def measure_behaviour(
     lowest = ", ".join(f"{one.name} {one.score:.0f}" for one in sorted(behaviours, key=lambda one: one.score)[:3])
     report(
         f"behaviour on unusual input, from 0 to 100: the lowest scores are {lowest}; {folder.report.name} has all, and "
-        f"transduce scorecard {folder.path} shows examples"
+        f"transduce scorecard {shlex.quote(str(folder.path))} shows examples"
     )
     return {
         "sentences": found.num_sentences,

@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import math
+import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,6 +60,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[MetricsLine]) ->
     comparison, scorecard = (next(iter(select_lines(lines, kind)[-1:]), None) for kind in ("comparison", "scorecard"))
     page = _TEMPLATES.get_template("report.html.j2").render(
         config=config,
+        quoted_output=shlex.quote(config.output),
         style=read_style(),
         languages=f"{config.data.source_language or 'source'} to {config.data.target_language or 'target'}",
         update=f"{lines[-1]['update'] if lines else 0:,}",
