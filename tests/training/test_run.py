@@ -432,7 +432,7 @@ def test_a_warmup_that_outlasts_the_run_is_told_of(make_config: MakeConfig, watc
     for updates, expected in ((4, 1), (5, 0)):
         told = watcher()
         train(make_config(f"run-{updates}", training__updates=updates), told)
-        assert sum("the learning rate is still rising" in text for text in told.said) == expected
+        assert sum(text.startswith("warning: training.warmup = 5: ") for text in told.said) == expected
 
 
 @pytest.mark.exhaustive
@@ -606,10 +606,10 @@ def test_the_network_and_settings_that_it_does_not_read_are_named(make_config: M
     result = train(make_config(**changes, training__updates=2), reporter)
     assert any(", bytenet network, " in line for line in reporter.said)
     expected = (
-        "without effect in a bytenet network with these settings: "
+        "warning: without effect in a bytenet network with these settings: "
         "model.d_ff, model.num_heads, model.positions, model.max_relative_distance"
     )
-    assert [line for line in reporter.said if line.startswith("without effect")] == [expected]
+    assert [line for line in reporter.said if line.startswith("warning: without effect")] == [expected]
     report = (result.folder / "report.html").read_text(encoding="utf-8")
     assert "model.architecture" in report
     assert "<td>model.positions" not in report
@@ -618,4 +618,4 @@ def test_the_network_and_settings_that_it_does_not_read_are_named(make_config: M
     reporter.said.clear()
     train(make_config("second", training__start_from=str(result.folder), training__updates=1), reporter)
     assert any("bytenet network" in line for line in reporter.said)
-    assert not any(line.startswith("without effect") for line in reporter.said)
+    assert not any(line.startswith("warning: without effect") for line in reporter.said)

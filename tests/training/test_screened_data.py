@@ -37,13 +37,13 @@ def test_serious_findings_are_told_before_training(run: Callable[..., tuple[Prep
     for row in range(100):
         pairs[row] = pairs[row][0], f"{pairs[row][1]} über".encode().decode("cp1252")
     prepared, messages = run(pairs)
-    (told,) = (message for message in messages if message.startswith("serious"))
+    (told,) = (message for message in messages if message.startswith("warning: "))
     assert "in the training text: 100 pairs (6.7 %)" in told
     assert "What to do: the model would learn to write so" in told
     assert any("`transduce doctor`" in message for message in messages)
     assert prepared.cleaning["kept"] == 1450
     _, again = run(pairs)  # found in the cache
-    assert not any(message.startswith("serious") for message in again)
+    assert not any(message.startswith("warning: ") for message in again)
 
 
 def test_filters_leave_pairs_out_and_count_them(run: Callable[..., tuple[PreparedData, list[str]]]) -> None:
@@ -54,7 +54,7 @@ def test_filters_leave_pairs_out_and_count_them(run: Callable[..., tuple[Prepare
     pairs[200] = f"{pairs[200][0]} 12", f"{pairs[200][1]} 13"
     pairs[0] = f"{pairs[0][0]} 12", f"{pairs[0][1]} 13"
     prepared, messages = run(pairs, filters=["mojibake", "different_numbers"])
-    assert not any(message.startswith("serious") for message in messages)
+    assert not any(message.startswith("warning: ") for message in messages)
     assert {name: prepared.cleaning[name] for name in ("mojibake", "different_numbers")} == {
         "mojibake": 100,  # the first filter that finds a pair counts it
         "different_numbers": 1,

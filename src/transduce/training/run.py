@@ -496,7 +496,7 @@ def _report_start(trainer: Trainer) -> None:
     # A model that is trained further brings its settings along: its user gave none of them.
     if start is None and (ignored := _find_ignored_settings(config)):
         names = ", ".join(f"model.{name}" for name in ignored)
-        report(f"without effect in a {config.model.architecture} network with these settings: {names}")
+        report(f"warning: without effect in a {config.model.architecture} network with these settings: {names}")
     if (
         not first_line
         and config.preset == "low-resource"
@@ -506,7 +506,7 @@ def _report_start(trainer: Trainer) -> None:
         report(quality)
     if (warmup := config.training.warmup) > config.training.updates:
         report(
-            f"training.warmup = {warmup:,}: the learning rate is still rising when training ends after "
+            f"warning: training.warmup = {warmup:,}: the learning rate is still rising when training ends after "
             f"{config.training.updates:,} updates; lower it to reach the intended peak rate"
         )
     trainer.selection.diagnosis.report_findings()

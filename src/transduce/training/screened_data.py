@@ -62,5 +62,5 @@ def _describe_findings(findings: Sequence[Finding], filters: Sequence[str]) -> l
     ]
     if not serious:
         return []
-    sentences = [f"serious, in the {one.text.name} text: {one.summary}. What to do: {one.advice}." for one in serious]
+    sentences = [f"warning: in the {one.text.name} text: {one.summary}. What to do: {one.advice}." for one in serious]
     return [*sentences, "`transduce doctor` with the same text shows samples, and lesser findings."]

@@ -390,7 +390,7 @@ class Trainer:
         finding = f"its loss is {figures.loss}, the norm of its gradient {figures.gradient_norm}"
         if figures.loss_scale is not None:
             finding += f" with a loss scale of {figures.loss_scale:,}, which is {self.updater.loss_scale.factor:,} now"
-        self.reporter.report(f"update {state.update:,} is skipped, and the model is unchanged: {finding}")
+        self.reporter.report(f"warning: update {state.update:,} is skipped, and the model is unchanged: {finding}")
         if state.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise make_divergence_error(state.update, state.skipped_in_a_row, finding, taken, self.prepared.tokenizer)
 

@@ -422,7 +422,8 @@ def test_shuffled_targets_are_named_before_the_first_update(
 ) -> None:
     told = watcher()
     files = write_corpus(tmp_path, shuffled=True)
-    run = train(make_config(**files, data__cache=str(tmp_path / "cache"), training__updates=2), told).folder
+    given = files | {"data__cache": str(tmp_path / "cache"), "training__updates": 2, "training__warmup": 1}
+    run = train(make_config(**given), told).folder
     (said,) = warnings_of(told)
     assert said.startswith("warning: in 1 of 1 stretches of the training text")
     (line,) = [line for line in metrics_of(run) if line["kind"] == "finding"]

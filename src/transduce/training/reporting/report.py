@@ -407,4 +407,4 @@ class Trackers:
         except Exception as error:  # noqa: BLE001 - training must not fail because of a report
             if what not in self._failed:
                 self._failed.add(what)
-                self._report(f"{what} could not be written; training continues without it: {error}")
+                self._report(f"warning: {what} could not be written; training continues without it: {error}")
