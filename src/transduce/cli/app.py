@@ -225,7 +225,7 @@ def _print_usage_error(error: CycloptsError, arguments: Sequence[str] | None) ->
     from rich.console import Console  # noqa: PLC0415 - see above
 
     Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
-    command = next(iter(arguments or sys.argv[1:]))
+    command = next(iter(arguments or sys.argv[1:]), None)
     if isinstance(error, UnusedCliTokensError) and command in _FILE_HINTS:
         print_message(_FILE_HINTS[command])
 

@@ -506,8 +506,8 @@ def _report_start(trainer: Trainer) -> None:
         report(quality)
     if (warmup := config.training.warmup) > config.training.updates:
         report(
-            f"warning: training.warmup = {warmup:,}: the learning rate is still rising when training ends after "
-            f"{config.training.updates:,} updates; lower it to reach the intended peak rate"
+            f"warning: training.warmup = {warmup:,}: the run ends after {config.training.updates:,} updates, before "
+            "the learning rate has reached its peak; lower it, or train longer"
         )
     trainer.selection.diagnosis.report_findings()
 

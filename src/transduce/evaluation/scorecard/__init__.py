@@ -225,7 +225,7 @@ def _judge(
     flags, better = None, None
     if behaviour.option is not None and wrong:
         found = _try_option(behaviour, behaviour.option, cases, translations, translate)
-        if found is not None and found > score:
+        if found is not None and round(found, 1) > round(score, 1):  # as they are shown
             flags, better = behaviour.option.flags, found
     worst = sorted(wrong, key=lambda pair: pair[0].score)[:NUM_EXAMPLES]
     figures = RecordedBehaviour(
