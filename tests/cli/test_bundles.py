@@ -63,7 +63,7 @@ def test_export_shows_the_proof_on_standard_error(run_folder: Path, workspace: P
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--to", "pdf"], "format = 'pdf': must be one of ctranslate2, huggingface, argos, marian, onnx, transduce"),
+        (["--to", "pdf"], 'Invalid value "pdf" for --to. Choose from: "ctranslate2"'),
         (["--to", "ctranslate2", "--precision", "int2"], "precision = 'int2': ctranslate2 has float32"),
         (["--to", "ctranslate2", "--probe", "missing"], "missing"),
         (["--to", "argos"], "cannot be expressed in the format argos"),

@@ -77,6 +77,42 @@ def test_tab_completes_commands_and_values(shell: str, home: Path, transduce: An
     assert wanted in press_tab(shell, line, wanted, folder)
 
 
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("info mo", "info model/"),
+        ("train REC", "train RECIPE.toml"),
+        ("train --output mo", "train --output model/"),
+        ("train --source model/tr", "train --source model/train.en"),
+        ("train --pairs my", r"train --pairs my\ pairs.tsv"),
+        ("translate model --input model/tr", "translate model --input model/train.en"),
+        ("doctor --test-source model/tr", "doctor --test-source model/train.en"),
+        ("export mo", "export model/"),
+        ("export model --to hug", "export model --to huggingface"),
+        ("lab run riv", "lab run rivals"),
+    ],
+)
+def test_bash_completes_names_of_files_formats_and_experiments(
+    home: Path, transduce: Any, typed: str, completed: str
+) -> None:
+    folder = install_for("bash", home, transduce)
+    (folder / "model").mkdir()
+    for name in ("RECIPE.toml", "my pairs.tsv", "model/train.en"):
+        (folder / name).touch()
+    assert f"transduce {completed}" in press_tab("bash", f"transduce {typed}", f"transduce {completed}", folder)
+
+
+@pytest.mark.parametrize(("shell", "of_files"), [("zsh", ":_files'"), ("fish", " -r -F ")])
+@pytest.mark.parametrize("option", ["source", "pairs", "validation-target", "test-pairs", "input", "output"])
+def test_scripts_of_other_shells_have_names_of_files(
+    shell: str, of_files: str, option: str, home: Path, transduce: Any
+) -> None:
+    lines = transduce("--install-completion", "--shell", shell, "--print").lines
+    of_option = [line for line in lines if f"--{option}[" in line or f"-l {option} " in line]
+    assert of_option
+    assert [line for line in of_option if of_files not in line] == []
+
+
 def test_fish_completes_commands_and_values(home: Path, transduce: Any) -> None:
     folder = install_for("fish", home, transduce)
     for line, wanted in (("transduce evalu", "evaluate"), ("transduce translate model --precision bf", "bfloat16")):

@@ -29,7 +29,7 @@ def test_every_experiment_is_listed(transduce: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["scalling"], "'scalling' is not an experiment; these exist: "),
+        (["scalling"], 'Invalid value "scalling" for NAME. Choose from: "addition"'),
         (["scaling", "--budget", "soon"], '--budget: "soon" must be a duration such as "90s"'),
         (["scaling", "--seeds", "0"], "--seeds 0 --first-seed 1: at least one seed"),
         (["scaling", "--first-seed", "-1"], "--first-seed"),

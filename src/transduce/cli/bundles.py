@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.console import print_facts, print_message
-from transduce.interop import export_bundle, import_model
+from transduce.interop import FORMATS, export_bundle, import_model
 from transduce.training import average_run
 
 
@@ -33,7 +33,7 @@ def export(
     model: Path,
     /,
     *,
-    to: Annotated[str, Parameter(name="--to")],
+    to: Annotated[str, Parameter(name="--to", choices=tuple(FORMATS), show_choices=False)],
     output: Path,
     precision: str | None = None,
     probe: Path | None = None,

@@ -10,6 +10,9 @@ from transduce.errors import ConfigError
 
 Shell = Literal["bash", "zsh", "fish"]
 
+FileName = Annotated[str | Path, Parameter(metavar="PATH")]
+"""Type of an option whose value is kept as it is typed, a `str`: shells complete file names, as a `Path` could be."""
+
 
 def install_completion(
     *,
@@ -28,6 +31,10 @@ def install_completion(
 
     shell = shell or _detect_shell()
     script = app.generate_completion(shell=shell)
+    if shell == "bash":
+        # Bash's own completion of files knows spaces and folders; cyclopts asks `compgen`, whose answer has lost them.
+        script = script.replace('COMPREPLY=( $(compgen -f -- "${cur}") )', "COMPREPLY=()")
+        script = script.replace("\ncomplete -F", "\ncomplete -o bashdefault -o default -F")
     if print_only:
         print(script, end="" if script.endswith("\n") else "\n")
         return

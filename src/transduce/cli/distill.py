@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
+from transduce.cli.completion import FileName
 from transduce.cli.console import ConsoleReporter, print_message
 from transduce.cli.texts import TextFlags, choose_automatic_settings, get_text_settings
 from transduce.config import TransformerConfig, load_run_config
@@ -32,7 +33,7 @@ def distill(
     *,
     texts: TextFlags | None = None,
     student: str = SHALLOW,
-    output: str,
+    output: FileName,
     time: Annotated[str | None, Parameter(metavar="DURATION")] = None,
     settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
     restart: bool = False,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from transduce.cli.completion import FileName
 from transduce.cli.console import open_standard_input, print_json, print_message
 from transduce.cli.texts import TextFlags
 from transduce.config import CorpusConfig, load_run_config
@@ -34,11 +35,11 @@ EXIT_SERIOUS = 3
 class TestTextFlags:
     """Test text, which no setting of a run names."""
 
-    test_source: str | None = None
+    test_source: FileName | None = None
     """Test text, source side."""
-    test_target: str | None = None
+    test_target: FileName | None = None
     """Test text, target side."""
-    test_pairs: str | None = None
+    test_pairs: FileName | None = None
     """Instead of both: one file with both, in any of the formats of --pairs."""
     test_columns: tuple[str, str] | None = None
     """What the file of --test-pairs calls source and target, as in en de. Default: as for training text."""

@@ -36,7 +36,7 @@ def list_experiments() -> None:
 
 
 def run(  # noqa: PLR0913 - the options of the command
-    name: str,
+    name: Annotated[str, Parameter(choices=tuple(EXPERIMENTS), show_choices=False)],
     /,
     *,
     budget: Annotated[str, Parameter(metavar="DURATION")] = "10m",

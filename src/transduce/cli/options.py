@@ -13,6 +13,7 @@ from transduce.bundle.bundle import DESCRIPTION
 from transduce.bundle.manifest import read_description
 from transduce.cli.console import print_message
 from transduce.errors import BundleError, ConfigError
+from transduce.cli.completion import FileName
 from transduce.interop import NATIVE, load_translator
 from transduce.kernels.hardware import is_surely_cpu
 from transduce.kernels.native.library import explain_missing_library
@@ -189,8 +190,8 @@ class BulkFlags:
         block_lines: lines that a worker translates at a time, and that are done again if it is lost.
     """
 
-    input: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative=())] = ()
-    output: str | None = None
+    input: Annotated[tuple[FileName, ...], Parameter(consume_multiple=True, negative=())] = ()
+    output: FileName | None = None
     workers: int | None = None
     ray: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=(0, 1), negative=())] = None
     column: str | None = None

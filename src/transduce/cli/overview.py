@@ -6,11 +6,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from transduce.cli.completion import FileName
 from transduce.cli.console import print_json
 from transduce.config import RunConfig, flatten, load_run_config, to_toml
 
 
-def info(subject: str, /, *, vocabulary: int | None = None, json: bool = False) -> None:
+def info(subject: FileName, /, *, vocabulary: int | None = None, json: bool = False) -> None:
     """Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.
 
     Args:
@@ -20,7 +21,7 @@ def info(subject: str, /, *, vocabulary: int | None = None, json: bool = False) 
     """
     from transduce.bundle import make_model_overview  # noqa: PLC0415 - loads torch, not needed by `config`
 
-    found = make_model_overview(subject, vocabulary)
+    found = make_model_overview(str(subject), vocabulary)
     if json:
         print_json(found.as_json())
     else:

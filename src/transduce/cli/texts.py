@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from transduce.cli.completion import FileName
 from transduce.config import load_run_config, parse_duration
 from transduce.errors import UserError
 from transduce.interop import read_languages
@@ -21,16 +22,16 @@ from transduce.text.languages import LANGUAGE_CODES
 class TextFlags:
     """Training and validation text and their languages, for a run without a recipe."""
 
-    source: str | None = None
+    source: FileName | None = None
     """Training text, source side; plain, .gz, .xz or .zst, one sentence per line."""
-    target: str | None = None
+    target: FileName | None = None
     """Training text, target side, line for line."""
-    pairs: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
+    pairs: Annotated[FileName | None, Parameter(allow_leading_hyphen=True)] = None
     """Instead of both: a .tsv, .csv, .json, .jsonl, .tmx, .parquet or .zip file, a saved data set of Hugging Face, or -
     for TSV on standard input."""
-    validation_source: str | None = None
+    validation_source: FileName | None = None
     """Validation text, source side; without it, some training pairs are set aside."""
-    validation_target: str | None = None
+    validation_target: FileName | None = None
     """Validation text, target side."""
     source_language: str | None = None
     """Language code of the source, as in en: required for serving the model."""
@@ -43,7 +44,7 @@ class TextFlags:
         for side in ("source", "target"):
             if (language := getattr(self, f"{side}_language")) is not None:
                 _check_language_code(f"--{side}-language", language)
-        return {f"data.{key}": value for key, value in asdict(self).items() if value is not None}
+        return {f"data.{key}": str(value) for key, value in asdict(self).items() if value is not None}
 
 
 _LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
@@ -123,7 +124,7 @@ class PairFlags:
         return {"pairs" if len(files) == 1 else f"pairs, file {number}": path for number, path in enumerate(files, 1)}
 
 
-def get_text_settings(texts: TextFlags | None, output: str | None, time: str | None) -> dict[str, str]:
+def get_text_settings(texts: TextFlags | None, output: FileName | None, time: str | None) -> dict[str, str]:
     """The settings of a run, by dotted names, that these flags give.
 
     Raises:
@@ -131,7 +132,7 @@ def get_text_settings(texts: TextFlags | None, output: str | None, time: str | N
     """
     given: dict[str, str] = (texts or TextFlags()).settings
     if output is not None:
-        given["output"] = output
+        given["output"] = str(output)
     if time is not None:
         given["training.time_limit"] = time
         try:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from transduce.cli.completion import FileName
 from transduce.cli.console import ConsoleReporter, format_duration, open_standard_input, print_message
 from transduce.cli.texts import TextFlags, choose_automatic_settings, get_text_settings
 from transduce.config import RunConfig, load_run_config
@@ -21,7 +22,7 @@ def train(
     /,
     *,
     texts: TextFlags | None = None,
-    output: str | None = None,
+    output: FileName | None = None,
     time: Annotated[str | None, Parameter(metavar="DURATION")] = None,
     settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
     restart: bool = False,

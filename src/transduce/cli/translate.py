@@ -142,8 +142,8 @@ def _translate_files(settings: BlockTranslatorSettings, flags: BulkFlags) -> Non
     assert flags.output is not None  # noqa: S101 - `check` has seen to it
     task = BulkTask(
         settings=settings,
-        inputs=flags.input,
-        output=flags.output,
+        inputs=tuple(map(str, flags.input)),
+        output=str(flags.output),
         column=flags.column,
         translation_column=flags.translation_column,
         block_lines=flags.block_lines,
