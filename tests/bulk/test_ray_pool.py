@@ -39,7 +39,7 @@ def test_files_are_what_one_process_writes_though_an_actor_is_killed(
 
 def test_an_error_of_an_actor_is_raised_once(make_task: Any, write_text: Any) -> None:
     write_text("in/text", 30)
-    with pytest.raises(UserError, match=r"^num_best = 5: must be from 1 to the beam, 2$"):
+    with pytest.raises(UserError, match=r"^num_best = 5: must be from 1 to the beam, 2; for more, raise `beam`$"):
         list(translate_files(make_task(options={"num_best": 5}), lambda *given: RayPool(*given, 1)))
 
 

@@ -338,7 +338,7 @@ def test_mistakes_are_named_before_anything_is_written(
 
 def test_an_error_of_a_worker_is_raised_once(make_task: Any, run: Any, write_text: Any, tmp_path: Path) -> None:
     write_text("in/text", 30)
-    with pytest.raises(UserError, match=r"^num_best = 5: must be from 1 to the beam, 2$"):
+    with pytest.raises(UserError, match=r"^num_best = 5: must be from 1 to the beam, 2; for more, raise `beam`$"):
         run(make_task(options={"num_best": 5}))
     # Nothing was translated, so that the corrected command is not refused.
     assert run(make_task(options={"num_best": 2}))[-1].num_lines == 30

@@ -187,9 +187,9 @@ MISTAKES = {
     "a folder with something else": Mistake("translate a", ("a: is not a bundle", "a/best/bundle.json"), {"a/b": b""}),
     "no such model": Mistake("translate nope", ("nope: there is no such folder",)),
     "a file for a model": Mistake("translate train.source", ("train.source: is a file",)),
-    "more than the beam": Mistake("translate model --num-best 9", ("num_best = 9", "beam, 4")),
-    "none at all": Mistake("translate model --num-best 0", ("num_best = 0",)),
-    "no beam": Mistake("translate model --beam 0", ("beam = 0",)),
+    "more than the beam": Mistake("translate model --num-best 9", ("--num-best 9:", "beam, 4")),
+    "none at all": Mistake("translate model --num-best 0", ("--num-best 0:",)),
+    "no beam": Mistake("translate model --beam 0", ("--beam 0:",)),
     "no such device": Mistake("translate model --device tpu9", ("'tpu9'", "cpu")),
     # Evaluation, average, information
     "a test set of unequal lengths": Mistake(
@@ -202,7 +202,7 @@ MISTAKES = {
     "no references": Mistake("evaluate model --source train.source --reference nope", ("nope: there is no such file",)),
     "an empty test set": Mistake("evaluate model --source a --reference a", ("a", "empty"), {"a": b""}),
     "an evaluation without beam": Mistake(
-        "evaluate model --source valid.source --reference valid.target --beam 0", ("beam = 0",)
+        "evaluate model --source valid.source --reference valid.target --beam 0", ("--beam 0",)
     ),
     "an average of no run": Mistake("average model --output out", ("model: is not a run",)),
     "an average of a damaged checkpoint": Mistake(

@@ -91,7 +91,7 @@ def test_options_that_concern_a_whole_text_leave_it_whole() -> None:
         ({"require": ["a", " "]}, "require ' ': must not be blank; give a word or phrase, or leave it out"),
         ({"minimum_bayes_risk": True}, "minimum Bayes risk ranks samples"),
         ({"num_samples": 3, "num_best": 4}, "num_best = 4: must be from 1 to the number of samples, 3"),
-        ({"top_k": 3}, "temperature, top_k and top_p apply to sampling"),
+        ({"top_k": 3}, "`temperature`, `top_k` and `top_p` apply to sampling"),
         ({"seed": 3}, "seed = 3: applies to sampling"),
         ({"num_samples": 3, "beam": 2}, "beam = 2: applies to beam search, not to sampling"),
         ({"num_samples": 3, "diversity": 0.5}, "diversity = 0.5: applies to beam search"),

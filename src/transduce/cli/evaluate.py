@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from cyclopts import Parameter
 
 from transduce.cli.console import print_json, print_message
-from transduce.cli.options import EngineFlags
+from transduce.cli.options import EngineFlags, name_flags_in_errors
 from transduce.cli.texts import is_in_one_file
 from transduce.errors import UserError
 from transduce.evaluation import (
@@ -98,6 +98,7 @@ class TestSetFlags:
 _TEST_SETS = TestSetFlags()
 
 
+@name_flags_in_errors()
 def evaluate(
     systems: list[Path],
     /,
@@ -161,6 +162,7 @@ def evaluate(
         print_json(results[0] if len(results) == 1 else {"test_sets": results})
 
 
+@name_flags_in_errors()
 def compare(
     systems: list[Path],
     /,

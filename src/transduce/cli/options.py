@@ -1,6 +1,8 @@
 """Options of the commands that translate: engine and precision, search, protected text, and input."""
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,9 +13,9 @@ from transduce.bulk.blocks import BLOCK_LINES
 from transduce.bundle import BundleDescription, find_bundle
 from transduce.bundle.bundle import DESCRIPTION
 from transduce.bundle.manifest import read_description
+from transduce.cli.completion import FileName
 from transduce.cli.console import print_message
 from transduce.errors import BundleError, ConfigError
-from transduce.cli.completion import FileName
 from transduce.interop import NATIVE, load_translator
 from transduce.kernels.hardware import is_surely_cpu
 from transduce.kernels.native.library import explain_missing_library
@@ -80,6 +82,12 @@ def _is_computed_by_kernels(model: Path) -> bool:
 _NAMES = {"num_samples": "samples", "minimum_bayes_risk": "mbr"}
 """Flags whose names differ from those of their options."""
 
+_FLAGS = {name: f"--{_NAMES.get(name, name).replace('_', '-')}" for name in TranslationOptions.model_fields}
+"""The flag of each option."""
+
+_OPTION = re.compile(rf"(?<![\w.])(?:({'|'.join(_FLAGS)}) = |`({'|'.join(_FLAGS)})`)")
+"""The name of an option in a message, before its value or in backquotes."""
+
 _NO_FLAGS = ("protect", "glossary", "split_sentences", "align")
 """Options without a flag here: those covered by `SourceFlags`, and those for texts of several sentences."""
 
@@ -104,7 +112,7 @@ def _make_flags() -> type:
             text = text[0].lower() + text[1:]
             if name in _MORE_HELP:
                 text = f"{text.removesuffix('.')}; {_MORE_HELP[name]}"
-            flag = Parameter(name=f"--{_NAMES.get(name, name).replace('_', '-')}", help=text, negative=())
+            flag = Parameter(name=_FLAGS[name], help=text, negative=())
             default = option.default
             given = field(default_factory=list) if isinstance(default, list) else field(default=default)
             fields.append((name, Annotated[option.annotation, flag], given))
@@ -227,6 +235,16 @@ class BulkFlags:
         from transduce.bulk.ray_pool import LOCAL, RayPool  # noqa: PLC0415 - see above
 
         return RayPool(settings, digest, self.workers, self.ray[0] if self.ray else LOCAL, print_message)
+
+
+@contextmanager
+def name_flags_in_errors() -> Iterator[None]:
+    """Let errors name flags, where those of the library name options: "--num-best 5: ..." for "num_best = 5: ..."."""
+    try:
+        yield
+    except ConfigError as error:
+        message = _OPTION.sub(lambda found: f"{_FLAGS[found[1]]} " if found[1] else _FLAGS[found[2]], str(error))
+        raise ConfigError(message) from error
 
 
 def make_options(flags: TranslationFlags, source_flags: SourceFlags) -> TranslationOptions:

@@ -19,6 +19,7 @@ from transduce.cli.options import (
     check_document_flags,
     check_engine,
     make_options,
+    name_flags_in_errors,
     report_guard,
 )
 from transduce.errors import ConfigError
@@ -35,6 +36,7 @@ _FLAGS, _SOURCE_FLAGS, _INPUT_FLAGS = TranslationFlags(), SourceFlags(), InputFl
 _ENGINE_FLAGS, _BULK_FLAGS = EngineFlags(), BulkFlags()
 
 
+@name_flags_in_errors()
 def translate(
     model: Path,
     /,

@@ -12,6 +12,7 @@ from transduce.cli.options import (
     check_document_flags,
     check_engine,
     make_options,
+    name_flags_in_errors,
     report_guard,
 )
 from transduce.documents import FORMATS, find_format, read_formatted_document
@@ -22,6 +23,7 @@ from transduce.storage import check_output_file, write_output_file
 _FLAGS, _SOURCE_FLAGS, _ENGINE_FLAGS = TranslationFlags(), SourceFlags(), EngineFlags()
 
 
+@name_flags_in_errors()
 def translate_file(
     model: Path,
     document: Path,

@@ -172,11 +172,13 @@ class TranslationOptions(Settings):
         if self.num_samples:
             self._check_sampling()
         elif self.minimum_bayes_risk:
-            raise ConfigError("minimum Bayes risk ranks samples: set num_samples")
+            raise ConfigError("minimum Bayes risk ranks samples: set `num_samples`")
         elif self.sampling != Sampling():
-            raise ConfigError("temperature, top_k and top_p apply to sampling: set num_samples, or leave them out")
+            raise ConfigError(
+                "`temperature`, `top_k` and `top_p` apply to sampling: set `num_samples`, or leave them out"
+            )
         elif self.seed != 1:
-            raise ConfigError(f"seed = {self.seed}: applies to sampling: set num_samples, or leave it out")
+            raise ConfigError(f"seed = {self.seed}: applies to sampling: set `num_samples`, or leave it out")
 
     def _check_sampling(self) -> None:
         if self.guard:

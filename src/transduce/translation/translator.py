@@ -301,7 +301,9 @@ class Translator:
 
     def _check_num_best(self, num_best: int) -> None:
         if not 1 <= num_best <= self.search.beam:
-            raise ConfigError(f"num_best = {num_best}: must be from 1 to the beam, {self.search.beam}")
+            raise ConfigError(
+                f"num_best = {num_best}: must be from 1 to the beam, {self.search.beam}; for more, raise `beam`"
+            )
 
     def _find_constrained(
         self, texts: Sequence[EncodedText], constraints: Sequence[TextConstraints], num_best: int
