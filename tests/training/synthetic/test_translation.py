@@ -79,7 +79,8 @@ def test_a_stopped_translation_goes_on_with_the_same_result(
         pass
 
     def stop(message: str) -> None:
-        raise StoppedError(message)
+        if "% done" in message:
+            raise StoppedError(message)
 
     monkeypatch.setattr(translation, "REPORT_EVERY_SECONDS", 0.0)
     with pytest.raises(StoppedError, match=r"translating mono\.txt: \d+\.\d% done, \d+ minutes left"):
@@ -106,7 +107,9 @@ def test_what_another_version_began_is_done_again(
     plan.write_text(json.dumps(known | {"transduce": "0.0.1"}), encoding="utf-8")
     messages: list[str] = []
     assert synthetic.translate(tmp_path, "auto", 1, messages.append).read_bytes() == whole
-    assert messages[0].startswith("translating mono.txt from its beginning: ")
+    assert messages[0] == f"translating mono.txt by {model.folder}"
+    assert messages[1].startswith("translating mono.txt from its beginning: ")
+    assert messages[-1] == "mono.txt: of 7 lines, 2 are blank or have a blank translation: left out"
     assert not list(tmp_path.glob("*-unfinished"))
 
 

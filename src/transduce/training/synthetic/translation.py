@@ -115,6 +115,7 @@ class SyntheticText:
                 texts = (prefix + text if text.strip() else text for text in self.read())
                 _write_json_lines(work / TEXT, ({"line": n, given: text} for n, text in enumerate(texts, start=1)))
             workers = choose_num_workers(device) if num_workers is None else num_workers
+            report(f"translating {self.name} by {model.folder}")
             try:
                 self._run(task, workers, report)
             except OutputError as error:  # begun by another version, on another device, or elsewhere
@@ -123,12 +124,17 @@ class SyntheticText:
                 self._run(task, workers, report)
             pairs = ({**pair, given: pair[given].removeprefix(prefix)} for pair in _read_pairs(output / TEXT))
             num_pairs = _write_json_lines(path, pairs)
+            num_lines = sum(1 for _ in read_lines(output / TEXT))
             shutil.rmtree(work)
         if not num_pairs:
             path.unlink()
             raise CorpusError(
                 f"{self.name}: {model.folder} translates no line of it: give a text of sentences, or a model that "
                 "has been trained for longer"
+            )
+        if num_blank := num_lines - num_pairs:
+            report(
+                f"{self.name}: of {num_lines:,} lines, {num_blank:,} are blank or have a blank translation: left out"
             )
         return path
 
