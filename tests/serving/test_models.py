@@ -215,6 +215,7 @@ def test_the_best_is_first() -> None:
 
 def test_codes_come_back_as_they_are_written() -> None:
     assert rank_languages(GERMAN, ["en-GB", "de-AT"])[0].language == "de-AT"
+    assert rank_languages(GERMAN, ["en_GB", "de_AT"])[0].language == "de_AT"
 
 
 def test_languages_that_it_does_not_know_are_last() -> None:

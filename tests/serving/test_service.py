@@ -528,6 +528,22 @@ def test_a_model_from_a_language_to_itself_translates_what_is_detected(
     served(check, path)
 
 
+def test_text_in_a_language_that_cannot_be_detected_is_translated(
+    make_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Wolof, which py3langid does not know, had been taken for the only other language: the target."""
+    path = make_bundle(tmp_path / "wolof", source="wo", target="en")
+
+    async def check(service: Service) -> None:
+        async with asyncio.timeout(20):
+            request = TranslationRequest(["Nanga def? Maa ngi fi rekk."], None, "en", WHOLE)
+            (answer,) = (await service.translate(request)).translations
+        assert answer.source == "wo"
+        assert answer.text != request.texts[0]
+
+    served(check, path)
+
+
 def test_a_sentence_of_the_target_language_is_its_own_translation(client: httpx.Client) -> None:
     found = client.post("/translate", json={"q": GERMAN, "source": "auto", "target": "de"}).json()
     assert found["detectedLanguage"]["language"] == "de"

@@ -1,6 +1,7 @@
 """Loaded models, one per language pair: loading, reloading when their files change, languages, language detection."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
@@ -370,12 +371,22 @@ def _restrict_identifier(bases: frozenset[str]) -> Any:  # noqa: ANN401 - a libr
     return identifier
 
 
+def is_detectable(language: str) -> bool:
+    """Whether py3langid knows the language."""
+    return _get_base(language) in load_language_identifier().labels
+
+
+def _get_base(code: str) -> str:
+    """The language of a code without script and region: "pt" for "pt_BR"."""
+    return re.split("[-_]", code.lower())[0]
+
+
 def rank_languages(text: str, languages: Sequence[str]) -> list[DetectedLanguage]:
     """Rank languages by their probability, relative to each other, of being the language of a text, best first.
 
     py3langid supports 97 languages. Others come last with probability 0, as do all for a text without letters.
     """
-    bases = {language.lower().partition("-")[0]: language for language in reversed(languages)}
+    bases = {_get_base(language): language for language in reversed(languages)}
     known = frozenset(bases).intersection(load_language_identifier().labels)
     beginning = text[:_DETECTED_CHARACTERS]
     if not known or not any(map(str.isalpha, beginning)):

@@ -3,6 +3,7 @@ batch.
 """
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from transduce.serving.models import (
     Models,
     ModelSettings,
     SupportedLanguages,
+    is_detectable,
     load_language_identifier,
     rank_languages,
 )
@@ -411,6 +413,8 @@ class Service:
     def _detect_language(self, request: TranslationRequest, text: str) -> DetectedLanguage:
         """Detect the language of a text; returns the target, for which no model exists, only if almost certain: the
         text is then not translated.
+
+        Where a source language is unknown to the detector, its texts would look like the target's: all are translated.
         """
         if request.source is not None:
             return DetectedLanguage(request.source, 1.0)
@@ -418,7 +422,8 @@ class Service:
         if not sources:  # no model will be found, which raises the error
             return DetectedLanguage("auto", 0.0)
         ranked = rank_languages(text, tuple(dict.fromkeys((*sources, request.target))))
-        return next(one for one in ranked if one.language in sources or one.probability > CERTAIN_PROBABILITY)
+        least = CERTAIN_PROBABILITY if all(map(is_detectable, sources)) else math.inf
+        return next(one for one in ranked if one.language in sources or one.probability > least)
 
     async def _translate_inputs(
         self, pair: LanguagePair, inputs: Sequence[_InputText], request: TranslationRequest
