@@ -56,13 +56,32 @@ def test_a_serious_finding_has_exit_code_3(transduce: Callable, shifted: list[st
 
 
 def test_of_text_that_training_leaves_out_no_training_is_expected(transduce: Callable, workspace: Path) -> None:
-    (workspace / "empty.source").write_text("", encoding="utf-8")
+    (workspace / "empty.source").write_text("\n", encoding="utf-8")
     (workspace / "one.target").write_text("ein Satz\n", encoding="utf-8")
     answer = transduce("doctor", "--source", "empty.source", "--target", "one.target")
     assert answer.exit_code == 3
     assert answer.lines[0] == "1 training pair: 1 serious finding, 0 minor"
     assert b"training keeps about 0 of 1 pairs" in answer.output
     assert b"takes the preset" not in answer.output
+
+
+@pytest.mark.parametrize("text", ["training", "validation", "test"])
+def test_of_files_that_training_refuses_no_training_is_expected(
+    transduce: Callable, texts: list[str], shifted: list[str], text: str
+) -> None:
+    validation = ["--set", "data.validation_source=good.source", "--set", "data.validation_target=shifted.target"]
+    test = ["--test-source", "good.source", "--test-target", "shifted.target"]
+    options = {"training": shifted, "validation": [*texts[:4], *validation], "test": [*texts[:4], *test]}[text]
+    answer = transduce("doctor", *options)
+    printed = " ".join(answer.output.decode().split())
+    is_expected = text == "test"
+    assert answer.exit_code == 3
+    assert "unequal files" in printed
+    assert ("training keeps about 1,000 of 1,000 pairs" in printed) == is_expected
+    assert ("takes the preset" in printed) == is_expected
+    assert ("training keeps no pair, as it refuses files that differ in number of lines" in printed) != is_expected
+    prospect = json.loads(transduce("doctor", *options, "--json").output)["prospect"]
+    assert (prospect["num_kept"], bool(prospect["expectations"])) == ((1000, True) if is_expected else (0, False))
 
 
 def test_a_number_of_many_digits_is_read(transduce: Callable, workspace: Path) -> None:

@@ -41,10 +41,13 @@ def estimate_training(
     config: TextConfig,
     sample: Mapping[int, bool],
 ) -> TrainingEstimate:
-    """Estimate how many pairs training keeps, and how many of them each filter would leave out.
+    """Estimate how many pairs training keeps, none if it refuses the text, and how many of them each filter would
+    leave out.
 
     The arguments are those of `find_filtered`, the rules of cleaning, and what `judge_sample` returns.
     """
+    if is_refused(findings):
+        return TrainingEstimate(num_kept=0, num_target_characters=0, filters={})
     is_kept = np.ones(len(training), bool)
     is_kept[find_repeats(hash_pairs(training))[0] if config.drop_duplicates else []] = False
     is_kept[~training.has_text] = False
@@ -68,6 +71,11 @@ def estimate_training(
         num_target_characters=round(num_kept * int(training.target.num_characters[kept].sum()) / max(1, len(kept))),
         filters={name: count for name, count in sorted(filters.items(), key=lambda item: -item[1]) if count},
     )
+
+
+def is_refused(findings: Sequence[Finding]) -> bool:
+    """Whether training refuses the text, as files of it differ in number of lines; test text is not for training."""
+    return any(finding.name == "unequal_files" and finding.text.name != "test" for finding in findings)
 
 
 def judge_sample(

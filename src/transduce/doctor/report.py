@@ -10,6 +10,7 @@ from typing import Any
 from transduce.doctor.checks.languages import name_language
 from transduce.doctor.checks.lengths import BIN_WIDTH, QUANTILES, RATIO_BIN, count_lengths, count_ratios
 from transduce.doctor.examination import Examination, TextFigures
+from transduce.doctor.filtering import is_refused
 from transduce.doctor.findings import Finding, Span
 from transduce.pages import Series, Table, draw_histogram, draw_line_chart, format_count, make_templates, read_style
 from transduce.storage import has_mark
@@ -124,6 +125,8 @@ def list_lines(examination: Examination) -> Iterator[str]:
 
 def describe_training_estimate(examination: Examination) -> list[str]:
     """Sentences on how many pairs training keeps, and how many filters would leave out."""
+    if is_refused(examination.findings):
+        return ["training keeps no pair, as it refuses files that differ in number of lines"]
     estimate = examination.training_estimate
     total = len(examination.figures[0].text)
     filters = ", ".join(f"{name} {count:,}" for name, count in estimate.filters.items())
