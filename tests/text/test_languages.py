@@ -1,12 +1,21 @@
 import pytest
 
 from transduce.text import LANGUAGE_NAMES
-from transduce.text.languages import find_codes, get_language_code
+from transduce.text.languages import LANGUAGE_CODES, find_codes, get_language_code
 
 
 def test_names_are_those_of_known_codes() -> None:
     assert LANGUAGE_NAMES["de"] == "German"
     assert get_language_code("DE") == get_language_code("German") == "de"
+    for name, code in (
+        ("Deutsch", "de"),
+        ("FRANÇAIS", "fr"),
+        ("Русский", "ru"),
+        ("norsk bokmål", "nb"),
+        ("中文", "zh"),
+    ):
+        assert get_language_code(name) == code
+    assert {*LANGUAGE_CODES.values()} == {*LANGUAGE_NAMES}
     assert get_language_code("pt_BR") == "pt-br"
     assert get_language_code("Klingon") == "klingon"
 

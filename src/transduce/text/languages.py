@@ -26,11 +26,39 @@ ti Tigrinya; tk Turkmen; tl Tagalog; tn Tswana; to Tongan; tr Turkish; ts Tsonga
 ug Uyghur; uk Ukrainian; ur Urdu; uz Uzbek; ve Venda; vi Vietnamese; vo Volapük; wa Walloon; wo Wolof; xh Xhosa;
 yi Yiddish; yo Yoruba; yue Cantonese; za Zhuang; zh Chinese; zt Chinese (traditional); zu Zulu"""
 
-LANGUAGE_NAMES = dict(entry.split(" ", 1) for entry in _NAMES.replace(";\n", "; ").split("; "))
+
+def _split_names(names: str) -> dict[str, str]:
+    return dict(entry.split(" ", 1) for entry in names.replace(";\n", "; ").split("; "))
+
+
+LANGUAGE_NAMES = _split_names(_NAMES)
 """English names of the two-letter codes and some others, from Unicode's CLDR; "pb" and "zt" are Argos's own codes."""
 
-LANGUAGE_CODES = {name.casefold(): code for code, name in LANGUAGE_NAMES.items()}
-"""The codes of these languages by their names in lower case."""
+_OWN_NAMES = """\
+aa Qafar; ab Аԥсшәа; am አማርኛ; an aragonés; ar العربية; as অসমীয়া; ast asturianu; az azərbaycan;
+ba башҡорт теле; be беларуская; bg български; bm bamanakan; bn বাংলা; bo བོད་སྐད་; br brezhoneg; bs bosanski;
+ca català; ce нохчийн; ckb کوردیی ناوەندی; co corsu; cs čeština; cu церковнослове́нскїй; cv чӑваш; cy Cymraeg;
+da dansk; de Deutsch; dsb dolnoserbšćina; dv ދިވެހިބަސް; dz རྫོང་ཁ; ee eʋegbe; el Ελληνικά; es español;
+et eesti; eu euskara; fa فارسی; ff Pulaar; fi suomi; fo føroyskt; fr français; fur furlan; fy Frysk; ga Gaeilge;
+gd Gàidhlig; gl galego; gn avañe’ẽ; gsw Schwiizertüütsch; gu ગુજરાતી; gv Gaelg; haw ʻŌlelo Hawaiʻi; he עברית;
+hi हिन्दी; hr hrvatski; hsb hornjoserbšćina; ht Kreyòl Ayisyen; hu magyar; hy հայերեն; id Indonesia; ii ꆈꌠꉙ;
+is íslenska; it italiano; iu ᐃᓄᒃᑎᑐᑦ; ja 日本語; jv Jawa; ka ქართული; kab Taqbaylit; ki Gikuyu; kk қазақ тілі;
+km ខ្មែរ; kn ಕನ್ನಡ; ko 한국어; ks کٲشُر; ku kurdî (kurmancî); kw kernewek; ky кыргызча; la Latina;
+lb Lëtzebuergesch; lg Luganda; ln lingála; lo ລາວ; lt lietuvių; lu Tshiluba; lv latviešu; mk македонски;
+ml മലയാളം; mn монгол; mr मराठी; ms Melayu; mt Malti; my မြန်မာ; nb norsk bokmål; nd isiNdebele;
+nds Neddersass’sch; ne नेपाली; nl Nederlands; nn norsk nynorsk; no norsk; nr isiNdebele; nv Diné Bizaad;
+om Oromoo; or ଓଡ଼ିଆ; os ирон; pa ਪੰਜਾਬੀ; pl polski; ps پښتو; pt português; qu Runasimi; rm rumantsch;
+rn Ikirundi; ro română; ru русский; rw Ikinyarwanda; sa संस्कृत भाषा; sc sardu; scn sicilianu; sd سنڌي;
+se davvisámegiella; sg Sängö; si සිංහල; sk slovenčina; sl slovenščina; sn chiShona; so Soomaali; sq shqip;
+sr српски; ss siSwati; st Sesotho; su Basa Sunda; sv svenska; sw Kiswahili; ta தமிழ்; te తెలుగు; tg тоҷикӣ;
+th ไทย; ti ትግርኛ; tk türkmen dili; tn Setswana; to lea fakatonga; tr Türkçe; ts Xitsonga; tt татар; ug ئۇيغۇرچە;
+uk українська; ur اردو; uz o‘zbek; ve Tshivenḓa; vi Tiếng Việt; wa walon; xh IsiXhosa; yi ייִדיש; yo Èdè Yorùbá;
+yue 粵語; za Vahcuengh; zh 中文; zu isiZulu"""
+
+LANGUAGE_CODES = {
+    name.casefold(): code for names in (_split_names(_OWN_NAMES), LANGUAGE_NAMES) for code, name in names.items()
+}
+"""The codes of these languages by their English names, and by their own ones from CLDR, in lower case."""
 
 
 def normalize_code(code: str) -> str:
@@ -39,7 +67,7 @@ def normalize_code(code: str) -> str:
 
 
 def get_language_code(language: str) -> str:
-    """The code, as `normalize_code` writes it, of a language that is given by its code or its English name."""
+    """The code, as `normalize_code` writes it, of a language that is given by its code or by one of its names."""
     return LANGUAGE_CODES.get(language.casefold(), normalize_code(language))
 
 

@@ -54,9 +54,9 @@ _WHAT_IT_IS = re.compile(r"[\s_-]+(text|sentence|language|lang|translation|sourc
 def is_header(source: str, target: str, languages: tuple[str, str]) -> bool:
     """Whether the two cells of a first row name columns, as "source" and "target", or "English" and "Swahili".
 
-    True if both are column names, English names of languages, or language codes, and they differ, which a sentence and
-    its translation cannot satisfy. If both of `languages` are given, other codes without country and script are not
-    accepted, as they may be words such as "is" and "es".
+    True if both are column names, names of languages in English or in themselves, or language codes, and they differ,
+    which a sentence and its translation cannot satisfy. If both of `languages` are given, other codes without country
+    and script are not accepted, as they may be words such as "is" and "es".
     """
     kinds = [_classify_cell(cell, languages) for cell in (source, target)]
     return "" not in kinds and kinds[0] != kinds[1]
