@@ -153,38 +153,13 @@ def test_an_option_that_does_not_help_is_not_named(make_translator: MakeTranslat
     assert result_of(card, "no loops").figures.option is None
 
 
-<<<<<<< HEAD
-=======
-def test_an_option_whose_gain_is_not_seen_is_not_named(
-    make_translator: MakeTranslator, make_sentences: Sentences, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    translator, sentences = make_translator(repeat_last_word), make_sentences(10)
-    before = scores(measure_scorecard(translator, sentences))["no loops"]
-    for gain, flags in ((0.04, None), (0.06, "--guard")):
-        monkeypatch.setattr("transduce.evaluation.scorecard._try_option", lambda *_, found=before + gain: found)
-        loops = result_of(measure_scorecard(translator, sentences), "no loops").figures
-        assert (loops.option, loops.score_with_option) == (flags, flags and before + gain)
-
-
-def test_documents_are_tried_where_sentences_have_the_same_translation(
-    make_translator: MakeTranslator, make_sentences: Sentences
-) -> None:
-    def invent_one(text: str) -> str:
-        first = re.split(r"(?<=[.!?])\s", text)[0]
-        return "A captain with a lantern in a garden." if first.endswith((".", "?", "!")) else translate_perfectly(text)
-
-    figures = result_of(measure_scorecard(make_translator(invent_one), make_sentences(20)), "long input").figures
-    assert (figures.score, figures.option, figures.score_with_option) == (0, "--document", 100)
-
-
->>>>>>> 11446731 (Sentences in a row with the same translation are no loop of long input in the scorecard)
 def test_documents_are_tried_where_sentences_are_lost(
     make_translator: MakeTranslator, make_sentences: Sentences
 ) -> None:
     card = measure_scorecard(make_translator(drop_after_first_sentence), make_sentences(20))
-    for name in ("several sentences", "long input"):
-        figures = result_of(card, name).figures
-        assert (figures.score, figures.option, figures.score_with_option) == (0, "--document", 100)
+    figures = result_of(card, "several sentences").figures
+    assert (figures.score, figures.option, figures.score_with_option) == (0, "--document", 100)
+    assert result_of(card, "long input").figures.score == 100  # its sentences are translated alone
 
 
 def test_an_engine_without_an_option_is_measured_without(

@@ -135,15 +135,12 @@ def _make_long_texts(text: SourceText) -> list[Case]:
 
 
 def _judge_joined(case: Case, translations: Translations) -> Judgement:
-    """Compare with the separate translations of the parts; 0 if the length shows that text is missing or invented.
-
-    Two sentences in a row may have the same translation, so that repetitions count only where the parts have none.
-    """
+    """Compare with the separate translations of the parts; 0 if the length shows that text is missing or invented."""
     translation = translations[case.text]
     expected = join_sentences([translations[part] for part in case.related])
     ratio = len(translation) / max(1, len(expected))
     length = f"{ratio:.0%} of the length of its parts' own translations"
-    if PROBLEMS["repetition"](case.text, translation) and not PROBLEMS["repetition"](case.text, expected):
+    if PROBLEMS["repetition"](case.text, translation):
         return Judgement(0.0, "the translation repeats itself", expected)
     if ratio < MIN_JOINED_RATIO:
         return Judgement(0.0, f"{length}: text is missing", expected)
@@ -214,7 +211,6 @@ UNUSUAL_INPUT = (
         _make_long_texts,
         _judge_joined,
         absence="the text has no two sentences that end in a full stop, a question mark or an exclamation mark",
-        option=DOCUMENT,
     ),
     Behaviour(
         "blank input",
