@@ -156,7 +156,7 @@ _FILE_HINTS = {
     "train": "train takes one file, a recipe: give two files of text as --source FILE --target FILE",
     "translate": "translate reads standard input: give a file as < FILE, or as --input FILE --output FOLDER",
 }
-"""How text is given to commands that people expect to take more files."""
+"""Added to the error about an argument too many, by command: how text is given instead."""
 
 _config = App(name="config", help=COMMANDS["config"])
 _config.command("transduce.cli.overview:show", name="show", help="Print the resolved settings of a recipe as TOML.")

@@ -11,7 +11,8 @@ from transduce.errors import ConfigError
 Shell = Literal["bash", "zsh", "fish"]
 
 FileName = Annotated[str | Path, Parameter(metavar="PATH")]
-"""Type of an option whose value is kept as it is typed, a `str`: shells complete file names, as a `Path` could be."""
+"""Type of an option that names a file, folder or address. Its value is a `str`, as it is typed, since a `Path` would
+make s3:/ of s3://; because of `Path`, shells complete file names."""
 
 
 def install_completion(

@@ -71,6 +71,10 @@ class RunConfig(Section):
         """The configuration with a network for `vocabulary` token ids, once the size of the tokenizer is known."""
         return self.model_copy(update={"model": self.model.model_copy(update={"vocabulary": vocabulary})})
 
+    def with_training(self, **changes: object) -> "RunConfig":
+        """The configuration with other settings of training, which are not checked: `updates=100`, for instance."""
+        return self.model_copy(update={"training": self.training.model_copy(update=changes)})
+
 
 ENVIRONMENT_PREFIX = "TRANSDUCE_"
 NON_SETTING_VARIABLES = ("TRANSDUCE_TRACEBACK", "TRANSDUCE_KERNELS")

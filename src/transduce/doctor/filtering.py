@@ -41,9 +41,9 @@ def estimate_training(
     config: TextConfig,
     sample: Mapping[int, bool],
 ) -> TrainingEstimate:
-    """Estimate how many pairs training keeps, none if it refuses the text, and how many of them each filter would
-    leave out.
+    """Estimate how many pairs training keeps, and how many of them each filter would leave out.
 
+    No pair is kept if training refuses the text (`is_refused`).
     The arguments are those of `find_filtered`, the rules of cleaning, and what `judge_sample` returns.
     """
     if is_refused(findings):
@@ -74,7 +74,10 @@ def estimate_training(
 
 
 def is_refused(findings: Sequence[Finding]) -> bool:
-    """Whether training refuses the text, as files of it differ in number of lines; test text is not for training."""
+    """Whether training refuses the corpus, because source and target differ in number of lines.
+
+    Those of the test text may differ, as training does not read it.
+    """
     return any(finding.name == "unequal_files" and finding.text.name != "test" for finding in findings)
 
 

@@ -62,7 +62,10 @@ class DotScore(nn.Module):
         return queries @ keys.transpose(-2, -1) * self.scale
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
-        """The attention-weighted sum of the values; with gradients on a CPU, in a way that is faster for few keys."""
+        """The attention-weighted sum of the values, by PyTorch's fused attention.
+
+        On a CPU, another way is taken where it is faster, with gradients and few keys, and where the fused one fails.
+        """
         keys, values, mask = pad_keys(keys, values, mask)
         is_faster = torch.is_grad_enabled() and keys.size(2) <= MAX_FEW_KEYS
         is_fused_broken = queries.dtype != torch.float32 and is_avx512_forbidden()

@@ -1,7 +1,6 @@
 """Loaded models, one per language pair: loading, reloading when their files change, languages, language detection."""
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from transduce.interop.argos import argos_code, language_name
 from transduce.kernels.device import find_device
 from transduce.kernels.hardware import count_threads
 from transduce.serving.monitoring import Metrics
+from transduce.text.languages import get_base_code
 from transduce.translation import (
     AlignmentHead,
     Confidence,
@@ -372,13 +372,8 @@ def _restrict_identifier(bases: frozenset[str]) -> Any:  # noqa: ANN401 - a libr
 
 
 def is_detectable(language: str) -> bool:
-    """Whether py3langid knows the language."""
-    return _get_base(language) in load_language_identifier().labels
-
-
-def _get_base(code: str) -> str:
-    """The language of a code without script and region: "pt" for "pt_BR"."""
-    return re.split("[-_]", code.lower())[0]
+    """Whether the detector of languages, py3langid, can recognise text in this language."""
+    return get_base_code(language) in load_language_identifier().labels
 
 
 def rank_languages(text: str, languages: Sequence[str]) -> list[DetectedLanguage]:
@@ -386,7 +381,7 @@ def rank_languages(text: str, languages: Sequence[str]) -> list[DetectedLanguage
 
     py3langid supports 97 languages. Others come last with probability 0, as do all for a text without letters.
     """
-    bases = {_get_base(language): language for language in reversed(languages)}
+    bases = {get_base_code(language): language for language in reversed(languages)}
     known = frozenset(bases).intersection(load_language_identifier().labels)
     beginning = text[:_DETECTED_CHARACTERS]
     if not known or not any(map(str.isalpha, beginning)):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from transduce.config import TextConfig
 from transduce.text.corpus import Pair
-from transduce.text.languages import normalize_code
+from transduce.text.languages import get_base_code
 
 _TAG = re.compile(r"^>>[^<>\s]+<< ")
 _CLAUSE_END = re.compile(r"[,;:](?=\s)")
@@ -51,7 +51,7 @@ def _augment(pair: Pair, config: TextConfig, chance: random.Random, languages: t
 
 def has_dotless_i(language: str) -> bool:
     """Whether the language writes i with and without a dot in upper and in lower case, as Turkish and Azerbaijani."""
-    return normalize_code(language).partition("-")[0] in {"tr", "tur", "az", "aze", "azj", "crh"}
+    return get_base_code(language) in {"tr", "tur", "az", "aze", "azj", "crh"}
 
 
 def to_upper_case(text: str, language: str) -> str:

@@ -66,8 +66,13 @@ def normalize_code(code: str) -> str:
     return code.replace("_", "-").casefold()
 
 
+def get_base_code(code: str) -> str:
+    """The language of a code, in lower case, without script and region: "pt" for "pt_BR"."""
+    return normalize_code(code).partition("-")[0]
+
+
 def get_language_code(language: str) -> str:
-    """The code, as `normalize_code` writes it, of a language that is given by its code or by one of its names."""
+    """The normalised code of a language, given as a code, in English or in the language: "de", "German", "Deutsch"."""
     return LANGUAGE_CODES.get(language.casefold(), normalize_code(language))
 
 

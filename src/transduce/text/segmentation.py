@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 import sentencex
 
 from transduce.errors import UserError
+from transduce.text.languages import get_base_code
 from transduce.text.protected_spans import ProtectedSpan, find_protected_spans, has_letters, pair_tags
 
 # sentencex panics at a wide space before a full stop, as in "A\u00a0.", and refuses lone surrogates.
@@ -34,7 +35,7 @@ def split_sentences(text: str, language: str) -> list[str]:
     if not text:
         return []
     plain = _LONE_SURROGATE.sub("?", _WIDE_SPACE.sub(" ", text))
-    code = re.split("[-_]", language.lower())[0]
+    code = get_base_code(language)
     cuts, start, end = [0], 0, 0
     while end < len(text):
         end = _find_window_end(plain, start)

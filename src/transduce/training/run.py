@@ -320,7 +320,10 @@ def _explain_failures(folder: RunFolder, resume_hint: str) -> Iterator[None]:
 def _keep_precision(
     config: RunConfig, folder: RunFolder, device: torch.device, report: Callable[[str], None]
 ) -> RunConfig:
-    """The run with the precision that `auto` meant where it began, even if it means another on this machine."""
+    """Replace the precision `auto` by that of the run in the folder, if one has begun there.
+
+    A resumed run must not change its precision. It is reported if `auto` means another one on this machine.
+    """
     before = folder.load_config()
     if before is None or config.training.precision != "auto":
         return config
@@ -331,14 +334,14 @@ def _keep_precision(
             f"the run goes on in {kept}, in which it began; on this machine, training.precision = 'auto' means {here}, "
             "which may be faster"
         )
-    return config.model_copy(update={"training": config.training.model_copy(update={"precision": kept})})
+    return config.with_training(precision=kept)
 
 
 def _set_precision(config: RunConfig, device: torch.device) -> RunConfig:
     """The run with the precision that `auto` means on this machine, which must stay the same when it is resumed."""
     dtype = resolve_precision(config.training.precision, device, config.model.d_model).compute_dtype
     precision = str(dtype).removeprefix("torch.")
-    return config.model_copy(update={"training": config.training.model_copy(update={"precision": precision})})
+    return config.with_training(precision=precision)
 
 
 def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
@@ -394,7 +397,7 @@ def _set_updates(config: RunConfig, prepared: PreparedData, folder: RunFolder | 
         budget = num_ranks * training.batch_tokens
         num_batches = len(plan_batches(prepared.train.lengths, budget, training.seed, 0, pairs))
         updates = max(1, round(training.epochs * num_batches / training.accumulation))
-    return config.model_copy(update={"training": training.model_copy(update={"updates": updates})})
+    return config.with_training(updates=updates)
 
 
 def _share_updates(config: RunConfig, ranks: Ranks) -> RunConfig:
@@ -402,7 +405,7 @@ def _share_updates(config: RunConfig, ranks: Ranks) -> RunConfig:
     if not ranks.remote_hosts:
         return config
     updates = int(ranks.broadcast_text(str(config.training.updates)))
-    return config.model_copy(update={"training": config.training.model_copy(update={"updates": updates})})
+    return config.with_training(updates=updates)
 
 
 def _check_positions(config: RunConfig, prepared: PreparedData) -> None:

@@ -17,7 +17,7 @@ from jaxtyping import Float64
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.corpus.vocabulary import NO_SCRIPT, Vocabulary
 from transduce.doctor.findings import Finding, format_pairs, grade
-from transduce.text.languages import LANGUAGE_NAMES, normalize_code
+from transduce.text.languages import LANGUAGE_NAMES, get_base_code, normalize_code
 
 MAX_SENTENCES = 3_000
 """Sentences of a side whose language is identified, spread evenly; each takes 0.15 ms."""
@@ -181,7 +181,7 @@ def _count_letters(line: str) -> int:
 
 def simplify_code(code: str) -> str:
     """The code of a language without region and script, of two letters if it has one, as in "en" for "en_US"."""
-    base = normalize_code(code).partition("-")[0]
+    base = get_base_code(code)
     return _SHORT_CODES.get(base, base)
 
 

@@ -125,4 +125,4 @@ def _keep_length_if_finished(config: RunConfig) -> RunConfig:
     if saved is None or checkpoint is None or not checkpoint.state.get("finished"):
         return config
     length = {name: getattr(saved.training, name) for name in ("updates", "epochs", "time_limit", "patience")}
-    return config.model_copy(update={"training": config.training.model_copy(update=length)})
+    return config.with_training(**length)

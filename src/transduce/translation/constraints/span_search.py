@@ -438,9 +438,10 @@ class SpanSearch:
     def _replace_words(
         self, sources: Sequence[str], translations: Sequence[str], terms: Sequence[Sequence[RequiredTerm]]
     ) -> list[tuple[Substitution, TranslationAlternative] | None]:
-        """Each translation with its terms in the place of words, and the same with score and pieces.
+        """Put terms of a glossary into each translation, in the place of the words that are aligned with their sources.
 
-        None where no word can be replaced, or the result is longer than the model or `max_length` allows.
+        Returns what was replaced, and the result with score and pieces; None where no word can be replaced, or the
+        result is longer than the model or `max_length` allows.
         """
         from transduce.translation.confidence.scoring import (  # noqa: PLC0415 - loads PyTorch
             encode_pairs,

@@ -121,7 +121,7 @@ def _extend(anchor: "Link", links: Sequence["Link"]) -> range:
 
 
 def find_words(text: str, words: Sequence[str]) -> list[TextRange]:
-    """The place of each of the words of a text, given in their order."""
+    """Find the characters of each word in a text; `words` are all or some of its words, in their order."""
     places, end = list[TextRange](), 0
     for word in words:
         start = text.index(word, end)
