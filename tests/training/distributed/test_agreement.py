@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -87,6 +88,12 @@ class Machine:
         output, messages = self.process.communicate(timeout=300)
         return self.process.returncode, output, messages
 
+    def end_silently(self) -> None:
+        """Its rank has ended without a word; torchrun may complain that the machine with its store went first."""
+        code, output, messages = self.end()
+        assert (code, output) == (0, ""), messages
+        assert re.match(r"$|\[?W\d{4} [^\n]*(TCPStore|torch/distributed)", messages), messages
+
 
 @pytest.fixture(autouse=True)
 def no_machine_is_left() -> Iterator[None]:
@@ -133,7 +140,7 @@ def test_machines_train_as_one_does_and_one_that_is_replaced_changes_nothing(
     code, output, messages = one.end()
     assert (code, output) == (0, ""), messages
     assert messages.count("does not share the folder of the run") == 1
-    assert other.end() == (0, "", "")
+    other.end_silently()
     expected = outcome_of(one.run)
     # The updates are those of one process with twice the budget, but for dropout and rounding.
     kinds = [[(line["kind"], line["update"]) for line in outcome_of(each.run)["metrics"]] for each in (one, alone)]
@@ -211,7 +218,7 @@ def test_a_machine_that_sees_the_run_but_no_recipe_goes_on_with_it(
         other = Machine(tmp_path / "other", port + updates, max_restarts=0)
         code, output, messages = one.end()
         assert (code, output) == (0, ""), messages + other.end()[2]
-        assert other.end() == (0, "", "")
+        other.end_silently()
         assert messages.count("does not share the folder of the run") == 1
         assert f"trained {updates} updates" in messages
     assert "resuming after update 2" in messages
@@ -227,7 +234,8 @@ def test_remote_machines_may_share_a_disk_with_each_other(
     others = [Machine(tmp_path / "other", port, num_machines=3, max_restarts=0) for _ in range(2)]
     code, output, messages = one.end()
     assert (code, output) == (0, ""), messages
-    assert [other.end() for other in others] == [(0, "", "")] * 2
+    for other in others:
+        other.end_silently()
     (data,) = [path for path in (tmp_path / "other" / ".cache").iterdir() if path.is_dir()]
     assert data.name == next(path.name for path in (tmp_path / "one" / ".cache").iterdir() if path.is_dir())
 
