@@ -1,7 +1,7 @@
 import pytest
 
 from transduce.text import LANGUAGE_NAMES
-from transduce.text.languages import LANGUAGE_CODES, find_codes, get_language_code
+from transduce.text.languages import LANGUAGE_CODES, find_codes, get_base_code, get_language_code
 
 
 def test_names_are_those_of_known_codes() -> None:
@@ -37,3 +37,10 @@ def test_names_are_those_of_known_codes() -> None:
 )
 def test_a_code_means_itself_or_else_its_variants(code: str, available: list[str], found: list[str]) -> None:
     assert find_codes(code, available) == found
+
+
+@pytest.mark.parametrize(
+    ("code", "base"), [("de", "de"), ("pt_BR", "pt"), ("zh-Hant-TW", "zh"), ("pb", "pt"), ("zt", "zh"), ("", "")]
+)
+def test_the_base_of_a_code_has_neither_script_nor_region(code: str, base: str) -> None:
+    assert get_base_code(code) == base

@@ -29,6 +29,7 @@ from transduce.serving.models import LanguagePair
 from transduce.serving.monitoring import log
 from transduce.storage import replace_file
 from transduce.text import Glossary
+from transduce.text.languages import get_base_code
 
 MAX_TERM_BYTES = 1_024
 """Maximum size in bytes of a term, and of the name of a glossary; as at DeepL."""
@@ -275,7 +276,7 @@ def _divide_rows(entries: str, separator: Literal["\t", ","], pair: LanguagePair
 
 def _check_languages(number: int, codes: Sequence[str], pair: LanguagePair) -> None:
     for code, expected in zip(codes, pair, strict=True):
-        if code.strip().partition("-")[0].lower() != expected.partition("-")[0].lower():
+        if get_base_code(code.strip()) != get_base_code(expected):
             raise ParameterError(
                 f"entries, line {number}: is of the languages {', '.join(codes)!r:.80}, but the glossary of "
                 f"{', '.join(pair)}: leave it out"

@@ -330,8 +330,8 @@ def find_language(code: str, codes: Iterable[str]) -> str | None:
     """
     known = {_normalize_code(one): one for one in reversed(list(codes))}
     normalized = _normalize_code(code)
-    base = normalized.partition("-")[0]
-    regions = {one.partition("-")[0]: name for one, name in known.items() if "-" in one}
+    base = _get_base(normalized)
+    regions = {_get_base(one): name for one, name in known.items() if one != _get_base(one)}
     return known.get(normalized) or known.get(base) or (regions.get(base) if normalized == base else None)
 
 
@@ -341,6 +341,11 @@ def get_language_name(code: str) -> str:
         return language_name(argos_code(code))
     except BundleError:
         return code
+
+
+def _get_base(normalized: str) -> str:
+    """Return the language of a code of Argos's, without a region; traditional Chinese stays apart, as "zt"."""
+    return normalized if normalized == "zt" else get_base_code(normalized)
 
 
 def _normalize_code(code: str) -> str:

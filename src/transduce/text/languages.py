@@ -66,9 +66,13 @@ def normalize_code(code: str) -> str:
     return code.replace("_", "-").casefold()
 
 
+_BASES_OF_OWN_CODES = {"pb": "pt", "zt": "zh"}
+
+
 def get_base_code(code: str) -> str:
-    """The language of a code, in lower case, without script and region: "pt" for "pt_BR"."""
-    return normalize_code(code).partition("-")[0]
+    """The language of a code, in lower case, without script and region: "pt" for "pt_BR", and for Argos's "pb"."""
+    base = normalize_code(code).partition("-")[0]
+    return _BASES_OF_OWN_CODES.get(base, base)
 
 
 def get_language_code(language: str) -> str:

@@ -131,6 +131,25 @@ def test_small_numbers_may_be_spelled_out(number: int) -> None:
     assert not has_lost_numbers(f"{number} men, {number:03}", "So many men")
 
 
+@pytest.mark.parametrize(
+    ("source", "translation", "lost"),
+    [
+        ("42 dogs", "4 Hunde, 2 Katzen", ["42"]),
+        ("100 dogs", "1000 Hunde", ["100"]),
+        ("42 dogs", "142 Hunde", ["42"]),
+        ("at 10:30", "um 10.30 Uhr", []),
+        ("at 10.30", "um 10:30 Uhr", []),
+        ("on 2024-03-15", "am 15.03.2024", []),
+        ("0.75 m", "0,75 m, 75 cm", []),
+        ("12 500 dogs", "12.500 Hunde", []),
+        ("1,00,000 dogs", "100\u202f000 Hunde", []),
+        ("an A320 of the 1950s", "ein A320 der 1950er", []),
+    ],
+)
+def test_digits_of_several_numbers_are_not_one_number(source: str, translation: str, lost: list[str]) -> None:
+    assert find_lost_numbers(source, translation) == lost
+
+
 def test_a_number_of_any_length_can_be_looked_for() -> None:
     assert has_lost_numbers("9" * 10_000, "9" * 9_999)
     assert not has_lost_numbers("9" * 10_000, "9" * 10_000)

@@ -36,6 +36,7 @@ from transduce.serving.middleware import get_owner, set_logged_pair
 from transduce.serving.models import SupportedLanguages, find_language, get_language_name
 from transduce.serving.service import Service, TranslatedDocument, TranslationRequest
 from transduce.text import Glossary
+from transduce.text.languages import get_base_code
 from transduce.translation import TranslationOptions
 
 UNLIMITED = 1_000_000_000_000
@@ -505,7 +506,7 @@ async def _find_glossary(request: Request, glossary_id: str | None, source: str 
 
 def _format_source(code: str) -> str:
     """Format a source language as DeepL does."""
-    return code.partition("-")[0].upper()
+    return get_base_code(code).upper()
 
 
 def _format_targets(code: str) -> Sequence[str]:

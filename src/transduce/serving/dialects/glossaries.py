@@ -22,6 +22,7 @@ from transduce.serving.glossaries import EntriesFormat, StoredGlossary
 from transduce.serving.middleware import get_owner, set_logged_pair
 from transduce.serving.models import LanguagePair
 from transduce.serving.service import Service
+from transduce.text.languages import get_base_code
 
 router = APIRouter(prefix="/v2", tags=["DeepL"], responses=ERRORS)
 
@@ -245,4 +246,4 @@ def _describe(glossary: StoredGlossary) -> GlossaryDescription:
 
 def _format_language(code: str) -> str:
     """Format a language as DeepL does for glossaries, which have no regions."""
-    return code.partition("-")[0].lower()
+    return get_base_code(code)

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from transduce.errors import ConfigError, CorpusError
-from transduce.text.languages import LANGUAGE_CODES, LANGUAGE_NAMES, find_codes, get_language_code
+from transduce.text.languages import LANGUAGE_CODES, LANGUAGE_NAMES, find_codes, get_base_code, get_language_code
 
 
 class SideSelection(NamedTuple):
@@ -77,17 +77,12 @@ def _classify_cell(cell: str, languages: tuple[str, str]) -> str:
         return "target"
     code = get_language_code(name)
     given = {get_language_code(language) for language in languages}
-    is_given = code in given or code in map(_get_base, given)
+    is_given = code in given or code in map(get_base_code, given)
     if is_given or name in LANGUAGE_CODES or _LANGUAGE_WITH_SCRIPT.fullmatch(cell):
         return code
     if code in LANGUAGE_NAMES:
         return "" if all(languages) else code
-    return code if _get_base(code) in LANGUAGE_NAMES and _CODE_WITH_COUNTRY.fullmatch(code) else ""
-
-
-def _get_base(code: str) -> str:
-    """The code without country and script, as "en" of "en-us"."""
-    return code.partition("-")[0]
+    return code if get_base_code(code) in LANGUAGE_NAMES and _CODE_WITH_COUNTRY.fullmatch(code) else ""
 
 
 def find_column(column: str, names: Sequence[str], selection: SideSelection, rule: str) -> int:
@@ -136,7 +131,7 @@ def choose_columns(names: Sequence[str], selection: SideSelection, place: str) -
 def _find_language(language: str, kinds: list[str]) -> int | None:
     """The position of the only code in `kinds` that `language` matches, in either direction, as "en" and "en-us" do."""
     code = get_language_code(language)
-    found = find_codes(code, kinds) or [kind for kind in kinds if kind == _get_base(code)]
+    found = find_codes(code, kinds) or [kind for kind in kinds if kind == get_base_code(code)]
     return kinds.index(found[0]) if code and len(found) == 1 else None
 
 
