@@ -48,6 +48,10 @@ def test_the_oldest_versions_are_those_that_are_allowed() -> None:
     assert read_constraints("constraints-oldest.txt") == oldest
 
 
+def test_the_bill_of_materials_has_every_extra_of_users(script: dict[str, Any]) -> None:
+    assert set(EXTRAS) - set(script["EXTRAS"]) == {"docs", "release", "test", "wheels"}
+
+
 def test_pinned_versions_are_allowed() -> None:
     pins = read_constraints("constraints.txt")
     groups = [*ABOUT["optional-dependencies"].values(), ABOUT["dependencies"]]
