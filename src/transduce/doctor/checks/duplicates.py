@@ -164,8 +164,8 @@ def find_near_lines(side: Side) -> NearDuplicates:
     """
     whole = hash_whole_lines(side)
     found = NearDuplicates(np.zeros(len(side), bool), np.full(len(side), -1))
-    is_long = np.flatnonzero(side.num_words >= MIN_WORDS)
-    _record_groups(found, whole[is_long], is_long, side.digests)
+    long_rows = np.flatnonzero(side.num_words >= MIN_WORDS)
+    _record_groups(found, whole[long_rows], long_rows, side.digests)
     _record_insertions(found, side, whole)
     num_parts = len(side.words) // WORDS_AT_A_TIME + 1
     for part in range(num_parts):
@@ -193,8 +193,8 @@ def are_near(side: Side, row: int, other: int) -> bool:
 
 def _record_insertions(found: NearDuplicates, side: Side, line_hashes: UInt64[np.ndarray, " lines"]) -> None:
     """Record each line that is equal to another line with one word left out, and also that other line."""
-    is_long = np.flatnonzero(side.num_words >= MIN_WORDS)
-    of_shorter = HashLookup(line_hashes[is_long])
+    long_rows = np.flatnonzero(side.num_words >= MIN_WORDS)
+    of_shorter = HashLookup(line_hashes[long_rows])
     longer, without_word = [], []
     for hashes in hash_lines(side, MIN_WORDS + 1):
         equal = of_shorter.add(hashes.without_one, hashes.rows)
@@ -202,7 +202,7 @@ def _record_insertions(found: NearDuplicates, side: Side, line_hashes: UInt64[np
         without_word.append(hashes.without_one[equal])
     of_longer = HashLookup(np.concatenate(without_word))
     of_longer.add(line_hashes, np.arange(len(side)))
-    for rows, partners in ((is_long, of_shorter.items), (np.concatenate(longer), of_longer.items)):
+    for rows, partners in ((long_rows, of_shorter.items), (np.concatenate(longer), of_longer.items)):
         found.is_near[rows[partners >= 0]] = True
         found.partner[rows[partners >= 0]] = partners[partners >= 0]
 

@@ -60,8 +60,8 @@ def measure_mispairing(
     estimated = min(len(rows), round(float((below / _QUANTILES).mean())))
     # For each number of pairs from the lowest on: how many of them the estimate expects to be unrelated.
     expected = estimated * np.searchsorted(unrelated, same[rows], side="right") / max(1, len(unrelated))
-    is_precise = np.flatnonzero(expected >= WANTED_PRECISION * np.arange(1, len(rows) + 1))
-    count = int(is_precise[-1]) + 1 if len(is_precise) else 0
+    counts = np.arange(1, len(rows) + 1)
+    count = int(counts[expected >= WANTED_PRECISION * counts].max(initial=0))
     return Mispairing(len(rows), estimated, rows[: min(count, estimated)])
 
 

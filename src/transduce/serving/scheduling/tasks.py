@@ -123,8 +123,8 @@ class ScoringTask:
 
 @dataclass(frozen=True)
 class InspectionTask:
-    """Inspection of what one model computes for a sentence, until `is_over` returns true: the request was cancelled or
-    its deadline passed.
+    """Inspection of what one model computes for a sentence, until `is_over` is set: the request was cancelled or its
+    deadline passed.
     """
 
     model: LoadedModel
@@ -170,7 +170,7 @@ def prepare_texts(
     An address, tag or placeholder of more than `MAX_PARTS` parts is not part of any sentence, and is kept unchanged.
 
     Raises:
-        DeadlineExceededError: `is_over` returned true.
+        DeadlineExceededError: `is_over` was set while this worked: nobody waits for the texts any more.
         ConfigError: options contradict each other, are not supported by the model or engine, or the prefix has more
             tokens than the model reads at once: each takes a step of the search.
     """

@@ -249,12 +249,12 @@ class CompiledEngine(BatchEngine):
         self._model = model
         self._load_pytorch_engine = load_pytorch_engine
         self._pytorch_engine: Engine | None = None
-        self._is_loading = Lock()
+        self._loading_lock = Lock()
 
     @property
     def pytorch_engine(self) -> Engine:
         """The engine that computes with PyTorch, loaded on first use."""
-        with self._is_loading:
+        with self._loading_lock:
             if self._pytorch_engine is None:
                 self._pytorch_engine = self._load_pytorch_engine()
                 del self._load_pytorch_engine  # and with it the weights that it holds
