@@ -23,7 +23,7 @@ from transduce.data import plan_batches
 from transduce.errors import ConfigError, TrainingInterruptedError
 from transduce.model import Transformer
 from transduce.training import Updater, memory, train
-from transduce.training.distributed import ALONE
+from transduce.training.distributed import SINGLE_RANK
 from transduce.training.memory import (
     BYTES_PER_PARAMETER,
     BatchShape,
@@ -43,7 +43,7 @@ def a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check(training: dict[str, Any] | None = None, **model: Any) -> None:
     config = RunConfig(model=TransformerConfig(**model), training=TrainingConfig(**(training or {})))
-    check_model_memory(config, CPU, ALONE)
+    check_model_memory(config, CPU, SINGLE_RANK)
 
 
 @pytest.mark.parametrize(

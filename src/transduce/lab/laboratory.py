@@ -24,7 +24,7 @@ from transduce.pages import format_count
 from transduce.storage import replace_file
 from transduce.text import Pair, open_parallel_corpus
 from transduce.training import MetricsLog, Progress, SilentReporter, Updater, train
-from transduce.training.distributed import ALONE
+from transduce.training.distributed import SINGLE_RANK
 from transduce.training.memory import BatchShape
 from transduce.training.micro_batches import choose_parallel_micro_batches
 from transduce.translation import Translator
@@ -307,7 +307,7 @@ class Laboratory:
         config = config.with_vocabulary(vocabulary if isinstance(vocabulary, int) else 1000)
         device = find_device(config.training.device)
         updater = Updater(make_encoder_decoder(config.model).to(device), config.training, device)
-        updater.parallel_micro_batches = choose_parallel_micro_batches(config, device, ALONE)
+        updater.parallel_micro_batches = choose_parallel_micro_batches(config, device, SINGLE_RANK)
         length = 16
         shape = BatchShape(max(1, config.training.batch_tokens // length), length, length)
         batch = shape.make_batch(updater.model.pad_id)

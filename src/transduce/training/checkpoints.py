@@ -25,7 +25,7 @@ from transduce.bundle import (
 from transduce.data import Batch
 from transduce.errors import RunError
 from transduce.training.distributed import (
-    ALONE,
+    SINGLE_RANK,
     Ranks,
     find_shard_rows,
     full_tensor,
@@ -40,7 +40,7 @@ from transduce.training.schedule import Decay
 from transduce.training.updater import LossScale, Updater
 
 
-def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = ALONE) -> str:
+def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = SINGLE_RANK) -> str:
     """SHA-256 of `before`, the digest of all earlier batches, and of shapes and ids of `batches`.
 
     Two runs with the same digest were trained on the same batches in the same order from the beginning. All ranks call

@@ -18,7 +18,7 @@ from transduce.data import TokenStore, sample_pairs
 from transduce.kernels.device import use_one_thread
 from transduce.kernels.memory import give_back_freed_memory
 from transduce.model import EncoderDecoder, OutputProjection, TokenEmbedding
-from transduce.training.distributed import ALONE, Ranks
+from transduce.training.distributed import SINGLE_RANK, Ranks
 
 MAX_PAIRS = 50_000
 """Maximum number of training pairs that are counted, evenly spread over the text."""
@@ -42,7 +42,7 @@ co-occurs with no other more often than by chance, and its vector would be round
 
 
 @torch.no_grad()
-def initialize_embeddings(model: EncoderDecoder, store: TokenStore, seed: int, ranks: Ranks = ALONE) -> None:
+def initialize_embeddings(model: EncoderDecoder, store: TokenStore, seed: int, ranks: Ranks = SINGLE_RANK) -> None:
     """Replace the random initial embeddings of `model` by those of co-occurrence in the training text `store`.
 
     The result depends on the model's embeddings, the text and the seed, and not on the number of threads; on another

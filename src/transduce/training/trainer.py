@@ -19,10 +19,10 @@ from transduce.errors import DivergedError, RunError, TrainingInterruptedError
 from transduce.kernels.device import find_device
 from transduce.training.checkpoint_averaging import NO_AVERAGE
 from transduce.training.checkpoints import RunState, batches_digest, weights_digest
-from transduce.training.distributed import ALONE, Ranks, gather_model
+from transduce.training.distributed import SINGLE_RANK, Ranks, gather_model
 from transduce.training.distributed.batches import (
     BatchPosition,
-    batch_stream,
+    iterate_batches,
     load_epoch_store,
     split_into_sequential_micro_batches,
 )
@@ -86,7 +86,7 @@ class Trainer:
         folder: RunFolder,
         reporter: Reporter,
         start: Bundle | None = None,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_RANK,
         start_time: float | None = None,
         *,
         is_resumed: bool = False,
@@ -200,7 +200,7 @@ class Trainer:
         for message in self._memory_messages:
             self.reporter.report(message)
         text, training = self.config.text, self.config.training
-        stream = batch_stream(self.prepared, text, training, self.state.place, self.ranks, self.state.ranks)
+        stream = iterate_batches(self.prepared, text, training, self.state.place, self.ranks, self.state.ranks)
         self._throughput = Throughput(self._elapsed)  # the first validation by the clock counts from here
         while not self._is_at_end():
             has_new_end = False

@@ -22,7 +22,7 @@ from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.kernels.device import resolve_precision, use_one_thread
 from transduce.model import Dropout, EncoderDecoder
-from transduce.training.distributed import ALONE, Ranks, full_tensor, no_sync, wrap_for_distributed
+from transduce.training.distributed import SINGLE_RANK, Ranks, full_tensor, no_sync, wrap_for_distributed
 from transduce.training.guided_alignment import AlignmentModel
 from transduce.training.loss import TokenLosses, compute_losses
 from transduce.training.micro_batches import NUM_SUMS, MicroBatchProcesses, can_fork
@@ -201,7 +201,7 @@ class Updater:
     """
 
     def __init__(
-        self, model: EncoderDecoder, config: TrainingConfig, device: torch.device, ranks: Ranks = ALONE
+        self, model: EncoderDecoder, config: TrainingConfig, device: torch.device, ranks: Ranks = SINGLE_RANK
     ) -> None:
         self.model = model
         self.config = config

@@ -9,7 +9,7 @@ import torch
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData
 from transduce.training import Ranks
-from transduce.training.distributed.batches import BatchPosition, batch_stream, split_into_sequential_micro_batches
+from transduce.training.distributed.batches import BatchPosition, iterate_batches, split_into_sequential_micro_batches
 
 MakeConfig = Callable[..., RunConfig]
 
@@ -17,7 +17,7 @@ MakeConfig = Callable[..., RunConfig]
 def taken(
     prepared: PreparedData, config: RunConfig, count: int, start: BatchPosition
 ) -> list[tuple[BatchPosition, Batch]]:
-    return list(islice(batch_stream(prepared, config.text, config.training, start), count))
+    return list(islice(iterate_batches(prepared, config.text, config.training, start), count))
 
 
 def same(one: Batch, other: Batch) -> bool:
@@ -48,7 +48,7 @@ def test_epochs_hold_the_same_pairs_in_another_order(
     config = make_config()
     prepared = prepare_for(config)
     epochs: dict[int, list[Batch]] = {}
-    for place, batch in batch_stream(prepared, config.text, config.training, BatchPosition()):
+    for place, batch in iterate_batches(prepared, config.text, config.training, BatchPosition()):
         if place.epoch == 2:
             break
         epochs.setdefault(place.epoch, []).append(batch)
@@ -72,7 +72,7 @@ def test_an_epoch_has_each_pair_as_often_as_its_corpus_weighs(
     config = make_config(data__pairs=None, data__corpora=corpora)
     prepared = prepare_for(config)
     counts: list[Counter[str]] = [Counter(), Counter()]
-    for place, batch in batch_stream(prepared, config.text, config.training, BatchPosition()):
+    for place, batch in iterate_batches(prepared, config.text, config.training, BatchPosition()):
         if place.epoch == 2:
             break
         texts = [prepared.tokenizer.decode(row[row < prepared.tokenizer.pad_id].tolist()) for row in batch.source_ids]
@@ -89,7 +89,7 @@ def test_bpe_dropout_spells_each_epoch_anew(make_config: MakeConfig, prepare_for
     config = make_config(text__bpe_dropout=0.3)
     prepared = prepare_for(config)
     num_tokens: dict[int, int] = {}
-    for place, batch in batch_stream(prepared, config.text, config.training, BatchPosition()):
+    for place, batch in iterate_batches(prepared, config.text, config.training, BatchPosition()):
         if place.epoch == 3:
             break
         num_tokens[place.epoch] = num_tokens.get(place.epoch, 0) + batch.num_target_tokens
@@ -112,7 +112,7 @@ def test_ranks_share_the_batches_of_one_process(
 
     whole = taken(prepared, planned, 40, BatchPosition())
     streams = [
-        batch_stream(prepared, config.text, config.training, BatchPosition(), Ranks(rank, size), size)
+        iterate_batches(prepared, config.text, config.training, BatchPosition(), Ranks(rank, size), size)
         for rank in range(size)
     ]
     shares = [list(islice(stream, 40)) for stream in streams]

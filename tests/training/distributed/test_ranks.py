@@ -22,7 +22,7 @@ from transduce.errors import ConfigError, OtherRankEndedError, RunError, Trainin
 from transduce.training import Ranks, RunFolder, connect_ranks, train, verify_resume
 from transduce.training.checkpoints import batches_digest
 from transduce.training.distributed import _make_timeout_error
-from transduce.training.distributed.batches import BatchPosition, batch_stream
+from transduce.training.distributed.batches import BatchPosition, iterate_batches
 from transduce.training.run import _check_ranks
 
 MakeConfig = Callable[..., RunConfig]
@@ -518,7 +518,7 @@ def test_ranks_skip_an_update_together(
 
     digest, prepared = "", prepare_for(config)
     streams = [
-        batch_stream(prepared, config.text, config.training, BatchPosition(), Ranks(rank, 2), planned_ranks=2)
+        iterate_batches(prepared, config.text, config.training, BatchPosition(), Ranks(rank, 2), planned_ranks=2)
         for rank in range(2)
     ]
     digests = []
@@ -572,7 +572,7 @@ def test_one_rank_connects_nothing() -> None:
     )
     assert alone.local_size == 1
     assert (alone.any(condition=True), alone.any(condition=False), alone.are_equal(-5)) == (True, False, True)
-    assert alone.call_first_rank_first(lambda: "made") == "made"
+    assert alone.call_on_file_writers_first(lambda: "made") == "made"
     assert alone.select_device(torch.device("cuda")) == torch.device("cuda")
 
 

@@ -251,7 +251,7 @@ _PARTS = {
     "feed_forward_residual.normalization": ("ffn/layer_norm",),
     "final": ("layer_norm",),
 }
-_ALONE = {
+_OUTSIDE_LAYERS = {
     "source_embedding.weight": EMBEDDINGS[0],
     "target_embedding.weight": EMBEDDINGS[1],
     "projection.weight": PROJECTION,
@@ -272,8 +272,8 @@ def num_positions(config: TransformerConfig, search: SearchConfig) -> int:
 
 def list_variables(name: str) -> tuple[str, ...]:
     """The variables whose rows, stacked, are the rows of the bundle's tensor."""
-    if name in _ALONE:
-        return (_ALONE[name],)
+    if name in _OUTSIDE_LAYERS:
+        return (_OUTSIDE_LAYERS[name],)
     stack, layer, part, kind = split_name(name)
     if part.endswith(("normalization", "final")):
         kind = "gamma" if kind == "gain" else "beta"

@@ -165,7 +165,7 @@ _PARTS = {
     "feed_forward_residual.normalization": ("final_layer_norm",),
     "final": ("layer_norm",),
 }
-_ALONE = {
+_OUTSIDE_LAYERS = {
     "source_embedding.weight": "model.encoder.embed_tokens.weight",
     "target_embedding.weight": "model.decoder.embed_tokens.weight",
     "projection.weight": "lm_head.weight",
@@ -228,8 +228,8 @@ def _transformers_names(config: TransformerConfig, name: str) -> tuple[str, ...]
     """The names of the tensors whose rows, stacked, are the rows of the bundle's tensor."""
     if name == "source_embedding.weight" and config.tied_embeddings == "three_way":
         return ("model.shared.weight",)
-    if name in _ALONE:
-        return (_ALONE[name],)
+    if name in _OUTSIDE_LAYERS:
+        return (_OUTSIDE_LAYERS[name],)
     stack, layer, part, kind = split_name(name)
     place = f"model.{stack}" if layer is None else f"model.{stack}.layers.{layer}"
     return tuple(f"{place}.{one}.{'bias' if kind == 'bias' else 'weight'}" for one in _PARTS[part])

@@ -50,7 +50,7 @@ _PARTS = {
     "feed_forward.outer": ("ffn_{}2",),
     "feed_forward_residual.normalization": ("ffn_ffn_ln_{}",),
 }
-_ALONE = {
+_OUTSIDE_LAYERS = {
     "target_embedding.weight": "decoder_Wemb",
     "projection.weight": OUTPUT,
     "projection.bias": OUTPUT_BIAS,
@@ -92,7 +92,7 @@ def from_arrays(
 def find_unknown_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> list[str]:
     """Names of arrays of features that a bundle does not have."""
     known = {one for name in make_empty_tensors(config) for one in _marian_names(config, name)}
-    return sorted(arrays.keys() - known - {"Wemb", "encoder_Wemb", OUTPUT, OLD_OUTPUT, *_ALONE.values()})
+    return sorted(arrays.keys() - known - {"Wemb", "encoder_Wemb", OUTPUT, OLD_OUTPUT, *_OUTSIDE_LAYERS.values()})
 
 
 def token_matrices(settings: MarianSettings, arrays: Mapping[str, Tensor], rows: TokenRows) -> dict[str, Tensor]:
@@ -116,8 +116,8 @@ def _marian_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
     """The names of the arrays that together hold a tensor of a bundle."""
     if name == "source_embedding.weight":
         return ("Wemb" if config.tied_embeddings == "three_way" else "encoder_Wemb",)
-    if name in _ALONE:
-        return (_ALONE[name],)
+    if name in _OUTSIDE_LAYERS:
+        return (_OUTSIDE_LAYERS[name],)
     stack, layer, part, kind = split_name(name)
     of_norm = "scale" if kind == "gain" else "bias"
     if layer is None:

@@ -27,7 +27,7 @@ from transduce.lab.variants import make_training_trials, tabulate_variants
 from transduce.model import Transformer, as_transformer
 from transduce.model.sublayers import Normalization
 from transduce.pages import Series, Table, draw_line_chart
-from transduce.training.distributed.batches import BatchPosition, batch_stream
+from transduce.training.distributed.batches import BatchPosition, iterate_batches
 from transduce.training.loss import compute_losses
 
 SHALLOW, DEEP = 2, 6
@@ -66,7 +66,7 @@ ROUNDING = 1e-3
 SECONDS_BESIDE_TRAINING = 15.0
 """Part of the budget for everything but training, for each seed."""
 
-ALONE = Claim(
+BATCH_INVARIANCE = Claim(
     "3.1; Ba et al. 2016",
     "In training, too, the result for a sentence does not depend on the other sentences of its batch with layer "
     "normalisation; with batch normalisation it does.",
@@ -134,7 +134,7 @@ def _measure_initial(laboratory: Laboratory, order: str, depth: int, seed: int) 
     settings = _make_settings("layer", order, depth, has_warmup=True)
     prepared = laboratory.prepare(settings)
     config = laboratory.make_config(settings, 1, seed, "none").with_vocabulary(prepared.tokenizer.vocabulary)
-    _, batch = next(batch_stream(prepared, config.text, config.training, BatchPosition()))
+    _, batch = next(iterate_batches(prepared, config.text, config.training, BatchPosition()))
     torch.manual_seed(seed)
     return {"gradient": fmean(measure_last_gradient(Transformer(config.model), batch) for _ in range(NUM_INITIAL))}
 
@@ -152,7 +152,7 @@ def _inspect(laboratory: Laboratory, kind: str, updates: int, seed: int) -> Mapp
     bundle = Bundle.open(laboratory.find_run(settings, updates, seed) / "best")
     model, prepared = as_transformer(bundle.load_model(), "normalization"), laboratory.prepare(settings)
     config = laboratory.make_config(settings, updates, seed, "none")
-    stream = batch_stream(prepared, config.text, config.training, BatchPosition())
+    stream = iterate_batches(prepared, config.text, config.training, BatchPosition())
     planned = [batch for _, batch in islice(stream, NUM_BATCHES)]
     mixed = draw_batches(prepared, [len(batch.source_ids) for batch in planned], seed)
     values = {"difference alone": measure_difference_alone(model, mixed[0])}
@@ -288,7 +288,7 @@ def _judge_batch_normalization(results: Results) -> list[ClaimResult]:
         return {seed: math.log2(value) for seed, value in found.items()}
 
     return [
-        _judge_alone(results),
+        _judge_batch_invariance(results),
         judge_larger(
             FLUCTUATION,
             find_power("mean"),
@@ -381,12 +381,12 @@ def fit_slopes(results: Results, order: str) -> dict[int, float]:
     return slopes
 
 
-def _judge_alone(results: Results) -> ClaimResult:
+def _judge_batch_invariance(results: Results) -> ClaimResult:
     layer, batch = (results.by_seed("difference alone", inspected=kind) for kind in KINDS)
     if not layer or not batch:
-        return ClaimResult(ALONE, "not measured", "not decided")
+        return ClaimResult(BATCH_INVARIANCE, "not measured", "not decided")
     return judge_exactly(
-        ALONE,
+        BATCH_INVARIANCE,
         "the encoder's output for a sentence alone and in a batch differs by at most "
         f"{max(layer.values()):.1e} with layer normalisation, and by up to {max(batch.values()):.1e} with batch "
         f"normalisation, where {ROUNDING} counts as rounding",
@@ -453,7 +453,16 @@ def _tabulate_statistics(results: Results) -> Table:
 
 EXPERIMENT = Experiment(
     title="Normalisation: layer or batch, after the residual sum or before the sub-layer",
-    claims=[ALONE, FLUCTUATION, BATCH_WORSE, POST_GRADIENT, PRE_GRADIENT, POST_NEEDS, PRE_NEEDS_NONE, DEEPER],
+    claims=[
+        BATCH_INVARIANCE,
+        FLUCTUATION,
+        BATCH_WORSE,
+        POST_GRADIENT,
+        PRE_GRADIENT,
+        POST_NEEDS,
+        PRE_NEEDS_NONE,
+        DEEPER,
+    ],
     method=(
         "Models are trained for the same number of updates: with layer normalisation and with batch normalisation, "
         "whose statistics leave out padding; and with layer normalisation after the residual sum (post-norm, the "

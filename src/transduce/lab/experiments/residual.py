@@ -21,8 +21,8 @@ from transduce.model import Transformer
 from transduce.model.sublayers import ResidualConnection, Sublayer
 from transduce.pages import Series, Table, draw_line_chart
 from transduce.training import Updater
-from transduce.training.distributed import ALONE
-from transduce.training.distributed.batches import BatchPosition, batch_stream
+from transduce.training.distributed import SINGLE_RANK
+from transduce.training.distributed.batches import BatchPosition, iterate_batches
 from transduce.training.loss import compute_losses
 from transduce.training.micro_batches import choose_parallel_micro_batches
 from transduce.training.validation import compute_teacher_forced_metrics
@@ -170,7 +170,7 @@ def _make_settings(depth: int) -> dict[str, Value]:
 
 def _measure_initial(laboratory: Laboratory, connections: str, seed: int) -> Mapping[str, float]:
     prepared, config = _prepare(laboratory, INITIAL_DEPTH, 1, seed)
-    _, batch = next(batch_stream(prepared, config.text, config.training, BatchPosition()))
+    _, batch = next(iterate_batches(prepared, config.text, config.training, BatchPosition()))
     return measure_initial_model(make_model(config, connections), batch)
 
 
@@ -186,8 +186,8 @@ def train_model(laboratory: Laboratory, depth: int, connections: str, updates: i
     device = torch.device("cpu")
     model = make_model(config, connections)
     updater = Updater(model, config.training, device)
-    updater.parallel_micro_batches = choose_parallel_micro_batches(config, device, ALONE)
-    batches = batch_stream(prepared, config.text, config.training, BatchPosition())
+    updater.parallel_micro_batches = choose_parallel_micro_batches(config, device, SINGLE_RANK)
+    batches = iterate_batches(prepared, config.text, config.training, BatchPosition())
     try:
         with updater.limit_threads():
             for number, (_, batch) in enumerate(islice(batches, updates), start=1):

@@ -57,7 +57,7 @@ class Ranks:
     """Host names of the machines that cannot see the run's folder."""
     store: Store | None = field(default=None, compare=False, repr=False)
     """The store in which the ranks find each other's addresses; None unless `connect_ranks` has connected them."""
-    patient_group: ProcessGroup | None = field(default=None, compare=False, repr=False)
+    long_timeout_group: ProcessGroup | None = field(default=None, compare=False, repr=False)
     """Process group for long waits, with the timeout `MAX_WAIT`. None: the default group, which has the same timeout
     until `agree_on_run` replaces it by a group with the timeout `training.rank_timeout`."""
     file_group: ProcessGroup | None = field(default=None, compare=False, repr=False)
@@ -117,7 +117,7 @@ class Ranks:
     def barrier(self) -> None:
         """Wait until every rank has called this, for up to `MAX_WAIT`: each may have been at work for long."""
         if self.size > 1:
-            dist.all_reduce(torch.tensor(0), group=self.patient_group)
+            dist.all_reduce(torch.tensor(0), group=self.long_timeout_group)
 
     def wait_for_first(self) -> None:
         """Wait until the first rank has called this, for up to `MAX_WAIT`; it does not wait for the others.
@@ -126,7 +126,7 @@ class Ranks:
         have a shorter timeout.
         """
         if self.size > 1:
-            dist.broadcast(torch.tensor(0), src=0, group=self.patient_group)
+            dist.broadcast(torch.tensor(0), src=0, group=self.long_timeout_group)
 
     def broadcast_text(self, text: str) -> str:
         """The first rank's text; others wait for it as in `wait_for_first`."""
@@ -134,11 +134,11 @@ class Ranks:
             return text
         content = text.encode()
         size = torch.tensor(len(content))
-        dist.broadcast(size, src=0, group=self.patient_group)
+        dist.broadcast(size, src=0, group=self.long_timeout_group)
         values = torch.empty(int(size), dtype=torch.uint8)
         if self.is_first:
             values.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-        dist.broadcast(values, src=0, group=self.patient_group)
+        dist.broadcast(values, src=0, group=self.long_timeout_group)
         return values.numpy().tobytes().decode()
 
     def gather_texts(self, text: str) -> list[str]:
@@ -148,7 +148,7 @@ class Ranks:
         padded = torch.frombuffer(bytearray(content.ljust(longest + 1, b"\0")), dtype=torch.uint8)
         return [values.numpy().tobytes().rstrip(b"\0").decode() for values in self.gather(padded)]
 
-    def call_first_rank_first(self, make: Callable[[], _ResultT]) -> _ResultT:
+    def call_on_file_writers_first(self, make: Callable[[], _ResultT]) -> _ResultT:
         """Call `make` on all ranks: first on those that write files (`is_file_writer`), then on those that read."""
         if not self.is_file_writer:
             self.barrier()
@@ -182,7 +182,7 @@ class Ranks:
         return values
 
 
-ALONE = Ranks()
+SINGLE_RANK = Ranks()
 
 
 @contextmanager
@@ -201,7 +201,7 @@ def connect_ranks() -> Iterator[Ranks]:
         yield Ranks(dist.get_rank(), dist.get_world_size(), os.getppid() if dist.is_torchelastic_launched() else 0)
         return
     if not dist.is_torchelastic_launched() or os.environ["WORLD_SIZE"] == "1":
-        yield ALONE
+        yield SINGLE_RANK
         return
     # Import before init_process_group. Imported later, the module keeps the process group alive, and gloo's threads
     # disturb shutdown.

@@ -141,7 +141,7 @@ def _renumber(ranks: Ranks, store: Store, first: int, timeout: float) -> Ranks:
     dist.destroy_process_group()
     limit = timedelta(seconds=timeout)
     dist.init_process_group(choose_backend(), store=store, rank=number, world_size=ranks.size, timeout=limit)
-    return replace(ranks, rank=number, patient_group=dist.new_group(timeout=MAX_WAIT, backend="gloo"))
+    return replace(ranks, rank=number, long_timeout_group=dist.new_group(timeout=MAX_WAIT, backend="gloo"))
 
 
 def _find_remote_machines(

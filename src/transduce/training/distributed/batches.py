@@ -18,7 +18,7 @@ from transduce.data import (
     read_batches,
     select_epoch_pairs,
 )
-from transduce.training.distributed import ALONE, Ranks
+from transduce.training.distributed import SINGLE_RANK, Ranks
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class BatchPosition:
         return self.epoch + self.batch / self.num_batches
 
 
-def batch_stream(
+def iterate_batches(
     prepared: PreparedData,
     text: TextConfig,
     training: TrainingConfig,
     start: BatchPosition,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_RANK,
     planned_ranks: int = 1,
 ) -> Iterator[tuple[BatchPosition, Batch]]:
     """Yield this rank's share of every batch from `start` on, without end, each with the position after it.
@@ -64,14 +64,16 @@ def batch_stream(
 
 
 def load_epoch_store(
-    prepared: PreparedData, text: TextConfig, training: TrainingConfig, epoch: int, ranks: Ranks = ALONE
+    prepared: PreparedData, text: TextConfig, training: TrainingConfig, epoch: int, ranks: Ranks = SINGLE_RANK
 ) -> TokenStore:
-    """Open the token ids of an epoch; if they differ from epoch to epoch, the first rank writes them for all."""
+    """Open the token ids of an epoch; if they differ from epoch to epoch, the ranks that write files do so first."""
     make = partial(open_epoch_store, prepared, text, training.seed, epoch)
-    return ranks.call_first_rank_first(make) if text.sampling else make()
+    return ranks.call_on_file_writers_first(make) if text.sampling else make()
 
 
-def split_into_sequential_micro_batches(batches: Sequence[Batch], max_tokens: int, ranks: Ranks = ALONE) -> list[Batch]:
+def split_into_sequential_micro_batches(
+    batches: Sequence[Batch], max_tokens: int, ranks: Ranks = SINGLE_RANK
+) -> list[Batch]:
     """Split `batches` into micro-batches of at most `max_tokens` per side, to be computed one after the other.
 
     Their number is the same on every rank: a rank with fewer micro-batches than another repeats its last one, with the

@@ -34,11 +34,11 @@ def share_prepared_data(ranks: Ranks, config: RunConfig, prepare: Callable[[], P
 
     Ranks that see the first rank's files call `prepare`, too, and find the result there; remote machines get copies.
     """
-    prepared = None if ranks.is_remote else ranks.call_first_rank_first(prepare)
+    prepared = None if ranks.is_remote else ranks.call_on_file_writers_first(prepare)
     if not ranks.remote_hosts:
         return _require_prepared_data(prepared)
     if ranks.is_remote:
-        ranks.barrier()  # the counterpart of the barrier in `call_first_rank_first`
+        ranks.barrier()  # the counterpart of the barrier in `call_on_file_writers_first`
     digests = json.loads(ranks.broadcast_text("" if prepared is None else json.dumps(prepared.digests)))
     cache = config.cache_folder
     if ranks.is_remote and ranks.is_file_writer:
