@@ -1,5 +1,6 @@
 """Findings: what a check has to say about a text, with the pairs that show it."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,13 +22,10 @@ Severity: TypeAlias = Literal["serious", "minor", "slight"]
 """Serious: scores mislead, or the model learns what is wrong. Minor: worth a look. Slight: too few pairs to be
 reported; `data.filters` leaves them out all the same."""
 
-NEVER = 2.0
-"""A share that no finding reaches."""
 
-
-def grade(share: float, minor_from: float, serious_from: float = NEVER) -> Severity:
+def grade(share: float, min_minor_share: float, min_serious_share: float = math.inf) -> Severity:
     """How bad a finding is that affects a share of the pairs."""
-    return "serious" if share >= serious_from else "minor" if share >= minor_from else "slight"
+    return "serious" if share >= min_serious_share else "minor" if share >= min_minor_share else "slight"
 
 
 Span = tuple[int, int]

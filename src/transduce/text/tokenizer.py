@@ -47,7 +47,7 @@ _WORD = re.compile("▁?[^▁]+|▁")
 _MAX_WORDS = 1 << 16
 """Words whose spelling without dropout is kept in memory: some 30 MB."""
 
-_NEVER = 1 << 62
+_MAX_GAP = 1 << 62
 """A gap (number of merges) longer than any text."""
 
 _Merge = tuple[float, int, int, str]
@@ -145,7 +145,7 @@ def _draw_gaps(dropout: float, seed: int) -> Iterator[int]:
     chance = random.Random(seed)  # noqa: S311 - nothing here is secret
     while True:
         # 1 - random() is above 0.
-        yield int(min(math.log(1.0 - chance.random()) / math.log1p(-dropout), _NEVER)) if dropout else _NEVER
+        yield int(min(math.log(1.0 - chance.random()) / math.log1p(-dropout), _MAX_GAP)) if dropout else _MAX_GAP
 
 
 class PieceLists(Record):

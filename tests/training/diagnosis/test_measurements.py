@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transduce.bundle import Bundle
 from transduce.config import RunConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
-from transduce.doctor.pairing.association import RELATED_FROM
+from transduce.doctor.pairing.association import MIN_RELATED_ASSOCIATION
 from transduce.model import Transformer
 from transduce.training import Validator
 from transduce.training.diagnosis.measurements import (
@@ -46,7 +46,7 @@ def test_entropy_is_highest_where_all_tokens_are_alike(counts: dict[int, int]) -
 
 def test_translations_are_told_from_pairs_put_together_at_random() -> None:
     targets = [translated(sentence) for sentence in SENTENCES]
-    assert pair_association(SENTENCES, targets) > 2 * RELATED_FROM
+    assert pair_association(SENTENCES, targets) > 2 * MIN_RELATED_ASSOCIATION
     for shift in (1, 2, 100):
         assert 0.9 < pair_association(SENTENCES, targets[shift:] + targets[:shift]) < 1.15
 
@@ -62,9 +62,9 @@ def test_neighbours_that_share_a_topic_are_not_taken_for_translations() -> None:
     topics = np.random.default_rng(3).integers(100, 120, size=len(SENTENCES)).repeat(4)[: len(SENTENCES)].tolist()
     sources = [[*sentence, topic] for sentence, topic in zip(SENTENCES, topics, strict=True)]
     targets = [[*translated(sentence), topic] for sentence, topic in zip(SENTENCES, topics, strict=True)]
-    assert pair_association(sources, targets) > neighbours_association(sources, targets) > RELATED_FROM
+    assert pair_association(sources, targets) > neighbours_association(sources, targets) > MIN_RELATED_ASSOCIATION
     for late in (targets[1:] + targets[:1], targets[-1:] + targets[:-1]):
-        assert RELATED_FROM < pair_association(sources, late) < neighbours_association(sources, late)
+        assert MIN_RELATED_ASSOCIATION < pair_association(sources, late) < neighbours_association(sources, late)
 
 
 @pytest.mark.parametrize("sentences", [[[1]] * 300, [[number] for number in range(300)]])

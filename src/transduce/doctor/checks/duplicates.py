@@ -1,5 +1,6 @@
 """Repeated pairs, lines with several counterparts, and lines that differ from another line by one word."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,6 @@ from transduce.config import TextConfig
 from transduce.doctor.corpus.hashing import HashLookup, hash_lines, hash_whole_lines, mix
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.findings import (
-    NEVER,
     NUM_SAMPLES,
     Finding,
     PairReference,
@@ -27,19 +27,19 @@ MIN_WORDS = 5
 WORDS_AT_A_TIME = 4_000_000
 """Hashes that are sorted at a time."""
 
-DUPLICATES_FROM = 0.01
+MIN_DUPLICATES_SHARE = 0.01
 """Minimum share of repeated pairs for a finding."""
 
-SEVERAL_FROM = 0.05
+MIN_SEVERAL_COUNTERPARTS_SHARE = 0.05
 """Minimum share of pairs whose source, or target, has several counterparts for a finding."""
 
-REPEATED = 20
+MIN_BOILERPLATE_COUNTERPARTS = 20
 """Number of different counterparts from which a line counts as boilerplate."""
 
-REPEATED_FROM = 0.001
+MIN_BOILERPLATE_SHARE = 0.001
 """Minimum share of pairs with boilerplate on a side for a finding."""
 
-NEAR_FROM = 0.005
+MIN_NEAR_DUPLICATES_SHARE = 0.005
 """Minimum share of pairs of which both sides differ from another line by one word for a finding."""
 
 
@@ -58,7 +58,7 @@ def find_duplicates(text: Text, config: TextConfig) -> Iterator[Finding]:
         is_dropped = config.drop_duplicates and text.name == "training"
         yield Finding(
             name="duplicate_pairs",
-            severity=grade(share, DUPLICATES_FROM, NEVER if is_dropped else 0.1),
+            severity=grade(share, MIN_DUPLICATES_SHARE, math.inf if is_dropped else 0.1),
             text=text,
             summary=f"{format_pairs(len(repeats), share)} repeat an earlier pair word for word",
             advice="training keeps one of each (text.drop_duplicates)"
@@ -100,7 +100,7 @@ def find_several_counterparts(text: Text) -> Iterator[Finding]:
         lines = text.sides[side].digests[distinct]
         _, line, counts = np.unique(lines, return_inverse=True, return_counts=True)
         rows = np.sort(distinct[counts[line] > 1])
-        frequent = np.sort(distinct[counts[line] >= REPEATED])
+        frequent = np.sort(distinct[counts[line] >= MIN_BOILERPLATE_COUNTERPARTS])
         if len(frequent):
             yield _describe_repeated(text, side, other, frequent)
         share = len(rows) / len(text)
@@ -108,7 +108,7 @@ def find_several_counterparts(text: Text) -> Iterator[Finding]:
             repeats, first = find_repeats(text.sides[side].digests[rows])
             yield Finding(
                 name=f"{side}_with_several_{other}s",
-                severity=grade(share, SEVERAL_FROM),
+                severity=grade(share, MIN_SEVERAL_COUNTERPARTS_SHARE),
                 text=text,
                 summary=f"{format_pairs(len(rows), share)} have a {side} that occurs with more than one {other}",
                 advice="free translations cause this; if the others are no translations of it, leave them out",
@@ -126,12 +126,12 @@ def _describe_repeated(text: Text, side: str, other: str, rows: Int64[np.ndarray
         repeated = f"have the same {side}, which stands beside {counts[0]:,} different {other}s"
     else:
         repeated = (
-            f"have one of {len(first):,} {side}s that stand beside {REPEATED} or more different {other}s, the most "
-            f"frequent one beside {counts.max():,}"
+            f"have one of {len(first):,} {side}s that stand beside {MIN_BOILERPLATE_COUNTERPARTS} or more different "
+            f"{other}s, the most frequent one beside {counts.max():,}"
         )
     return Finding(
         name=f"repeated_{side}s",
-        severity=grade(share, REPEATED_FROM, 0.02),
+        severity=grade(share, MIN_BOILERPLATE_SHARE, 0.02),
         text=text,
         summary=f"{format_pairs(len(rows), share)} {repeated}",
         advice=f"a line cannot be the translation of so many: it is boilerplate, as of a web page, or the {other}s do "
@@ -248,7 +248,7 @@ def find_near_duplicates(text: Text, near: Mapping[str, NearDuplicates]) -> Iter
         return
     yield Finding(
         name="near_duplicates",
-        severity=grade(share, NEAR_FROM),
+        severity=grade(share, MIN_NEAR_DUPLICATES_SHARE),
         text=text,
         summary=f"in {format_pairs(len(rows), share)}, source and target both differ from another line of this text by "
         f"at most one word ({by_side['source']:,} sources, {by_side['target']:,} targets)",

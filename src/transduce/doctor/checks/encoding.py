@@ -1,6 +1,7 @@
 """Characters that show a wrong encoding, and other characters that no reader of the text wants to see."""
 
 import html
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -14,7 +15,7 @@ from transduce.doctor.checks.mojibake import MOJIBAKE
 from transduce.doctor.corpus.reading import LineSearch
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.findings import NEVER, Finding, format_pairs, grade, mark_nothing, mark_pattern
+from transduce.doctor.findings import Finding, format_pairs, grade, mark_nothing, mark_pattern
 from transduce.pages import format_count
 from transduce.text import CONTROL_CHARACTER
 
@@ -54,9 +55,9 @@ class _Problem:
     pattern: Pattern[str]
     description: str
     advice: str
-    minor_from: float
+    min_minor_share: float
     """Minimum share of affected pairs for a minor finding."""
-    serious_from: float
+    min_serious_share: float
     is_meant: Callable[[str], bool] = lambda _: True
     usual_in: AbstractSet[str] = frozenset()
     """Scripts of sides that have such characters for good reasons."""
@@ -69,45 +70,45 @@ _PROBLEMS: Mapping[str, _Problem] = {
         "the model would learn to write so: export the text again as UTF-8, or repair these lines (in Python, after "
         "import transduce.doctor: transduce.doctor.repair_encoding(line), which leaves alone what it cannot repair), "
         "or leave them out",
-        minor_from=0.0001,
-        serious_from=0.01,
+        min_minor_share=0.0001,
+        min_serious_share=0.01,
     ),
     "wrong_code_page": _Problem(
         WRONG_CODE_PAGE,
         "have letters that were read in another code page, as “³” or “¸” for “ü” within a word",
         "the model would learn to write so: convert the original file again with the right encoding, as in: "
         "iconv -f cp1252 -t utf-8; or leave these lines out",
-        minor_from=0.001,
-        serious_from=0.01,
+        min_minor_share=0.001,
+        min_serious_share=0.01,
     ),
     "replacement_characters": _Problem(
         re.compile("\ufffd"),
         "have the character “\ufffd”, which stands where a program could not read one",
         "the letters are lost: convert the original file again with the right encoding, or leave these lines out",
-        minor_from=0.0001,
-        serious_from=0.01,
+        min_minor_share=0.0001,
+        min_serious_share=0.01,
     ),
     "control_characters": _Problem(
         CONTROL_CHARACTER,
         "have control characters, such as line ends within a text",
         "training leaves these pairs out: remove the characters if the pairs are good",
-        minor_from=0.0005,
-        serious_from=0.05,
+        min_minor_share=0.0005,
+        min_serious_share=0.05,
     ),
     "invisible_characters": _Problem(
         re.compile(f"[{INVISIBLE}]"),
         "have invisible characters: soft hyphens, spaces without width or byte order marks",
         "Transduce's own tokenizer ignores most of them, but words with them are not found again as duplicates, and "
         "score as wrong in references: remove them",
-        minor_from=0.001,
-        serious_from=NEVER,
+        min_minor_share=0.001,
+        min_serious_share=math.inf,
     ),
     "direction_marks": _Problem(
         re.compile(f"[{DIRECTION_MARKS}]"),
         "have invisible marks of the direction of writing, but no letter that is written from right to left",
         "words with them are not found again as duplicates, and score as wrong in references: remove them",
-        minor_from=0.001,
-        serious_from=NEVER,
+        min_minor_share=0.001,
+        min_serious_share=math.inf,
         is_meant=lambda line: _RIGHT_TO_LEFT.search(line) is None,
         usual_in=RIGHT_TO_LEFT_SCRIPTS,
     ),
@@ -116,15 +117,15 @@ _PROBLEMS: Mapping[str, _Problem] = {
         "have spaces of another kind, such as no-break spaces",
         "Transduce's own tokenizer reads them as plain spaces; replace them in test text, where they would score as "
         "wrong",
-        minor_from=0.02,
-        serious_from=NEVER,
+        min_minor_share=0.02,
+        min_serious_share=math.inf,
     ),
     "html_entities": _Problem(
         _ENTITY,
         'have codes of HTML instead of characters, as “&quot;” for “"”',
         "the model would learn to write them: replace them (in Python: html.unescape(line))",
-        minor_from=0.0005,
-        serious_from=0.02,
+        min_minor_share=0.0005,
+        min_serious_share=0.02,
         is_meant=lambda line: any(html.unescape(code) != code for code in _ENTITY.findall(line)),
     ),
 }
@@ -172,7 +173,7 @@ def find_unwanted_characters(text: Text, vocabulary: Vocabulary) -> Iterator[Fin
         sides = " and ".join(format_count(len(lines), side) for side, lines in found.items() if len(lines))
         yield Finding(
             name=name,
-            severity=grade(share, problem.minor_from, problem.serious_from),
+            severity=grade(share, problem.min_minor_share, problem.min_serious_share),
             text=text,
             summary=f"{format_pairs(len(rows), share)}, {sides}, {problem.description}",
             advice=problem.advice,

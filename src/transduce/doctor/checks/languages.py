@@ -38,13 +38,13 @@ MIN_PROBABILITY = 0.9
 MIN_SURE = 50
 """Minimum number of sentences of a side that count for any conclusion to be drawn."""
 
-OTHER_LANGUAGE_FROM = 0.01
+MIN_OTHER_LANGUAGE_SHARE = 0.01
 """Minimum share of sentences in one other language for a finding."""
 
-OTHER_SCRIPT_FROM = 0.001
+MIN_OTHER_SCRIPT_SHARE = 0.001
 """Minimum share of lines in another script for a finding."""
 
-WRONG_SCRIPT_FROM = 0.8
+MIN_MAIN_SCRIPT_SHARE = 0.8
 """Minimum share of a side's words in one script for it to be the main script. The side is then not in a language that
 is written in other scripts, whatever the settings say."""
 
@@ -251,7 +251,7 @@ def _find_other_languages(text: Text, measured: Sequence[LanguageShares], declar
                 continue
             yield Finding(
                 name="other_language",
-                severity=grade(share, OTHER_LANGUAGE_FROM, 0.1),
+                severity=grade(share, MIN_OTHER_LANGUAGE_SHARE, 0.1),
                 text=text,
                 summary=f"about {share:.1%} of the {one.side}s are in {name_language(code)} instead of "
                 f"{name_language(one.main)}, by {len(one.rows[code]):,} of {one.num_sure:,} sentences of a sample",
@@ -276,7 +276,7 @@ class ScriptShares:
     def main(self) -> str | None:
         """The script of nearly all words; None if there are too few words, or no script is that of nearly all."""
         script = next(iter(self.shares), None)
-        is_clear = script is not None and self.num_words >= MIN_WORDS and self.shares[script] >= WRONG_SCRIPT_FROM
+        is_clear = script is not None and self.num_words >= MIN_WORDS and self.shares[script] >= MIN_MAIN_SCRIPT_SHARE
         return script if is_clear else None
 
     def find_wrong_script(self, code: str) -> str | None:
@@ -354,7 +354,7 @@ def find_other_scripts(text: Text, training: Text, vocabulary: Vocabulary) -> It
             )
             yield Finding(
                 name="other_script",
-                severity=grade(share, OTHER_SCRIPT_FROM, 0.02),
+                severity=grade(share, MIN_OTHER_SCRIPT_SHARE, 0.02),
                 text=text,
                 summary=f"{format_pairs(len(rows), share)} have a {name} in another script than {usual}",
                 advice="leave these pairs out if they are in another language",

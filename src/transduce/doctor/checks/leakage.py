@@ -19,14 +19,14 @@ from transduce.doctor.findings import (
     spread_evenly,
 )
 
-LEAKAGE_FROM = 0.01
+MIN_LEAKAGE_SHARE = 0.01
 """Share of a text's pairs from which leakage is a finding: one in a hundred moves a score by less than its error."""
 
-NEAR_FROM = 0.02
+MIN_NEAR_LEAKAGE_SHARE = 0.02
 """Share of a text's pairs that differ by one word from training pairs from which it is a finding: short sentences of
 the same kind do so by chance."""
 
-SERIOUS_FROM = 0.05
+MIN_SERIOUS_SHARE = 0.05
 """Share of a text's pairs from which leakage is serious: scores on that text mislead."""
 
 
@@ -100,7 +100,7 @@ def find_leakage(text: Text, other: Text, leakage: Leakage) -> Iterator[Finding]
         partner = np.where(leakage.pairs >= 0, leakage.pairs, np.where(is_known, leakage.source, leakage.target))
         yield Finding(
             name="leakage",
-            severity=grade(share, LEAKAGE_FROM, SERIOUS_FROM),
+            severity=grade(share, MIN_LEAKAGE_SHARE, MIN_SERIOUS_SHARE),
             text=text,
             summary=f"{format_pairs(len(rows), share)} are in the {other.name} text, too: {counts['pairs']:,} as they "
             f"are, {counts['source']:,} with the same source, {counts['target']:,} with the same target",
@@ -116,7 +116,7 @@ def find_leakage(text: Text, other: Text, leakage: Leakage) -> Iterator[Finding]
         both = int((is_near & (leakage.near_target >= 0)).sum())
         yield Finding(
             name="near_leakage",
-            severity=grade(share, NEAR_FROM, SERIOUS_FROM),
+            severity=grade(share, MIN_NEAR_LEAKAGE_SHARE, MIN_SERIOUS_SHARE),
             text=text,
             summary=f"{format_pairs(len(rows), share)} have a source that differs by one word from one of the "
             f"{other.name} text; in {both:,} of them, the target does so, too",

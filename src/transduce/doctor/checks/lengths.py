@@ -69,7 +69,7 @@ def compute_deviations(text: Text) -> Float64[np.ndarray, " pairs"]:
     return deviations
 
 
-OUTLIERS_FROM = 0.005
+MIN_OUTLIERS_SHARE = 0.005
 """Share of the pairs from which unusual ratios are a finding: among good translations, too, some are free."""
 
 
@@ -84,7 +84,7 @@ def find_unusual_ratios(text: Text) -> Iterator[Finding]:
     worst = rows[np.argsort(-np.abs(deviations[rows]), kind="stable")]
     yield Finding(
         name="unusual_length_ratios",
-        severity=grade(share, OUTLIERS_FROM, 0.05),
+        severity=grade(share, MIN_OUTLIERS_SHARE, 0.05),
         text=text,
         summary=f"in {format_pairs(len(rows), share)}, one side is far too long for the other, by the ratio of lengths "
         f"that is usual in this text: the target is too short in {num_short:,}, the source in "

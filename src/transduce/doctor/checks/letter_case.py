@@ -17,10 +17,10 @@ MIN_WORDS = 4
 MIN_LINES = 100
 """Minimum number of lines of a stretch, and of all lines outside of it together."""
 
-IN_CASE_FROM = 0.95
+MIN_IN_CASE_SHARE = 0.95
 """Share of the lines of a stretch that must be in its case."""
 
-MIXED_FROM = 0.9
+MIN_MIXED_CASE_SHARE = 0.9
 """Minimum share of lines in mixed case for text to count as written in the usual case.
 
 A stretch is reported only if the rest of its side, and the same lines of the other side, are in the usual case.
@@ -68,15 +68,15 @@ def _find_stretch(side: Side, case: int) -> tuple[int, int] | None:
     if min(is_in_case.sum(), (~is_in_case).sum()) < MIN_LINES:
         return None
     # The stretch with the largest sum: a line in the case counts 1, and any other line minus the number of lines in the
-    # case that `IN_CASE_FROM` demands for it.
-    sums = np.concatenate([[0.0], np.cumsum(np.where(is_in_case, 1.0, -IN_CASE_FROM / (1 - IN_CASE_FROM)))])
+    # case that `MIN_IN_CASE_SHARE` demands for it.
+    sums = np.concatenate([[0.0], np.cumsum(np.where(is_in_case, 1.0, -MIN_IN_CASE_SHARE / (1 - MIN_IN_CASE_SHARE)))])
     end = int(np.argmax(sums - np.minimum.accumulate(sums)))
     start = int(np.argmin(sums[:end]))
     inside = np.zeros(len(counted), bool)
     inside[start:end] = True
     if (
         min(end - start, len(counted) - (end - start)) < MIN_LINES
-        or (side.cases[counted[~inside]] == 0).mean() < MIXED_FROM
+        or (side.cases[counted[~inside]] == 0).mean() < MIN_MIXED_CASE_SHARE
     ):
         return None
     return int(counted[start]), int(counted[end - 1]) + 1
@@ -86,7 +86,7 @@ def _has_mixed_case(side: Side, stretch: tuple[int, int]) -> bool:
     """Whether the lines of the other side are in mixed case in a stretch: if not, it is text of another kind."""
     rows = np.arange(*stretch)
     rows = rows[_counts(side)[rows]]
-    return len(rows) >= MIN_LINES and bool((side.cases[rows] == 0).mean() >= MIXED_FROM)
+    return len(rows) >= MIN_LINES and bool((side.cases[rows] == 0).mean() >= MIN_MIXED_CASE_SHARE)
 
 
 def _counts(side: Side) -> Bool[np.ndarray, " lines"]:

@@ -2,6 +2,7 @@
 addresses.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from transduce.doctor.checks.encoding import DIRECTION_MARKS, INVISIBLE
 from transduce.doctor.corpus.reading import PairSearch
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.findings import NEVER, Finding, Marker, format_pairs, grade, mark_nothing, mark_pattern
+from transduce.doctor.findings import Finding, Marker, format_pairs, grade, mark_nothing, mark_pattern
 from transduce.doctor.pairing.sides import find_copies, find_partly_untranslated
 
 _BRACKETS = re.compile(r"[()\[\]{}（）［］【】「」『』]")
@@ -104,7 +105,7 @@ def find_surface_differences(
     yield from _find_different_endings(text)
     for rule, advice, mark in (
         (
-            _Rule("different_brackets", "have different brackets on the two sides", 0.02, NEVER),
+            _Rule("different_brackets", "have different brackets on the two sides", 0.02, math.inf),
             "where a part in brackets is missing on one side, the model learns to add or to leave out",
             mark_pattern(_BRACKETS),
         ),
@@ -129,8 +130,8 @@ class _Rule:
 
     name: str
     description: str
-    minor_from: float
-    serious_from: float
+    min_minor_share: float
+    min_serious_share: float
 
 
 def _describe(
@@ -140,7 +141,7 @@ def _describe(
     if len(rows):
         yield Finding(
             name=rule.name,
-            severity=grade(share, rule.minor_from, rule.serious_from),
+            severity=grade(share, rule.min_minor_share, rule.min_serious_share),
             text=text,
             summary=f"{format_pairs(len(rows), share)} {rule.description}",
             advice=advice,
@@ -158,7 +159,7 @@ def _find_different_endings(text: Text) -> Iterator[Finding]:
     source, target = ENDINGS[most // len(ENDINGS)], ENDINGS[most % len(ENDINGS)]
     yield from _describe(
         text,
-        _Rule("different_endings", "end in different punctuation", 0.05, NEVER),
+        _Rule("different_endings", "end in different punctuation", 0.05, math.inf),
         np.flatnonzero(is_different),
         f"most often, in {counts[most]:,}, the source ends in {_quote(source)} and the target in {_quote(target)}; the "
         "model learns to leave out or to add marks as this text does",

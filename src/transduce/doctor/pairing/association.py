@@ -26,7 +26,7 @@ COUNTED_WORDS = 128
 MIN_LINES = 5
 """A word is counted if at least this many lines of a stretch have it, and at least as many do not."""
 
-RELATED_FROM = 1.3
+MIN_RELATED_ASSOCIATION = 1.3
 """Association, in multiples of that of lines that are far apart, from which lines belong together; about 1 is that of
 lines that are not related at all."""
 
@@ -107,7 +107,7 @@ def choose_offset(association: dict[int, float]) -> int | None:
     """
     best = max(association, key=lambda offset: (association[offset], -abs(offset)))
     usual = float(np.median(list(association.values())))
-    return best if association[best] >= RELATED_FROM * usual else None
+    return best if association[best] >= MIN_RELATED_ASSOCIATION * usual else None
 
 
 def _find_presence(side: Side, first: int, end: int) -> Float32[np.ndarray, "lines words"]:

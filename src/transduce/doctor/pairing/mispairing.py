@@ -16,10 +16,10 @@ WANTED_PRECISION = 0.75
 _QUANTILES = np.array([0.25, 0.5])
 """Shares of unrelated pairs below the limits at which pairs are counted."""
 
-MISPAIRED_FROM = 0.005
+MIN_MISPAIRED_SHARE = 0.005
 """Share of the pairs from which unrelated ones are a finding."""
 
-SERIOUS_FROM = 0.01
+MIN_SERIOUS_SHARE = 0.01
 
 MIN_ESTIMATED = 30
 """Estimated number of unrelated pairs below which they are no finding, as so small an estimate is unsure."""
@@ -73,7 +73,7 @@ def find_mispaired(text: Text, mispairing: Mispairing) -> Iterator[Finding]:
     is_told = mispairing.estimated >= MIN_ESTIMATED
     yield Finding(
         name="mispaired_lines",
-        severity=grade(share, MISPAIRED_FROM, SERIOUS_FROM) if is_told else "slight",
+        severity=grade(share, MIN_MISPAIRED_SHARE, MIN_SERIOUS_SHARE) if is_told else "slight",
         text=text,
         summary=f"in about {format_pairs(mispairing.estimated, share)}, source and target are no translations of each "
         f"other, by the words that translate each other elsewhere in the text; {len(mispairing.rows):,} of them are "

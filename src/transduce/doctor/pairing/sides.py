@@ -23,19 +23,19 @@ MAX_LOG_RATIO = 3.0
 MIN_WORDS = 3
 """Informative words that a line must have to be told from the other side."""
 
-SWAPPED_FROM = 0.5
+MIN_SWAPPED_LOG_RATIO = 0.5
 """Mean of that logarithm over a line, on both lines of a pair, from which they are swapped."""
 
-MISPLACED_FROM = 1.0
+MIN_MISPLACED_LOG_RATIO = 1.0
 """The same mean, if only one line of a pair is judged to be on the wrong side."""
 
 SMOOTHING = 0.5
 """Added to the count of every word on either side."""
 
-FOUND_FROM = 0.001
+MIN_WRONG_SIDE_SHARE = 0.001
 """Share of the pairs from which lines on the wrong side are a finding."""
 
-SERIOUS_FROM = 0.01
+MIN_SERIOUS_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SidedLines:
     @property
     def is_swapped(self) -> Bool[np.ndarray, " pairs"]:
         """Whether the source is like a target, and the target like a source."""
-        swapped: Bool[np.ndarray, " pairs"] = (self.source <= -SWAPPED_FROM) & (self.target >= SWAPPED_FROM)
+        swapped: Bool[np.ndarray, " pairs"] = np.minimum(-self.source, self.target) >= MIN_SWAPPED_LOG_RATIO
         return swapped
 
 
@@ -92,7 +92,7 @@ def find_misplaced_lines(text: Text, sides: SidedLines) -> Iterator[Finding]:
     )
     is_copy = find_copies(text)
     for side, values in (("source", -sides.source), ("target", sides.target)):
-        is_misplaced = (values >= MISPLACED_FROM) & ~sides.is_swapped & ~is_copy
+        is_misplaced = (values >= MIN_MISPLACED_LOG_RATIO) & ~sides.is_swapped & ~is_copy
         other = "target" if side == "source" else "source"
         yield from _describe(
             text,
@@ -117,7 +117,7 @@ def _describe(
     if len(rows):
         yield Finding(
             name=name,
-            severity=grade(share, FOUND_FROM, SERIOUS_FROM),
+            severity=grade(share, MIN_WRONG_SIDE_SHARE, MIN_SERIOUS_SHARE),
             text=text,
             summary=f"{format_pairs(len(rows), share)} {description}",
             advice=f"{advice}: the model would learn to mix the languages",

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from transduce.data import Batch, PreparedData
 from transduce.doctor.pairing.association import (
     MIN_PAIRS,
-    RELATED_FROM,
+    MIN_RELATED_ASSOCIATION,
     STRETCH,
     make_presence_matrix,
     measure_association,
@@ -66,8 +66,8 @@ class RunTextFigures:
 def measure_text(prepared: PreparedData) -> RunTextFigures:
     """Measure a run's text, in at most `MAX_BLOCKS` blocks of it; takes about a second.
 
-    The pairs of a block are unrelated if their `pair_association` is below `RELATED_FROM`, where that of translations
-    is 2 or more, or below their `neighbours_association`.
+    The pairs of a block are unrelated if their `pair_association` is below `MIN_RELATED_ASSOCIATION`, where that of
+    translations is 2 or more, or below their `neighbours_association`.
     """
     blocks = _choose_blocks(len(prepared.train))
     pairs = [[prepared.train.pair(index) for index in block] for block in blocks]
@@ -77,7 +77,7 @@ def measure_text(prepared: PreparedData) -> RunTextFigures:
     unrelated = [
         block.start
         for block, association, *sides in zip(blocks, found, sources, targets, strict=False)
-        if association < RELATED_FROM or association < neighbours_association(*sides)
+        if association < MIN_RELATED_ASSOCIATION or association < neighbours_association(*sides)
     ]
     return RunTextFigures(
         unigram_loss=entropy(Counter(token for block in targets for sentence in block for token in sentence)),
