@@ -30,7 +30,7 @@ from transduce.serving.service import PREPARING_THREADS, Service, TranslationReq
 from transduce.translation import ForcedDecoder, TranslationOptions, Translator, score_pairs
 
 EN_DE = ("en", "de")
-WHOLE = TranslationOptions(split_sentences=False)
+UNSPLIT = TranslationOptions(split_sentences=False)
 Sentences = Callable[..., list[str]]
 
 
@@ -78,7 +78,7 @@ def test_whatever_is_asked_together_each_gets_what_it_would_get_alone(
     assert len({text for some in texts for text in offline.translate(some)}) > 20
 
     async def check(service: Service) -> None:
-        found = await asyncio.gather(*(translate(service, EN_DE, some, WHOLE) for some in texts))
+        found = await asyncio.gather(*(translate(service, EN_DE, some, UNSPLIT) for some in texts))
         for some, answers in zip(texts, found, strict=True):
             expected = offline.find_translations(some)
             assert [answer.text for answer in answers] == [one.text for one in expected]
@@ -86,7 +86,7 @@ def test_whatever_is_asked_together_each_gets_what_it_would_get_alone(
                 [one.alternatives[0].score for one in expected], abs=1e-4
             )
         for some, answers in zip(texts, found, strict=True):
-            (alone,) = await translate(service, EN_DE, some[:1], WHOLE)
+            (alone,) = await translate(service, EN_DE, some[:1], UNSPLIT)
             assert alone.text == answers[0].text
 
     served(check, bundle)
@@ -188,7 +188,7 @@ def test_size_is_checked_before_anything_is_done(bundle: Path) -> None:
 def test_a_deadline_ends_a_request_and_what_it_waits_for(bundle: Path, make_sentences: Sentences) -> None:
     async def check(service: Service) -> None:
         with pytest.raises(DeadlineExceededError, match=r"not finished within 0\.001 s"):
-            await translate(service, EN_DE, make_sentences(200), WHOLE, deadline_seconds=0.001)
+            await translate(service, EN_DE, make_sentences(200), UNSPLIT, deadline_seconds=0.001)
         assert (await translate(service, EN_DE, ["Sun."]))[0].text
         assert service.metrics.registry.get_sample_value("transduce_queue_sentences") == 0
 
@@ -197,7 +197,7 @@ def test_a_deadline_ends_a_request_and_what_it_waits_for(bundle: Path, make_sent
 
 def test_more_than_may_wait_is_refused(bundle: Path, make_sentences: Sentences) -> None:
     async def check(service: Service) -> None:
-        requests = [translate(service, EN_DE, make_sentences(10, seed), WHOLE) for seed in range(12)]
+        requests = [translate(service, EN_DE, make_sentences(10, seed), UNSPLIT) for seed in range(12)]
         found = await asyncio.gather(*requests, return_exceptions=True)
         refused = [one for one in found if isinstance(one, QueueFullError)]
         assert refused
@@ -230,7 +230,7 @@ def test_scores_are_those_of_scoring_and_a_poisoned_pair_fails_alone(
 def test_an_inspection_is_the_document(bundle: Path) -> None:
     async def check(service: Service) -> None:
         document = await service.inspect(EN_DE, InspectionRequest(text="Sun moon.", include=["search"]))
-        (answer,) = await translate(service, EN_DE, ["Sun moon."], WHOLE)
+        (answer,) = await translate(service, EN_DE, ["Sun moon."], UNSPLIT)
         assert document["target"]["text"] == answer.text
         assert document["model"]["name"] == "small"
         assert document["model"]["digest"] == service.models[0].digest
@@ -249,7 +249,7 @@ def test_draining_finishes_what_was_accepted_and_takes_nothing_more(
     async def run() -> None:
         service = Service([bundle], ModelSettings(device="cpu"))
         await service.start()
-        accepted = [asyncio.create_task(translate(service, EN_DE, [text], WHOLE)) for text in texts]
+        accepted = [asyncio.create_task(translate(service, EN_DE, [text], UNSPLIT)) for text in texts]
         await asyncio.sleep(0)
         draining = asyncio.create_task(service.drain())
         await asyncio.sleep(0)
@@ -267,7 +267,7 @@ def test_what_does_not_end_in_time_is_told_so(bundle: Path, make_sentences: Sent
     async def run() -> None:
         service = Service([bundle], ModelSettings(device="cpu"), limits=Limits(drain_seconds=0.01))
         await service.start()
-        accepted = asyncio.create_task(translate(service, EN_DE, make_sentences(200), WHOLE))
+        accepted = asyncio.create_task(translate(service, EN_DE, make_sentences(200), UNSPLIT))
         await asyncio.sleep(0)
         await service.drain()
         with pytest.raises(DrainingError):
@@ -301,7 +301,7 @@ def test_a_changed_model_takes_the_place_of_the_old_one_and_no_request_is_lost(
 
         async def client(number: int) -> None:
             while not stopped:
-                (answer,) = await translate(service, EN_DE, [texts[number]], WHOLE)
+                (answer,) = await translate(service, EN_DE, [texts[number]], UNSPLIT)
                 assert answer.text in {old[number], new[number]}
                 answers.append(answer.text)
 
@@ -312,7 +312,7 @@ def test_a_changed_model_takes_the_place_of_the_old_one_and_no_request_is_lost(
         stopped = True
         await asyncio.gather(*clients)
         assert len(answers) >= len(texts)
-        assert [answer.text for answer in await translate(service, EN_DE, texts, WHOLE)] == new
+        assert [answer.text for answer in await translate(service, EN_DE, texts, UNSPLIT)] == new
         assert service.metrics.registry.get_sample_value("transduce_reloads_total", {"outcome": "loaded"}) == 1
 
     said = served(check, path, limits=Limits(reload_seconds=0.05))
@@ -327,7 +327,7 @@ def test_a_new_model_that_does_not_do_is_refused_and_the_old_one_stays(
     path = make_bundle(tmp_path / "model")
 
     async def check(service: Service) -> None:
-        before = await translate(service, EN_DE, ["Sun moon."], WHOLE)
+        before = await translate(service, EN_DE, ["Sun moon."], UNSPLIT)
         new = make_bundle(tmp_path / "new", seed=1, target="fr")
         if damage == "damaged":
             os.truncate(new / "weights.safetensors", 1000)
@@ -337,7 +337,7 @@ def test_a_new_model_that_does_not_do_is_refused_and_the_old_one_stays(
             "transduce_reloads_total", {"outcome": "refused"}
         )
         await until(lambda: refused() == 1)
-        assert await translate(service, EN_DE, ["Sun moon."], WHOLE) == before
+        assert await translate(service, EN_DE, ["Sun moon."], UNSPLIT) == before
         await asyncio.sleep(0.2)
         assert refused() == 1
 
@@ -357,7 +357,7 @@ def test_several_pairs_are_served_and_each_by_one_model(make_bundle: Callable[..
             ("de", "en", "back"),
         ]
         for pair, path in ((EN_DE, forth), (("de", "en"), back)):
-            (answer,) = await translate(service, pair, ["Sun moon."], WHOLE)
+            (answer,) = await translate(service, pair, ["Sun moon."], UNSPLIT)
             assert [answer.text] == Translator.load(path, device="cpu", precision="float32").translate(["Sun moon."])
 
     served(check, forth, back)
@@ -375,7 +375,7 @@ def test_another_engine_translates_and_does_not_look_inside(bundle: Path, offlin
     pytest.importorskip("ctranslate2")
 
     async def check(service: Service) -> None:
-        (answer,) = await translate(service, EN_DE, ["Sun moon."], WHOLE)
+        (answer,) = await translate(service, EN_DE, ["Sun moon."], UNSPLIT)
         assert [answer.text] == offline.translate(["Sun moon."])
         assert service.models[0].engine == "ctranslate2"
         for request in (
@@ -453,7 +453,7 @@ def test_nobody_waits_for_an_inspection_but_other_inspections(bundle: Path, monk
         asking = [asyncio.create_task(inspect()) for _ in range(5)]
         await asyncio.to_thread(begun.acquire)
         for number in range(5):
-            assert (await translate(service, EN_DE, ["Moon " * number + "sun."], WHOLE))[0].text
+            assert (await translate(service, EN_DE, ["Moon " * number + "sun."], UNSPLIT))[0].text
         assert not begun.acquire(blocking=False)
         assert service.metrics.registry.get_sample_value("transduce_queue_sentences") == 4
         asking[4].cancel()
@@ -520,7 +520,7 @@ def test_a_model_from_a_language_to_itself_translates_what_is_detected(
 
     async def check(service: Service) -> None:
         async with asyncio.timeout(20):
-            (answer,) = (await service.translate(TranslationRequest([text], None, "en", WHOLE))).translations
+            (answer,) = (await service.translate(TranslationRequest([text], None, "en", UNSPLIT))).translations
         assert answer.source == "en"
         translator = Translator.load(path, device="cpu", precision="float32")
         assert [answer.text] == ([text] if text == "7." else translator.translate([text]))
@@ -536,7 +536,7 @@ def test_text_in_a_language_that_cannot_be_detected_is_translated(
 
     async def check(service: Service) -> None:
         async with asyncio.timeout(20):
-            request = TranslationRequest(["Nanga def? Maa ngi fi rekk."], None, "en", WHOLE)
+            request = TranslationRequest(["Nanga def? Maa ngi fi rekk."], None, "en", UNSPLIT)
             (answer,) = (await service.translate(request)).translations
         assert answer.source == "wo"
         assert answer.text != request.texts[0]

@@ -50,7 +50,8 @@ class Shard(NamedTuple):
     total: int = 1
 
 
-WHOLE = Shard()
+UNSHARDED = Shard()
+"""The only shard of tensors that are not divided."""
 
 FindRows = Callable[[str, str, int], slice]
 """The rows that are needed of a tensor, by its part, its name and its number of rows."""
@@ -122,7 +123,7 @@ def join_checkpoint(folder: Path, update: int) -> Iterator[None]:
         raise make_write_error(_checkpoint_folder(folder, update), error) from error
 
 
-def write_shard(temporary: Path, tensors: Tensors, shard: Shard = WHOLE) -> dict[str, FileRecord]:
+def write_shard(temporary: Path, tensors: Tensors, shard: Shard = UNSHARDED) -> dict[str, FileRecord]:
     """Write all tensors, or one shard of each, into the folder of `begin_checkpoint`; returns what it has written.
 
     Args:
@@ -133,7 +134,7 @@ def write_shard(temporary: Path, tensors: Tensors, shard: Shard = WHOLE) -> dict
     Raises (outside of `begin_checkpoint` and `join_checkpoint`):
         OSError, SafetensorError: writing failed.
     """
-    ending = "" if shard == WHOLE else f".{shard.number}of{shard.total}"
+    ending = "" if shard == UNSHARDED else f".{shard.number}of{shard.total}"
     names = {part: f"{part}{ending}{SUFFIX}" for part in tensors}
     for part, name in names.items():
         write_tensors(temporary / name, tensors[part])
@@ -204,8 +205,9 @@ def _list_shards(place: Path, description: CheckpointDescription) -> dict[str, l
     """The files of each part, those of shards in their order."""
     found: dict[str, dict[Shard, Path]] = defaultdict(dict)
     for name in description.files:
-        match = _SHARD_NAME.fullmatch(name.removesuffix(SUFFIX))
-        part, shard = (match[1], Shard(int(match[2]), int(match[3]))) if match else (name.removesuffix(SUFFIX), WHOLE)
+        stem = name.removesuffix(SUFFIX)
+        match = _SHARD_NAME.fullmatch(stem)
+        part, shard = (match[1], Shard(int(match[2]), int(match[3]))) if match else (stem, UNSHARDED)
         found[part][shard] = place / name
     for part, shards in found.items():
         total = len(shards)

@@ -22,7 +22,13 @@ from transduce.translation.options import (
     TranslationOptions,
     Word,
 )
-from transduce.translation.translator import FAILED, EncodedText, Translation, TranslationAlternative, Translator
+from transduce.translation.translator import (
+    FAILED_TRANSLATION,
+    EncodedText,
+    Translation,
+    TranslationAlternative,
+    Translator,
+)
 
 if TYPE_CHECKING:
     from transduce.translation.confidence.alignment import Alignment, AlignmentHead
@@ -198,7 +204,7 @@ class LineTranslator:
             for place, own in enumerate(constraints)
             if own is not None and not (place in found and _are_met(own, found[place]))
         }
-        found.update(dict.fromkeys(waiting, FAILED))
+        found.update(dict.fromkeys(waiting, FAILED_TRANSLATION))
         waiting = {place: own for place, own in waiting.items() if texts[place].is_whole}
         results = translator.find_translations(
             [texts[place] for place in waiting], num_best=num_best, constraints=list(waiting.values())

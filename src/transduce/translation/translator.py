@@ -79,7 +79,7 @@ class EncodedText:
     is_whole: bool
 
 
-FAILED = Translation((TranslationAlternative("", -math.inf),))
+FAILED_TRANSLATION = Translation((TranslationAlternative("", -math.inf),))
 """The result for a text whose constraints cannot be met."""
 
 _MAX_ATTEMPTS = 8
@@ -318,7 +318,7 @@ class Translator:
         # Hypotheses may have the tokens of a word without containing the word.
         hypotheses = self.engine.search(_flatten(searched), self.search, 2 * self.search.beam, given)
         return [
-            verify_constraints(translation, one, num_best) if possible or not text.parts else FAILED
+            verify_constraints(translation, one, num_best) if possible or not text.parts else FAILED_TRANSLATION
             for translation, one, possible, text in zip(
                 self._join_all(searched, hypotheses), constraints, is_possible, texts, strict=True
             )

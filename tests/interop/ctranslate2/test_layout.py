@@ -306,7 +306,7 @@ def test_a_table_has_rows(table: Tensor) -> None:
 
 
 ATTENTION = "encoder/layer_0/self_attention"
-WHOLE = {
+ALL_VARIABLES = {
     f"{ATTENTION}/layer_norm/gamma": torch.ones(16),
     f"{ATTENTION}/layer_norm/beta": torch.ones(16),
     "encoder/layer_0/ffn/linear_0/weight": torch.ones(24, 16),
@@ -320,7 +320,7 @@ WHOLE = {
 
 
 def network_variables(**changes: Tensor | None) -> Variables:
-    found = WHOLE | {name.replace("__", "/"): value for name, value in changes.items()}
+    found = ALL_VARIABLES | {name.replace("__", "/"): value for name, value in changes.items()}
     present = {name: value for name, value in found.items() if value is not None}
     return Variables(Path("model.bin"), "TransformerSpec", 7, present)
 
@@ -370,13 +370,13 @@ def test_embeddings_are_multiplied_by_a_number_or_as_a_switch_says(setting: Tens
 
 def test_what_is_left_is_named_and_the_rest_counted() -> None:
     found = network_variables(**{f"{ATTENTION}/relative_position_keys": torch.ones(2), "zzz": torch.ones(1)})
-    for name in WHOLE:
+    for name in ALL_VARIABLES:
         found.raw(name)
     problems = list(find_unknown_variables(found))
     assert problems == [f"{ATTENTION}/relative_position_keys: relative positions", "zzz: is not supported"]
     many = list(find_unknown_variables(network_variables()))
     assert len(many) == 6
-    assert many[-1] == f"and {len(WHOLE) - 5} more unsupported variables"
+    assert many[-1] == f"and {len(ALL_VARIABLES) - 5} more unsupported variables"
 
 
 def test_a_single_number_with_scales_of_rows_is_refused() -> None:

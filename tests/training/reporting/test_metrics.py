@@ -27,14 +27,14 @@ def kinds(log: MetricsLog) -> list[tuple[str, int]]:
     return [(line["kind"], line["update"]) for line in log.read()]
 
 
-WHOLE = [("data", 0), ("training", 10), ("validation", 10), ("training", 20), ("validation", 20), ("average", 20)]
+ALL_LINES = [("data", 0), ("training", 10), ("validation", 10), ("training", 20), ("validation", 20), ("average", 20)]
 
 
 def test_reads_what_was_appended(log: MetricsLog) -> None:
-    assert kinds(log) == WHOLE
+    assert kinds(log) == ALL_LINES
     assert log.read()[1] == {"kind": "training", "update": 10, "loss": 0.1}
     assert log.read()[2]["samples"] == [{"source": "où\u2028là"}]
-    assert len(log.path.read_bytes().split(b"\n")) == len(WHOLE) + 1
+    assert len(log.path.read_bytes().split(b"\n")) == len(ALL_LINES) + 1
 
 
 def test_there_may_be_none(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_there_may_be_none(tmp_path: Path) -> None:
 def test_forgets_what_comes_after(log: MetricsLog, update: int, average: bool, num_kept: int) -> None:
     kept = log.path.read_bytes().split(b"\n")[:num_kept]
     log.truncate_after(update, is_finished=average)
-    assert kinds(log) == WHOLE[:num_kept]
+    assert kinds(log) == ALL_LINES[:num_kept]
     assert log.path.read_bytes() == b"\n".join([*kept, b""])
     assert [path.name for path in log.path.parent.iterdir()] == ["metrics.jsonl"]
 
@@ -58,7 +58,7 @@ def test_forgets_what_comes_after(log: MetricsLog, update: int, average: bool, n
 def test_an_average_before_the_update_stays(log: MetricsLog) -> None:
     log.append("training", 30, {})
     log.truncate_after(30, is_finished=False)
-    assert kinds(log) == [*WHOLE, ("training", 30)]
+    assert kinds(log) == [*ALL_LINES, ("training", 30)]
 
 
 def test_an_unfinished_last_line_is_passed_over(log: MetricsLog) -> None:
@@ -67,21 +67,21 @@ def test_an_unfinished_last_line_is_passed_over(log: MetricsLog) -> None:
         log.path.write_bytes(whole[:num_bytes])
         num_lines = len(whole[:num_bytes].split(b"\n")) - 1
         # A line is whole without its line end, too.
-        assert kinds(log) in (WHOLE[:num_lines], WHOLE[: num_lines + 1])
+        assert kinds(log) in (ALL_LINES[:num_lines], ALL_LINES[: num_lines + 1])
     log.path.write_bytes(whole[:-3])
     log.truncate_after(20, is_finished=True)
     log.append("training", 30, {})
-    assert kinds(log) == [*WHOLE[:-1], ("training", 30)]
+    assert kinds(log) == [*ALL_LINES[:-1], ("training", 30)]
 
 
 @pytest.mark.parametrize("damage", [b'{"kind": "training", "updaue": 10}', b"[1, 2]", b'{"update": 3}', b"\xff", b""])
 def test_damaged_lines_are_left_out_and_counted(log: MetricsLog, damage: bytes) -> None:
     lines = log.path.read_bytes().split(b"\n")
     log.path.write_bytes(b"\n".join([*lines[:2], damage, *lines[2:]]))
-    assert kinds(log) == WHOLE
+    assert kinds(log) == ALL_LINES
     assert log.damaged_lines() == [3]
     log.truncate_after(20, is_finished=True)
-    assert (kinds(log), log.damaged_lines()) == (WHOLE, [])
+    assert (kinds(log), log.damaged_lines()) == (ALL_LINES, [])
 
 
 def test_an_unfinished_last_line_is_no_damage(log: MetricsLog) -> None:

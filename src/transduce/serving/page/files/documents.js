@@ -55,7 +55,7 @@ function fromFile(list) {
   };
 }
 
-const WHOLE = ["attention", "search", "layers", "positions"];
+const ALL_PARTS = ["attention", "search", "layers", "positions"];
 
 /** @returns {Documents} */
 function fromServer() {
@@ -77,7 +77,7 @@ function fromServer() {
   }
 
   async function translate(request) {
-    const inspection = await ask("./v1/inspect", { ...request, include: WHOLE });
+    const inspection = await ask("./v1/inspect", { ...request, include: ALL_PARTS });
     requests.set(inspection, request);
     return list.push(inspection) - 1;
   }
