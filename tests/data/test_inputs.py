@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from transduce.config import TextConfig
 from transduce.data.inputs import (
-    Filters,
+    FilteredPairs,
     RepetitionFinder,
     TrainingText,
     choose_held_out,
@@ -112,8 +112,8 @@ def test_it_shares_no_side_with_what_is_held_out_and_loses_nothing_else(
     pairs = [pair for corpus in corpora for pair in corpus]
     held_out = choose_held_out(pairs, count, has_text)
     sources, targets = {source for source, _ in held_out}, {target for _, target in held_out}
-    num_pairs, filters = [len(corpus) for corpus in corpora], Filters.make({}, len(pairs))
-    training = TrainingText(corpora, num_pairs, held_out, np.zeros(len(pairs), bool), filters)
+    num_pairs, filtered = [len(corpus) for corpus in corpora], FilteredPairs.make({}, len(pairs))
+    training = TrainingText(corpora, num_pairs, held_out, np.zeros(len(pairs), bool), filtered)
     assert list(training) == list(training)
     left_out = [pair for pair in pairs if pair[0] in sources or pair[1] in targets]
     assert sorted([*training, *left_out]) == sorted(pairs)
@@ -126,8 +126,8 @@ def test_every_pair_keeps_its_mark_of_repetition(corpora: list[list[tuple[str, s
     pairs = [pair for corpus in corpora for pair in corpus]
     repeats = [pair in pairs[:index] for index, pair in enumerate(pairs)]
     held_out = choose_held_out(pairs, 1, has_text)
-    num_pairs, filters = [len(corpus) for corpus in corpora], Filters.make({}, len(pairs))
-    training = TrainingText(corpora, num_pairs, held_out, np.array(repeats, bool), filters)
+    num_pairs, filtered = [len(corpus) for corpus in corpora], FilteredPairs.make({}, len(pairs))
+    training = TrainingText(corpora, num_pairs, held_out, np.array(repeats, bool), filtered)
     for number in range(len(corpora)):
         before = [pair for corpus in corpora[:number] for pair in corpus]
         seen = [*before]
@@ -138,7 +138,8 @@ def test_every_pair_keeps_its_mark_of_repetition(corpora: list[list[tuple[str, s
 
 @pytest.mark.parametrize("num_pairs", [1, 3])
 def test_a_corpus_that_has_changed_is_noticed(num_pairs: int) -> None:
-    training = TrainingText([[("a", "b")] * 2], [num_pairs], [], np.zeros(num_pairs, bool), Filters.make({}, num_pairs))
+    filtered = FilteredPairs.make({}, num_pairs)
+    training = TrainingText([[("a", "b")] * 2], [num_pairs], [], np.zeros(num_pairs, bool), filtered)
     with pytest.raises(CorpusError, match="corpus 1 of 1: has changed while it was read"):
         list(training)
 

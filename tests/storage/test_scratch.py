@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from transduce.storage import complete_folder, scratch_folder
+from transduce.storage import create_folder_atomically, scratch_folder
 
 
 def test_appears_only_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder"
-    with complete_folder(path) as folder:
+    with create_folder_atomically(path) as folder:
         (folder / "file").write_bytes(b"content")
         assert not path.exists()
     assert (path / "file").read_bytes() == b"content"
@@ -19,7 +19,7 @@ def test_appears_only_when_complete(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_failure_leaves_nothing_not_even_parents(tmp_path: Path, error: type[BaseException]) -> None:
     def fail() -> None:
-        with complete_folder(tmp_path / "a" / "b" / "folder") as folder:
+        with create_folder_atomically(tmp_path / "a" / "b" / "folder") as folder:
             (folder / "file").write_bytes(b"content")
             raise error
 
@@ -43,9 +43,9 @@ def test_parents_that_were_there_stay(tmp_path: Path) -> None:
 
 def test_the_first_of_two_writers_wins(tmp_path: Path) -> None:
     path = tmp_path / "folder"
-    with complete_folder(path) as slow:
+    with create_folder_atomically(path) as slow:
         (slow / "file").write_bytes(b"slow")
-        with complete_folder(path) as fast:
+        with create_folder_atomically(path) as fast:
             (fast / "file").write_bytes(b"fast")
     assert (path / "file").read_bytes() == b"fast"
     assert list(tmp_path.iterdir()) == [path]
@@ -54,8 +54,8 @@ def test_the_first_of_two_writers_wins(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from transduce.storage import complete_folder
-with complete_folder(Path(sys.argv[1])) as folder:
+from transduce.storage import create_folder_atomically
+with create_folder_atomically(Path(sys.argv[1])) as folder:
     (folder / "file").write_bytes(b"half")
     os.kill(os.getpid(), 9)
 """
@@ -88,9 +88,9 @@ def test_files_that_only_have_the_name_of_a_lock_stay(tmp_path: Path) -> None:
 
 def test_a_failure_to_write_says_where(tmp_path: Path) -> None:
     path = tmp_path / "folder"
-    with pytest.raises(OSError, match="No space left") as full, complete_folder(path) as folder:
+    with pytest.raises(OSError, match="No space left") as full, create_folder_atomically(path) as folder:
         raise OSError(28, "No space left on device")
     assert full.value.filename == str(path)
-    with pytest.raises(FileNotFoundError) as missing, complete_folder(path) as folder:
+    with pytest.raises(FileNotFoundError) as missing, create_folder_atomically(path) as folder:
         (folder / "missing").read_bytes()
     assert missing.value.filename.endswith("missing")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         sample_pairs,
         select_epoch_pairs,
     )
-    from transduce.data.inputs import find_made_columns, open_corpus
+    from transduce.data.inputs import choose_generated_columns, open_corpus
     from transduce.data.preparation import (
         PreparedCorpus,
         PreparedData,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         open_prepared_copy,
         prepare,
     )
-    from transduce.data.store import TokenStore, create_store, writable_cache
+    from transduce.data.store import TokenStore, create_store, explain_cache_errors
 else:
     __getattr__ = import_on_first_use(
         __name__,
@@ -38,12 +38,12 @@ else:
                 "Batch count_max_repetitions measure_longest_sides open_epoch_store plan_batches read_batches "
                 "remove_epochs sample_pairs select_epoch_pairs"
             ),
-            "transduce.data.inputs": "find_made_columns open_corpus",
+            "transduce.data.inputs": "choose_generated_columns open_corpus",
             "transduce.data.preparation": (
                 "PreparedCorpus PreparedData find_prepared_folder find_prepared_tokenizer find_prepared_validation "
                 "list_prepared_files open_prepared_copy prepare"
             ),
-            "transduce.data.store": "TokenStore create_store writable_cache",
+            "transduce.data.store": "TokenStore create_store explain_cache_errors",
         },
     )
 
@@ -52,9 +52,10 @@ __all__ = [
     "PreparedCorpus",
     "PreparedData",
     "TokenStore",
+    "choose_generated_columns",
     "count_max_repetitions",
     "create_store",
-    "find_made_columns",
+    "explain_cache_errors",
     "find_prepared_folder",
     "find_prepared_tokenizer",
     "find_prepared_validation",
@@ -69,5 +70,4 @@ __all__ = [
     "remove_epochs",
     "sample_pairs",
     "select_epoch_pairs",
-    "writable_cache",
 ]

@@ -16,7 +16,7 @@ from torch import Tensor
 from transduce.config import TextConfig
 from transduce.data.inputs import iterate_chunks
 from transduce.data.preparation import PreparedData, read_pairs
-from transduce.data.store import TokenStore, create_store, writable_cache
+from transduce.data.store import TokenStore, create_store, explain_cache_errors
 from transduce.errors import RunError
 from transduce.text import augment_pairs
 from transduce.text.augmentation import has_dotless_i
@@ -186,14 +186,14 @@ def open_epoch_store(prepared: PreparedData, text: TextConfig, seed: int, epoch:
         with suppress(RunError, FileNotFoundError):  # damaged or missing
             return _open_store(prepared, folder, text, seed, epoch)
         shutil.rmtree(folder, ignore_errors=True)
-        with writable_cache(prepared.folder.parent):
+        with explain_cache_errors(prepared.folder.parent):
             _encode_sampled(prepared, folder, text, seed, epoch)
     return _open_store(prepared, folder, text, seed, epoch)
 
 
 def _open_store(prepared: PreparedData, folder: Path, text: TextConfig, seed: int, epoch: int) -> TokenStore:
-    store = TokenStore.open(folder, prepared.known.digest)
-    prepared.known.save()
+    store = TokenStore.open(folder, prepared.digest_cache.digest)
+    prepared.digest_cache.save()
     remove_epochs(prepared, text, seed, before=epoch)
     return store
 

@@ -140,8 +140,8 @@ class RepetitionFinder:
 
 
 @dataclass(frozen=True)
-class Filters:
-    """Which pairs filters leave out.
+class FilteredPairs:
+    """The pairs that filters leave out.
 
     Args:
         names: the filters.
@@ -153,8 +153,8 @@ class Filters:
     numbers: UInt8[np.ndarray, "pairs"]
 
     @classmethod
-    def make(cls, filtered: Mapping[str, Int[np.ndarray, "..."]], num_pairs: int) -> "Filters":
-        """The filters of `num_pairs` pairs, by the indices of the pairs that each of them leaves out."""
+    def make(cls, filtered: Mapping[str, Int[np.ndarray, "..."]], num_pairs: int) -> "FilteredPairs":
+        """Those of `num_pairs` pairs, by the indices of the pairs that each filter leaves out."""
         numbers = np.zeros(num_pairs, np.uint8)
         for number, rows in reversed([*enumerate(filtered.values(), start=1)]):
             numbers[rows] = number
@@ -171,8 +171,8 @@ class TrainingText:
     held_out: list[Pair]
     repeats: Bool[np.ndarray, "pairs"]
     """Whether each pair, in order through all corpora, is the same as an earlier one."""
-    filters: Filters
-    """Which pairs filters leave out."""
+    filtered: FilteredPairs
+    """The pairs that filters leave out."""
 
     def __iter__(self) -> Iterator[Pair]:
         return (pair for number in range(len(self.corpora)) for pair, _ in self.iterate_corpus(number))
@@ -193,7 +193,7 @@ class TrainingText:
         held_out = set(self.held_out)
         start = sum(self.num_pairs[:number])
         rows = slice(start, start + self.num_pairs[number])
-        marks = zip(map(bool, self.repeats[rows].tobytes()), self.filters.numbers[rows].tobytes(), strict=True)
+        marks = zip(map(bool, self.repeats[rows].tobytes()), self.filtered.numbers[rows].tobytes(), strict=True)
         for pair, mark in zip_longest(self.corpora[number], marks):
             if pair is None or mark is None:
                 raise CorpusError(
@@ -203,7 +203,7 @@ class TrainingText:
             again, number_of_filter = mark
             if number_of_filter:
                 if left_out is not None:
-                    left_out[self.filters.names[number_of_filter - 1]] += 1
+                    left_out[self.filtered.names[number_of_filter - 1]] += 1
             elif pair[0] not in sources and pair[1] not in targets:
                 yield pair, again
             elif left_out is not None:
@@ -327,7 +327,7 @@ def open_corpus(
     """One of the corpora of `data`.
 
     `data.swap_sides` exchanges the sides of every corpus, also of those that the run itself has made: these need the
-    columns of `find_made_columns`.
+    columns of `choose_generated_columns`.
 
     Args:
         data: the settings of all text.
@@ -344,7 +344,7 @@ def open_corpus(
     return opened if corpus.tag is None else opened.with_tag(corpus.tag)
 
 
-def find_made_columns(data: DataConfig) -> tuple[str, str]:
+def choose_generated_columns(data: DataConfig) -> tuple[str, str]:
     """The columns of a file that the run itself has made, whose "source" is the source even if `data` swaps sides."""
     return ("target", "source") if data.swap_sides else ("source", "target")
 

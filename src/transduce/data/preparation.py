@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from transduce.config import DataConfig, Settings, TextConfig
 from transduce.data.inputs import (
-    Filters,
+    FilteredPairs,
     Inputs,
     RepetitionFinder,
     TrainingText,
@@ -27,9 +27,9 @@ from transduce.data.inputs import (
     open_inputs,
     split_data_tag,
 )
-from transduce.data.store import STORE_FILES, TokenStore, create_store, writable_cache
+from transduce.data.store import STORE_FILES, TokenStore, create_store, explain_cache_errors
 from transduce.errors import CorpusError, RunError
-from transduce.storage import KnownDigests, complete_folder, compute_file_digest, scratch_folder
+from transduce.storage import DigestCache, compute_file_digest, create_folder_atomically, scratch_folder
 from transduce.text import (
     SOURCE_MODEL,
     Cleaner,
@@ -81,7 +81,7 @@ def encode_text(
     ):
         for number in range(len(training.num_pairs)):
             cleaner = Cleaner(text)
-            left_out = Counter[str](dict.fromkeys([*training.filters.names, "held_out", "like_held_out"], 0))
+            left_out = Counter[str](dict.fromkeys([*training.filtered.names, "held_out", "like_held_out"], 0))
             for pair, source_ids, target_ids in _encode_kept(
                 training.iterate_corpus(number, left_out), tokenizer, cleaner, tags
             ):
@@ -149,7 +149,7 @@ class PreparedData:
     """SHA-256 of every input file by its name in the configuration; `all` also covers the settings."""
     folder: Path
     """The folder of the data."""
-    known: KnownDigests
+    digest_cache: DigestCache
     """The digests of the files there."""
 
     @property
@@ -197,8 +197,8 @@ def prepare(
         CorpusError: the text breaks a rule, or none of it is left after cleaning. Nothing has been written then.
         ConfigError, WriteError: `cache` cannot be written.
     """
-    known = KnownDigests(cache / "digests.json")
-    with writable_cache(cache), open_inputs(data, text, cache, standard_input, known.digest) as inputs:
+    digest_cache = DigestCache(cache / "digests.json")
+    with explain_cache_errors(cache), open_inputs(data, text, cache, standard_input, digest_cache.digest) as inputs:
         for name, omission in inputs.omissions.items():
             report(f"{'standard input' if name == '-' else name}: {omission}.")
         of_same_files = (
@@ -207,7 +207,7 @@ def prepare(
             else []
         )
         for digests in (*of_same_files, inputs.digests):
-            if (found := _find_prepared(cache, data, digests, known, report)) is not None:
+            if (found := _find_prepared(cache, data, digests, digest_cache, report)) is not None:
                 _report_spelled_tags(found.tokenizer, inputs.tags, report)
                 return found
         folder = _data_folder(cache, inputs.digests["all"])
@@ -218,10 +218,10 @@ def prepare(
             if filtered.keys() != set(data.filters):
                 raise ValueError(f"filters {data.filters} need a screen that finds their pairs, not {[*filtered]}")
             validation, training = _split_validation(data, text, inputs, scratch, filtered, report)
-        with complete_folder(folder) as path:
+        with create_folder_atomically(folder) as path:
             _build_folder(path, training, validation, text, inputs.tags, report)
-        prepared = _open_prepared(folder, data, inputs.digests, known)
-        known.save()
+        prepared = _open_prepared(folder, data, inputs.digests, digest_cache)
+        digest_cache.save()
         _report_spelled_tags(prepared.tokenizer, inputs.tags, report)
         return prepared
 
@@ -274,8 +274,8 @@ def open_prepared_copy(cache: Path, data: DataConfig, digests: Mapping[str, str]
         data: the configuration of the run, for the names of its corpora; their files are not read.
         digests: the digests of the prepared data, by which it is found.
     """
-    known = KnownDigests(cache / "digests.json")
-    return _find_prepared(cache, data, digests, known, lambda _: None)
+    digest_cache = DigestCache(cache / "digests.json")
+    return _find_prepared(cache, data, digests, digest_cache, lambda _: None)
 
 
 def find_prepared_folder(cache: Path, digests: Mapping[str, str]) -> Path:
@@ -297,33 +297,33 @@ def _data_folder(cache: Path, digest: str) -> Path:
 
 
 def _find_prepared(
-    cache: Path, data: DataConfig, digests: Mapping[str, str], known: KnownDigests, report: Callable[[str], None]
+    cache: Path, data: DataConfig, digests: Mapping[str, str], digest_cache: DigestCache, report: Callable[[str], None]
 ) -> PreparedData | None:
     folder = _data_folder(cache, digests["all"])
     if not folder.exists():
         return None
     try:
-        prepared = _open_prepared(folder, data, dict(digests), known)
+        prepared = _open_prepared(folder, data, dict(digests), digest_cache)
     except RunError as error:
         report(f"The prepared data is damaged and is recreated: {error}")
         shutil.rmtree(folder)
         return None
     report(f"Prepared data found in {folder}: {len(prepared.train):,} pairs.")
-    known.save()
+    digest_cache.save()
     return prepared
 
 
-def _open_prepared(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownDigests) -> PreparedData:
+def _open_prepared(folder: Path, data: DataConfig, digests: dict[str, str], digest_cache: DigestCache) -> PreparedData:
     path = folder / _RECORD
     try:
         record = _Record.model_validate_json(path.read_bytes())
         names = sorted(_FILES | record.files.keys())
-        damaged = [name for name in names if known.digest(folder / name) != record.files.get(name)]
+        damaged = [name for name in names if digest_cache.digest(folder / name) != record.files.get(name)]
     except (FileNotFoundError, ValidationError) as error:
         raise RunError(f"{path}, or a file that it names, is missing or damaged: delete {folder}") from error
     if damaged:
         raise RunError(f"{folder / damaged[0]} was changed: delete {folder}")
-    train = TokenStore.open(folder / "train", known.digest)
+    train = TokenStore.open(folder / "train", digest_cache.digest)
     if sum(counts.get("kept", 0) for counts in record.cleaning) != len(train):
         raise RunError(f"{path} does not match the pairs in {folder / 'train'}: delete {folder}")
     return PreparedData(
@@ -337,7 +337,7 @@ def _open_prepared(folder: Path, data: DataConfig, digests: dict[str, str], know
         languages=data.languages,
         digests=digests,
         folder=folder,
-        known=known,
+        digest_cache=digest_cache,
     )
 
 
@@ -367,7 +367,7 @@ def _split_validation(
     for pairs in (real, synthetic):
         deque(pairs, maxlen=0)  # read to the end, so that all text is checked
     repeats = finder.find_repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
-    training = TrainingText(inputs.training, num_pairs, held_out, repeats, Filters.make(filtered, sum(num_pairs)))
+    training = TrainingText(inputs.training, num_pairs, held_out, repeats, FilteredPairs.make(filtered, sum(num_pairs)))
     if inputs.validation is not None:
         return _read_validation(inputs.validation, report), training
     if sum(num_pairs) == 1:

@@ -15,11 +15,11 @@ from pydantic import Field, ValidationError
 
 from transduce.config import Settings
 from transduce.errors import ConfigError, RunError, WriteError
-from transduce.storage import complete_folder, compute_file_digest
+from transduce.storage import compute_file_digest, create_folder_atomically
 
 
 @contextmanager
-def writable_cache(cache: Path) -> Iterator[None]:
+def explain_cache_errors(cache: Path) -> Iterator[None]:
     """A block that writes to the folder of prepared text; an error names the setting.
 
     Raises:
@@ -169,7 +169,7 @@ class TokenStoreWriter:
 def create_store(folder: Path, vocabulary: int) -> Iterator[TokenStoreWriter]:
     """A writer of a new store beside `folder`, which appears if the block succeeds; otherwise nothing is left."""
     dtype: Literal["<u2", "<u4"] = "<u2" if vocabulary <= 2**16 else "<u4"
-    with complete_folder(folder) as path:
+    with create_folder_atomically(folder) as path:
         with (path / _IDS).open("wb") as ids, (path / _OFFSETS).open("wb") as offsets:
             writer = TokenStoreWriter(ids, offsets, dtype)
             yield writer

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from transduce.lazy_imports import import_on_first_use
 
 if TYPE_CHECKING:
-    from transduce.storage.digests import KnownDigests, compute_file_digest
-    from transduce.storage.scratch import complete_folder, remove_if_left_empty, scratch_folder, scratch_path
+    from transduce.storage.digests import DigestCache, compute_file_digest
+    from transduce.storage.scratch import create_folder_atomically, remove_if_left_empty, scratch_folder, scratch_path
     from transduce.storage.writing import (
         FORCE_ADVICE,
         UNFINISHED_PATTERN,
@@ -31,8 +31,8 @@ else:
     __getattr__ = import_on_first_use(
         __name__,
         {
-            "transduce.storage.digests": "KnownDigests compute_file_digest",
-            "transduce.storage.scratch": "complete_folder remove_if_left_empty scratch_folder scratch_path",
+            "transduce.storage.digests": "DigestCache compute_file_digest",
+            "transduce.storage.scratch": "create_folder_atomically remove_if_left_empty scratch_folder scratch_path",
             "transduce.storage.writing": (
                 "FORCE_ADVICE UNFINISHED_PATTERN check_output_file check_replaceable check_writable flush_to_disk "
                 "has_mark is_stream lock_folder make_folder_beside make_write_error recover_folders remove_folder "
@@ -44,12 +44,12 @@ else:
 __all__ = [
     "FORCE_ADVICE",
     "UNFINISHED_PATTERN",
-    "KnownDigests",
+    "DigestCache",
     "check_output_file",
     "check_replaceable",
     "check_writable",
-    "complete_folder",
     "compute_file_digest",
+    "create_folder_atomically",
     "flush_to_disk",
     "has_mark",
     "is_stream",

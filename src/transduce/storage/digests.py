@@ -33,7 +33,7 @@ class _KnownFiles(Settings):
     files: dict[str, _KnownFile]
 
 
-class KnownDigests:
+class DigestCache:
     """The SHA-256 of files, remembered in `path` with their size, inode and the times of their last change.
 
     A file is read again when one of these differs, as any write changes them. If `path` has other contents, it is not

@@ -49,7 +49,7 @@ def scratch_path(parent: Path, name: str, unique: str) -> Path:
 
 
 @contextmanager
-def complete_folder(path: Path) -> Iterator[Path]:
+def create_folder_atomically(path: Path) -> Iterator[Path]:
     """A temporary folder next to `path`, renamed to `path` when the block succeeds and removed otherwise.
 
     If another process completes `path` in the meantime, its folder is kept and this one removed.

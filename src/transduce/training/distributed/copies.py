@@ -19,9 +19,15 @@ from torch import distributed as dist
 
 from transduce.bundle import Bundle, latest_checkpoint
 from transduce.config import RunConfig
-from transduce.data import PreparedData, find_prepared_folder, list_prepared_files, open_prepared_copy, writable_cache
+from transduce.data import (
+    PreparedData,
+    explain_cache_errors,
+    find_prepared_folder,
+    list_prepared_files,
+    open_prepared_copy,
+)
 from transduce.errors import RunError, TrainingError
-from transduce.storage import complete_folder, scratch_folder, scratch_path
+from transduce.storage import create_folder_atomically, scratch_folder, scratch_path
 from transduce.training.distributed import Ranks
 from transduce.training.run_folder import RunFolder
 
@@ -48,9 +54,9 @@ def share_prepared_data(ranks: Ranks, config: RunConfig, prepare: Callable[[], P
         if ranks.is_first:
             _send_files(ranks, list_prepared_files(_require_prepared_data(prepared)))
         elif ranks.is_file_writer:
-            with writable_cache(cache):
+            with explain_cache_errors(cache):
                 if prepared is None:
-                    with complete_folder(find_prepared_folder(cache, digests)) as folder:
+                    with create_folder_atomically(find_prepared_folder(cache, digests)) as folder:
                         _receive_files(ranks, folder)
                 else:
                     with scratch_folder(cache, "copy") as folder:  # not needed, but all must receive
@@ -94,7 +100,7 @@ def share_run(
         if ranks.is_first:
             _send_files(ranks, files)
         elif receives_copy:
-            with writable_cache(cache):  # not around the block, whose errors may have other causes
+            with explain_cache_errors(cache):  # not around the block, whose errors may have other causes
                 at_end.enter_context(scratch_folder(cache, name, unique))
                 _receive_files(ranks, copy)
         ranks.barrier()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.config import CorpusConfig, DataConfig, RunConfig
-from transduce.data import find_made_columns, open_corpus
+from transduce.data import choose_generated_columns, open_corpus
 from transduce.data.inputs import choose_held_out, may_be_held_out
-from transduce.data.store import writable_cache
+from transduce.data.store import explain_cache_errors
 from transduce.errors import CorpusError
 from transduce.storage import replace_file
 from transduce.text import Cleaner
@@ -43,7 +43,7 @@ def replace_targets(
     Raises:
         BundleError, CorpusError: the teacher or the text cannot be read, or no pair can be held out.
     """
-    data, columns = config.data, find_made_columns(config.data)
+    data, columns = config.data, choose_generated_columns(config.data)
     open_teacher = functools.cache(lambda: Bundle.open(find_bundle(Path(str(data.teacher)))))
     held_out = [] if data.has_validation_text else _choose_validation(config)
     excluded = {source for source, _ in held_out}
@@ -76,7 +76,7 @@ def _write_pairs(cache: Path, pairs: Sequence[tuple[str, str]]) -> Path:
     """Write pairs to a file in `cache` that is named by its content, and return its path."""
     lines = [json.dumps({"source": one, "target": other}, ensure_ascii=False) + "\n" for one, other in pairs]
     path = cache / f"validation-{hashlib.sha256(''.join(lines).encode()).hexdigest()[:16]}.jsonl"
-    with writable_cache(cache), replace_file(path) as beside:
+    with explain_cache_errors(cache), replace_file(path) as beside:
         beside.write_text("".join(lines), encoding="utf-8", newline="\n")
     return path.resolve()
 

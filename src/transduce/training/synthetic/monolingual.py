@@ -6,7 +6,7 @@ from pathlib import Path
 
 from transduce.bundle import Bundle, find_bundle, latest_checkpoint
 from transduce.config import CorpusConfig, DataConfig, RunConfig
-from transduce.data import find_made_columns
+from transduce.data import choose_generated_columns
 from transduce.errors import ConfigError, RunError
 from transduce.text import SYNTHETIC_TAGS, read_lines
 from transduce.training.run_folder import RunFolder
@@ -71,7 +71,7 @@ def add_synthetic_corpora(
         corpora.append(
             CorpusConfig(
                 pairs=str(path.resolve()),
-                columns=find_made_columns(data),
+                columns=choose_generated_columns(data),
                 weight=data.monolingual_weight,
                 tag=tag,
                 synthetic=True,

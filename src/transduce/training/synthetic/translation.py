@@ -13,7 +13,7 @@ from typing import Any
 
 from transduce.bulk import BlockTranslatorSettings, BulkTask, ProcessPool, translate_files
 from transduce.bundle import Bundle
-from transduce.data.store import writable_cache
+from transduce.data.store import explain_cache_errors
 from transduce.errors import CorpusError, OutputError
 from transduce.kernels.device import find_device
 from transduce.kernels.hardware import count_threads
@@ -109,7 +109,7 @@ class SyntheticText:
             column=given,
             translation_column=made,
         )
-        with writable_cache(cache):
+        with explain_cache_errors(cache):
             work.mkdir(parents=True, exist_ok=True)
             if not (work / TEXT).exists():
                 texts = (prefix + text if text.strip() else text for text in self.read())
