@@ -12,7 +12,7 @@ from transduce.bulk.inputs import InputFile
 from transduce.bulk.parquet import ParquetFormat
 from transduce.documents import FORMATS
 from transduce.errors import ConfigError, CorpusError
-from transduce.text import COMPRESSIONS, compress, decompress, read_stream
+from transduce.text import COMPRESSIONS, LONE_SURROGATE, compress, decompress, read_stream
 from transduce.text.formats.columns import list_names
 
 _DOCUMENTS = FORMATS.keys() - {".txt"}
@@ -139,7 +139,7 @@ class JsonFormat:
         text = found[self._key]
         if not isinstance(text, str):
             raise CorpusError(f"{place}: {self._key!r} must be text, but is {json.dumps(text)[:60]}: correct it")
-        if any("\ud800" <= character <= "\udfff" for character in text):
+        if LONE_SURROGATE.search(text):
             raise CorpusError(f"{place}: {self._key!r} has an unpaired surrogate, which is not a character: correct it")
         return text.split("\n")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         to_toml,
     )
     from transduce.config.settings import Record, Settings, first_problem, setting_problem
-    from transduce.config.text import CorpusConfig, DataConfig, FilterName, TextConfig
+    from transduce.config.text import TAG_PATTERN, CorpusConfig, DataConfig, FilterName, TextConfig
     from transduce.config.training import SCHEDULES_BY_LENGTH, UNLIMITED_UPDATES, TrainingConfig, parse_duration
 else:
     __getattr__ = import_on_first_use(
@@ -29,7 +29,7 @@ else:
                 "RunConfig flatten load_resolved_config load_run_config parse_resolved_config remove_settings to_toml"
             ),
             "transduce.config.settings": "Record Settings first_problem setting_problem",
-            "transduce.config.text": "CorpusConfig DataConfig FilterName TextConfig",
+            "transduce.config.text": "CorpusConfig DataConfig FilterName TAG_PATTERN TextConfig",
             "transduce.config.training": "SCHEDULES_BY_LENGTH TrainingConfig UNLIMITED_UPDATES parse_duration",
         },
     )
@@ -37,6 +37,7 @@ else:
 __all__ = [
     "PRESETS",
     "SCHEDULES_BY_LENGTH",
+    "TAG_PATTERN",
     "UNLIMITED_UPDATES",
     "CorpusConfig",
     "DataConfig",

@@ -6,6 +6,9 @@ from pydantic import Field, model_validator
 
 from transduce.config.settings import Section
 
+TAG_PATTERN = r">>[^<>\s]+<<"
+"""A regular expression that matches a tag, as in ">>de<<"."""
+
 FilterName = Literal[
     "copies",
     "different_addresses",
@@ -57,7 +60,7 @@ class CorpusConfig(Section):
     """How often each pair occurs in an epoch. 2.5: every pair twice, plus a random half of the pairs, redrawn each
     epoch."""
 
-    tag: str | None = Field(default=None, pattern=r"^>>[^<>\s]+<<$")
+    tag: str | None = Field(default=None, pattern=rf"^{TAG_PATTERN}$")
     """A token of its own in front of every source, as in ">>bt<<" for pairs that a model has made (Caswell et al.
     2019), or ">>de<<" for the language to translate into, where one model learns several (Johnson et al. 2017). A text
     to translate may then begin with it."""

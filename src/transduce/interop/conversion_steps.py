@@ -302,7 +302,8 @@ def _read_bytes(path: Path) -> bytes:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a SentencePiece model") from None
 
 
-_TAG = re.compile(r"\s*(>>[^<>\s]+<<)\s*")  # as in the programs of exports
+# Not that of `Tokenizer`, which a proof compares with this: the programs of exports have a copy of their own, too.
+_TAG = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
 
 
 class SentencePieceCodec:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from transduce.text.augmentation import augment_pairs
     from transduce.text.corpus import (
         CONTROL_CHARACTER,
+        LONE_SURROGATE,
         Cleaner,
         CorpusSize,
         Pair,
@@ -64,7 +65,9 @@ else:
         __name__,
         {
             "transduce.text.augmentation": "augment_pairs",
-            "transduce.text.corpus": "CONTROL_CHARACTER Cleaner CorpusSize Pair ParallelCorpus write_standard_input",
+            "transduce.text.corpus": (
+                "CONTROL_CHARACTER Cleaner CorpusSize LONE_SURROGATE Pair ParallelCorpus write_standard_input"
+            ),
             "transduce.text.formats": "open_parallel_corpus",
             "transduce.text.glossary": "Glossary Term WITHOUT_SPACES count_phrase find_phrase",
             "transduce.text.kept_elements": "find_kept_spans pair_kept_spans",
@@ -91,6 +94,7 @@ __all__ = [
     "COMPRESSIONS",
     "CONTROL_CHARACTER",
     "LANGUAGE_NAMES",
+    "LONE_SURROGATE",
     "SILENT_PIECES",
     "SOURCE_MODEL",
     "SYNTHETIC_TAGS",

@@ -6,11 +6,11 @@ import random
 import re
 from collections.abc import Sequence
 
-from transduce.config import TextConfig
+from transduce.config import TAG_PATTERN, TextConfig
 from transduce.text.corpus import Pair
 from transduce.text.languages import get_base_code
 
-_TAG = re.compile(r"^>>[^<>\s]+<< ")
+_TAG = re.compile(rf"{TAG_PATTERN} ")
 _CLAUSE_END = re.compile(r"[,;:](?=\s)")
 _FINAL_MARK = re.compile(r"[.!?。！？।۔؟…]+\s*$")
 

@@ -99,6 +99,9 @@ def write_standard_input(stream: BinaryIO, path: Path) -> None:
 CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 """Matches a control character (Unicode category Cc) other than the tab, such as a line end."""
 
+LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+"""Matches half of a character, which JSON can contain, but a UTF-8 file cannot."""
+
 _INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
 
 # Up to this many pieces, the length of a sentence says little about that of its translation.

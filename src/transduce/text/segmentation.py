@@ -10,13 +10,13 @@ from itertools import accumulate, pairwise
 import sentencex
 
 from transduce.errors import UserError
+from transduce.text.corpus import LONE_SURROGATE
 from transduce.text.languages import get_base_code
 from transduce.text.protected_spans import ProtectedSpan, find_protected_spans, has_letters, pair_tags
 
 # sentencex panics at a wide space before a full stop, as in "A\u00a0.", and refuses lone surrogates.
 # Each is replaced by one plain character in a copy, and the text is split where the copy is split.
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
-_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 _WINDOW = 5_000
 """Characters that sentencex reads at once, as its time grows with the square of brackets and quotation marks that are
@@ -34,7 +34,7 @@ def split_sentences(text: str, language: str) -> list[str]:
     """
     if not text:
         return []
-    plain = _LONE_SURROGATE.sub("?", _WIDE_SPACE.sub(" ", text))
+    plain = LONE_SURROGATE.sub("?", _WIDE_SPACE.sub(" ", text))
     code = get_base_code(language)
     cuts, start, end = [0], 0, 0
     while end < len(text):

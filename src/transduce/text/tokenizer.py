@@ -14,8 +14,9 @@ from pathlib import Path
 import sentencepiece
 from pydantic import ValidationError
 
-from transduce.config import Record, first_problem
+from transduce.config import TAG_PATTERN, Record, first_problem
 from transduce.errors import ConfigError, CorpusError, UserError
+from transduce.text.corpus import LONE_SURROGATE
 
 SOURCE_MODEL = "tokenizer.model"
 TARGET_MODEL = "target_tokenizer.model"
@@ -249,14 +250,12 @@ _ADVICE = (
     "--unk_id=0 --eos_id=1 --bos_id=-1 --pad_id=-1 --byte_fallback=true"
 )
 _ADVICE_FOR_TWO = "give the SentencePiece models that the translation model was trained with"
-_TAG = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
+_TAG = re.compile(rf"\s*({TAG_PATTERN})\s*")
 SYNTHETIC_TAGS = (">>bt<<", ">>ft<<")
 """Tags of training pairs that a model has made from text in the target or in the source language alone."""
 _SPECIAL = ("<unk>", "</s>")
 SILENT_PIECES = frozenset({"</s>", "<s>", "<pad>", "<blank>"})
 """Pieces without text: in a tokenizer trained by Transduce, the end symbol and the padding."""
-
-_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class Tokenizer:
@@ -542,4 +541,4 @@ def _encode(model: sentencepiece.SentencePieceProcessor, texts: Iterable[str]) -
 
 def _replace_surrogates(texts: Iterable[str]) -> list[str]:
     # SentencePiece rejects a whole text with an unpaired surrogate, which JSON can contain.
-    return [_LONE_SURROGATE.sub("\ufffd", text) for text in texts]
+    return [LONE_SURROGATE.sub("\ufffd", text) for text in texts]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import CorpusError
-from transduce.text.corpus import Pair, ParallelCorpus
+from transduce.text.corpus import LONE_SURROGATE, Pair, ParallelCorpus
 from transduce.text.formats.columns import SideSelection, choose_languages, list_names, shorten
 from transduce.text.lines import read_lines
 
@@ -125,7 +125,6 @@ def _get_text(record: Mapping[str, object], key: str, selection: SideSelection, 
     value = record[key]
     if not isinstance(value, str):
         raise CorpusError(f"{place}: {key!r} must be text, but is {shorten(json.dumps(value))}")
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        # JSON can contain an unpaired surrogate; a UTF-8 file cannot.
+    if LONE_SURROGATE.search(value):
         raise CorpusError(f"{place}: {key!r} contains an unpaired surrogate, which is not a character: {value!a:.80}")
     return value.rstrip("\r\n")
