@@ -96,6 +96,11 @@ def test_the_first_and_the_last_are_always_among_the_few(count: int, most: int) 
     assert not count or (found[0], found[-1]) == (0, count - 1)
 
 
+@pytest.mark.parametrize("max_count", [0, 1])
+def test_of_one_item_or_none_there_is_no_last_one(max_count: int) -> None:
+    assert sample_evenly(range(5), max_count) == [0][:max_count]
+
+
 def test_a_score_without_interval_stands_alone() -> None:
     assert format_score({"value": 12.345}) == "12.35"
 

@@ -14,10 +14,10 @@ MAX_POINTS = 120
 
 
 def sample_evenly(items: Sequence[_ItemT], max_count: int) -> list[_ItemT]:
-    """At most `max_count` of the items, evenly spread; the first and the last are among them."""
+    """At most `max_count` of the items, evenly spread: the first, and if there may be more than one, also the last."""
     if len(items) <= max_count:
         return list(items)
-    return [items[round(number * (len(items) - 1) / (max_count - 1))] for number in range(max_count)]
+    return [items[round(number * (len(items) - 1) / max(1, max_count - 1))] for number in range(max_count)]
 
 
 def has_r_drop(training: Sequence[MetricsLine]) -> bool:
