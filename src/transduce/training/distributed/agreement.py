@@ -89,8 +89,8 @@ def agree_on_run(ranks: Ranks, resolve: Callable[[], RunConfig]) -> tuple[Ranks,
     names = tuple(hosts[machines.index(machine)] for machine in remote)
     ranks = replace(ranks, is_remote=is_remote, remote_hosts=names, file_group=file_group)
     if is_remote:
-        places = {"output": config.output, "data": {"cache": config.data.cache}} if own is not None else {}
-        config = _replace_folders(given, places)
+        replacements = {"output": config.output, "data": {"cache": config.data.cache}} if own is not None else {}
+        config = _replace_folders(given, replacements)
     return ranks, config
 
 
@@ -99,8 +99,8 @@ def share_settings(ranks: Ranks, config: RunConfig) -> RunConfig:
     if not ranks.remote_hosts:
         return config
     given = ranks.broadcast_text(to_toml(config) if ranks.is_first else "")
-    places = {"output": config.output, "data": {"cache": config.data.cache}}
-    return _replace_folders(parse_resolved_config(given), places) if ranks.is_remote else config
+    replacements = {"output": config.output, "data": {"cache": config.data.cache}}
+    return _replace_folders(parse_resolved_config(given), replacements) if ranks.is_remote else config
 
 
 def describe_shared_settings(config: RunConfig) -> str:
@@ -108,10 +108,10 @@ def describe_shared_settings(config: RunConfig) -> str:
     return to_toml(_replace_folders(config, {"output": "", "data": {"folder": "", "cache": ""}}))
 
 
-def _replace_folders(config: RunConfig, places: dict[str, Any]) -> RunConfig:
-    """The configuration with the folders that `places` names ("output", and any under "data")."""
-    data = config.data.model_copy(update=places.get("data", {}))
-    return config.model_copy(update={"output": places.get("output", config.output), "data": data})
+def _replace_folders(config: RunConfig, replacements: dict[str, Any]) -> RunConfig:
+    """The configuration with the folders that `replacements` names ("output", and any under "data")."""
+    data = config.data.model_copy(update=replacements.get("data", {}))
+    return config.model_copy(update={"output": replacements.get("output", config.output), "data": data})
 
 
 def _describe_rank(own: RunConfig | None) -> dict[str, Any]:
@@ -155,28 +155,28 @@ def _find_remote_machines(
     """
     if len(set(machines)) == 1:
         return [], True
-    places = [output, *output.parents]
-    with _write_token(places) if ranks.is_first else _no_token() as written:
+    folders = [output, *output.parents]
+    with _write_token(folders) if ranks.is_first else _no_token() as written:
         level, name = json.loads(ranks.broadcast_text(json.dumps(written)))
         is_seen = ranks.is_first or not name
-        if not is_seen and level < len(places):
-            is_seen = _is_visible(places[level] / name)
+        if not is_seen and level < len(folders):
+            is_seen = _wait_for_file(folders[level] / name)
         ranks.barrier()
-        shares = [text == "1" for text in ranks.gather_texts(str(int(is_seen and has_settings)))]
+        is_shared = [text == "1" for text in ranks.gather_texts(str(int(is_seen and has_settings)))]
     ranks.barrier()  # so that the file is removed before a rank lists the contents of the folder
-    apart = {machine for machine, is_shared in zip(machines, shares, strict=True) if not is_shared}
+    apart = {machine for machine, shared in zip(machines, is_shared, strict=True) if not shared}
     return [machine for machine in dict.fromkeys(machines) if machine in apart and machine != machines[0]], is_seen
 
 
 @contextmanager
-def _write_token(places: Sequence[Path]) -> Iterator[tuple[int, str]]:
-    """Write an empty file with a random name for the duration of the block, into the first of `places` that exists.
+def _write_token(folders: Sequence[Path]) -> Iterator[tuple[int, str]]:
+    """Write an empty file with a random name for the duration of the block, into the first of `folders` that exists.
 
-    Yields the index of that place and the name of the file. The name is "" if the file cannot be written; the reason is
-    reported later, when the run's folder is made.
+    Yields the index of that folder and the name of the file. The name is "" if the file cannot be written; the reason
+    is reported later, when the run's folder is made.
     """
-    level, name = next(number for number, place in enumerate(places) if place.exists()), f".shared-{uuid4().hex}"
-    token = places[level] / name
+    level, name = next(number for number, folder in enumerate(folders) if folder.exists()), f".shared-{uuid4().hex}"
+    token = folders[level] / name
     try:
         token.touch()
     except OSError:
@@ -193,7 +193,8 @@ def _no_token() -> Iterator[tuple[int, str]]:
     yield 0, ""
 
 
-def _is_visible(path: Path) -> bool:
+def _wait_for_file(path: Path) -> bool:
+    """Whether a file that another machine has written is visible, at the latest after `VISIBLE_WITHIN`."""
     until = time.monotonic() + VISIBLE_WITHIN
     while not (found := path.exists()) and time.monotonic() < until:
         time.sleep(0.2)

@@ -191,6 +191,7 @@ def _split_words(text: str) -> list[str]:
 
 
 def _is_visible(text: str) -> bool:
+    """As `is_visible` in `text/corpus.py`, but without private-use and unassigned characters and lone surrogates."""
     return any(unicodedata.category(character)[0] not in "CZ" for character in text)
 
 
