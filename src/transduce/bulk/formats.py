@@ -38,7 +38,7 @@ class FileFormat(Protocol):
         """
         ...
 
-    def join_blocks(self, blocks: Sequence[Path], place: Path) -> None:
+    def join_blocks(self, blocks: Sequence[Path], path: Path) -> None:
         """Write the files of all blocks, in order, as one file."""
         ...
 
@@ -82,7 +82,18 @@ def choose_format(name: str, column: str | None, translation_column: str, *, jso
     return JsonFormat(column, translation_column)
 
 
-class TextFormat:
+class _LineFormat:
+    """A format whose translated blocks, as lines of text, only have to be written one after the other."""
+
+    def join_blocks(self, blocks: Sequence[Path], path: Path) -> None:
+        """See `FileFormat`."""
+        with path.open("wb") as joined:
+            for block in blocks:
+                with block.open("rb") as file:
+                    shutil.copyfileobj(file, joined)
+
+
+class TextFormat(_LineFormat):
     """Text: line n of the output is the translation of line n."""
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
@@ -96,12 +107,8 @@ class TextFormat:
         """See `FileFormat`."""
         return _write_lines(translations, file)
 
-    def join_blocks(self, blocks: Sequence[Path], place: Path) -> None:
-        """See `FileFormat`."""
-        _concatenate(blocks, place)
 
-
-class JsonFormat:
+class JsonFormat(_LineFormat):
     """JSON lines: every object gets one more key, and is otherwise left as it is, byte for byte.
 
     A text of several lines is translated line by line. Blank lines at the end of a file are passed over.
@@ -153,12 +160,8 @@ class JsonFormat:
             written.append(f"{before}{comma}{added[1:]}")
         return _write_lines(written, file)
 
-    def join_blocks(self, blocks: Sequence[Path], place: Path) -> None:
-        """See `FileFormat`."""
-        _concatenate(blocks, place)
 
-
-class TsvFormat:
+class TsvFormat(_LineFormat):
     """Columns with one tab between them, nothing quoted: every line gets one more column, the last.
 
     A column is given by its number from 1, where every line is translated, or by its name in the first line, which then
@@ -208,10 +211,6 @@ class TsvFormat:
         written = [] if header is None else [f"{header}\t{self._translation_column}"]
         written += [f"{row}\t{translation}" for row, translation in zip(rows, translations, strict=True)]
         return _write_lines(written, file)
-
-    def join_blocks(self, blocks: Sequence[Path], place: Path) -> None:
-        """See `FileFormat`."""
-        _concatenate(blocks, place)
 
 
 def _get_cell(row: str, position: int, num_named: int | None, place: str) -> str:
@@ -268,10 +267,3 @@ def _find_share(raw: BinaryIO, file: InputFile) -> float:
 
 def _write_lines(lines: Sequence[str], file: InputFile) -> bytes:
     return compress("".join(f"{line}\n" for line in lines).encode(), file.path)
-
-
-def _concatenate(blocks: Sequence[Path], place: Path) -> None:
-    with place.open("wb") as whole:
-        for path in blocks:
-            with path.open("rb") as block:
-                shutil.copyfileobj(block, whole)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from transduce.bulk.blocks import Block
 from transduce.bulk.inputs import InputFile
-from transduce.errors import CorpusError, MissingExtraError, TransduceError
+from transduce.errors import CorpusError, TransduceError
+from transduce.text.formats.arrow import explain_arrow_errors
 from transduce.text.formats.columns import list_names
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class ParquetFormat:
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
         """See `FileFormat`."""
-        with file.open_binary() as raw, _report_damage(file.path):
+        with file.open_binary() as raw, _explain_read_errors(file.path):
             from pyarrow import parquet  # noqa: PLC0415 - an optional package
 
             with parquet.ParquetFile(raw, pre_buffer=False) as table:
@@ -94,7 +95,7 @@ class ParquetFormat:
             stream.write_batch(translated)
         return bytes(sink.getvalue())
 
-    def join_blocks(self, blocks: Sequence[Path], place: Path) -> None:
+    def join_blocks(self, blocks: Sequence[Path], path: Path) -> None:
         """See `FileFormat`."""
         import pyarrow as pa  # noqa: PLC0415 - an optional package
         from pyarrow import parquet  # noqa: PLC0415 - an optional package
@@ -103,9 +104,9 @@ class ParquetFormat:
             schema, metadata = first.schema, dict(first.schema.metadata or {})
         compression = metadata.pop(_COMPRESSION, b"SNAPPY").decode()
         schema = schema.with_metadata(metadata)
-        with parquet.ParquetWriter(str(place), schema, compression=compression) as writer:
-            for path in blocks:
-                with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as batches:
+        with parquet.ParquetWriter(str(path), schema, compression=compression) as writer:
+            for block in blocks:
+                with pa.OSFile(str(block)) as file, pa.ipc.open_stream(file) as batches:
                     for batch in batches:
                         writer.write_batch(batch.replace_schema_metadata(metadata))
 
@@ -131,18 +132,12 @@ def _merge(table: "pa.Table", empty: "pa.RecordBatch") -> "pa.RecordBatch":
 
 
 @contextmanager
-def _report_damage(path: str) -> Iterator[None]:
-    """Turn pyarrow's errors about a file, and the error that pyarrow is not installed, into Transduce's own."""
-    try:
-        import pyarrow as pa  # noqa: PLC0415 - an optional package
-    except ImportError:
-        raise MissingExtraError("pyarrow", "data", f"reading {path}") from None
-    try:
-        yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of a disk or a network, not of pyarrow
+def _explain_read_errors(path: str) -> Iterator[None]:
+    """Turn errors of reading a Parquet file, and the error that pyarrow is not installed, into Transduce's own."""
+    with explain_arrow_errors(path, "not Parquet"):
+        try:
+            yield
+        except OSError as error:
+            if error.errno is None:  # of pyarrow, not of a disk or a network
+                raise
             raise TransduceError(f"{path}: cannot be read ({error}): give the same command again") from error
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise CorpusError(
-            f"{path}: damaged, truncated or not Parquet ({reason}): download or create it again"
-        ) from None

@@ -49,7 +49,7 @@ def open_parquet(path: Path, selection: SideSelection) -> ParallelCorpus:
 
 
 def _read_parquet(path: Path, selection: SideSelection) -> Iterator[Pair]:
-    with _report_damage(path):
+    with explain_arrow_errors(path):
         from pyarrow import parquet  # noqa: PLC0415 - an optional package
 
         # Otherwise, the columns of a whole row group are read at once.
@@ -117,7 +117,7 @@ def _read_names(path: Path, find: Callable[[Any], object]) -> list[str]:
 def _read_tables(tables: tuple[Path, ...], folder: Path, selection: SideSelection) -> Iterator[Pair]:
     row = 1
     for table in tables:
-        with _report_damage(table):
+        with explain_arrow_errors(table):
             import pyarrow as pa  # noqa: PLC0415 - an optional package
 
             with pa.OSFile(str(table)) as file, pa.ipc.open_stream(file) as batches:
@@ -128,8 +128,11 @@ def _read_tables(tables: tuple[Path, ...], folder: Path, selection: SideSelectio
 
 
 @contextmanager
-def _report_damage(path: Path) -> Iterator[None]:
-    """Turn pyarrow's errors about a file, and the error that pyarrow is not installed, into Transduce's own."""
+def explain_arrow_errors(path: Path | str, mismatch: str = "of another format") -> Iterator[None]:
+    """Turn pyarrow's errors about a file, and the error that pyarrow is not installed, into Transduce's own.
+
+    `mismatch` says what the file may be if it is neither damaged nor truncated.
+    """
     try:
         import pyarrow as pa  # noqa: PLC0415 - an optional package
     except ImportError:
@@ -138,7 +141,7 @@ def _report_damage(path: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: the name of a column
         raise CorpusError(
-            f"{path}: damaged, truncated or of another format ({_shorten_reason(error)}): download or create it again"
+            f"{path}: damaged, truncated or {mismatch} ({_shorten_reason(error)}): download or create it again"
         ) from None
 
 

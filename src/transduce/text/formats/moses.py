@@ -131,10 +131,10 @@ def _open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -
 
 
 def _read_member(stream: io.BufferedReader, name: str) -> Iterator[str]:
-    return read_stream(_report_damage(stream), name)
+    return read_stream(_convert_zip_errors(stream), name)
 
 
-def _report_damage(stream: io.BufferedReader) -> Iterator[bytes]:
+def _convert_zip_errors(stream: io.BufferedReader) -> Iterator[bytes]:
     """The lines of a member; where zipfile finds damage, it has an error of its own."""
     try:
         yield from stream
