@@ -84,7 +84,7 @@ class OutputFolder:
         """
         with _report_errors(self._find_block(number, block)):
             self._find_folder(number).mkdir(exist_ok=True)
-            _write_whole(self._find_block(number, block), lambda place: _write_bytes(place, content))
+            _write_whole(self._find_block(number, block), lambda unfinished: _write_bytes(unfinished, content))
 
     def finish(self, number: int, num_blocks: int, join: Callable[[Sequence[Path], Path], None]) -> None:
         """Join the translated blocks of an input file to one file, and move it to `find_place(number)`.
@@ -96,9 +96,9 @@ class OutputFolder:
         folder = self._find_folder(number)
         blocks = [self._find_block(number, block) for block in range(num_blocks)]
         with _report_errors(self.find_place(number)):
-            _write_whole(folder / _JOINED, lambda place: join(blocks, place))
+            _write_whole(folder / _JOINED, lambda unfinished: join(blocks, unfinished))
             known = json.dumps(_identify(folder / _JOINED)).encode()
-            _write_whole(folder / FINISHED, lambda place: _write_bytes(place, known))
+            _write_whole(folder / FINISHED, lambda unfinished: _write_bytes(unfinished, known))
         self._put_in_place(number)
 
     def _put_in_place(self, number: int) -> None:
@@ -154,11 +154,11 @@ def _record_plan(work: Path, plan: Mapping[str, Any], folder: Path) -> None:
         if check_plan(path.read_bytes(), content, folder, work, begun):
             return
     with _report_errors(path):
-        _write_whole(path, lambda place: _write_bytes(place, content))
+        _write_whole(path, lambda unfinished: _write_bytes(unfinished, content))
 
 
-def _write_bytes(place: Path, content: bytes) -> None:
-    place.write_bytes(content)
+def _write_bytes(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
 
 
 def _write_whole(path: Path, write: Callable[[Path], object]) -> None:

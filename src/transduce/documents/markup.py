@@ -46,43 +46,43 @@ def parse_markup(markup: str, *, is_xml: bool) -> Iterator[Part]:
     A tag or comment that is never closed, and all that follows, is text. In XML names are case-sensitive, and only
     `/>` makes an element of a single tag.
     """
-    begin = place = 0
-    while (place := markup.find("<", place)) >= 0:
-        end, shape, name = _read_construct(markup, place, is_xml=is_xml)
+    done = start = 0
+    while (start := markup.find("<", start)) >= 0:
+        end, shape, name = _read_construct(markup, start, is_xml=is_xml)
         if end < 0:
             break
-        if end == place:
-            place += 1
+        if end == start:
+            start += 1
             continue
-        if begin < place:
-            yield Part(markup[begin:place], "text")
-        yield Part(markup[place:end], shape, name)
-        begin = place = end
+        if done < start:
+            yield Part(markup[done:start], "text")
+        yield Part(markup[start:end], shape, name)
+        done = start = end
         if shape == "start" and name in RAW and not is_xml:
             closing = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(markup, end)
-            place = closing.start() if closing else len(markup)
-    if begin < len(markup):
-        yield Part(markup[begin:], "text")
+            start = closing.start() if closing else len(markup)
+    if done < len(markup):
+        yield Part(markup[done:], "text")
 
 
-def _read_construct(markup: str, place: int, *, is_xml: bool) -> tuple[int, Shape, str]:
-    """Find the end, shape and name of the part that begins with the "<" at `place`.
+def _read_construct(markup: str, start: int, *, is_xml: bool) -> tuple[int, Shape, str]:
+    """Find the end, shape and name of the part that begins with the "<" at `start`.
 
-    The end is -1 if the part is not closed, and `place` if the "<" is text.
+    The end is -1 if the part is not closed, and `start` if the "<" is text.
     """
     for opening, closing in _CLOSINGS.items():
-        if markup.startswith(opening, place):
+        if markup.startswith(opening, start):
             # "<!-->" is a whole comment.
-            end = markup.find(closing, place + (2 if opening == "<!--" else len(opening)))
+            end = markup.find(closing, start + (2 if opening == "<!--" else len(opening)))
             return (-1 if end < 0 else end + len(closing)), "other", ""
-    named = _NAME.match(markup, place)
+    named = _NAME.match(markup, start)
     if not named:
-        return place, "text", ""
-    tag = _TAG.match(markup, place)
+        return start, "text", ""
+    tag = _TAG.match(markup, start)
     if not tag:
         return -1, "text", ""
     name = named[1] if is_xml else named[1].lower()
-    if markup.startswith("/", place + 1):
+    if markup.startswith("/", start + 1):
         return tag.end(), "end", name
     is_single = markup.startswith("/>", tag.end() - 2) or (name in _VOID and not is_xml)
     return tag.end(), "single" if is_single else "start", name
@@ -176,7 +176,7 @@ class Passage:
         taken = set(_MARK_NAME.findall("".join(self.get_texts())))  # the text itself may contain such marks
         letters = next(name for length in count(1) if (name := "m" * length) not in taken)
         tags = [part for part in self.parts if part.shape != "text"]
-        marks = [f"<{letters}{place}/>" for place in range(len(tags))]
+        marks = [f"<{letters}{number}/>" for number in range(len(tags))]
         for start, end in _pair_tags(tags):
             marks[start], marks[end] = f"<{letters}{start}>", f"</{letters}{start}>"
         return marks
@@ -241,12 +241,12 @@ def _mark_inline(all_parts: Sequence[Part], rules: MarkupRules) -> Iterator[tupl
     elements = _OpenElements(rules)
     kept: list[str] = []
     is_inline = False
-    for place, part in enumerate(all_parts):
+    for index, part in enumerate(all_parts):
         were_kept = elements.are_kept
         elements.read(part)
         if not (were_kept and elements.are_kept):  # kept text is inline if both of its tags are
             is_inline = (is_inline or not were_kept) and (
-                part.shape in {"text", "other"} or rules.is_inline(part.name, is_beside_text=place in beside_text)
+                part.shape in {"text", "other"} or rules.is_inline(part.name, is_beside_text=index in beside_text)
             )
         if were_kept or elements.are_kept:
             kept.append(part.raw)
@@ -308,11 +308,11 @@ def _find_reason(tag: Part, outer: _Reason) -> _Reason:
 def _pair_tags(tags: Sequence[Part]) -> Iterator[tuple[int, int]]:
     """Yield the indices of start tags and of the end tags that close them."""
     stack: list[int] = []
-    for place, tag in enumerate(tags):
+    for index, tag in enumerate(tags):
         if tag.shape == "start":
-            stack.append(place)
+            stack.append(index)
         elif tag.shape == "end" and stack and tags[stack[-1]].name == tag.name:
-            yield stack.pop(), place
+            yield stack.pop(), index
 
 
 def _find_beside_text(all_parts: Sequence[Part]) -> frozenset[int]:
@@ -320,16 +320,16 @@ def _find_beside_text(all_parts: Sequence[Part]) -> frozenset[int]:
     parents: dict[int, int] = {}
     with_text: set[int] = set()
     stack = [-1]
-    for place, part in enumerate(all_parts):
+    for index, part in enumerate(all_parts):
         if part.shape == "text" and part.raw.strip():
             with_text.add(stack[-1])
         elif part.shape in {"start", "single"}:
-            parents[place] = stack[-1]
+            parents[index] = stack[-1]
             if part.shape == "start":
-                stack.append(place)
+                stack.append(index)
         elif part.shape == "end" and len(stack) > 1:
-            parents[place] = parents[stack.pop()]
-    return frozenset(place for place, parent in parents.items() if parent in with_text)
+            parents[index] = parents[stack.pop()]
+    return frozenset(index for index, parent in parents.items() if parent in with_text)
 
 
 def _trim(inline: Sequence[Part], *, keeps_spaces: bool) -> list[str | Passage]:

@@ -135,11 +135,11 @@ def number_words(pieces: Sequence[str]) -> list[int]:
     Pieces that spell no word at all, as spaces at the end, belong to the word before them.
     """
     # Each piece carries its own number in place of a score.
-    words = score_words(pieces, [float(place) for place in range(len(pieces))])
-    of_piece = {int(place): number for number, (_, places) in enumerate(words) for place in places}
+    words = score_words(pieces, [float(index) for index in range(len(pieces))])
+    of_piece = {int(index): number for number, (_, indices) in enumerate(words) for index in indices}
     numbers: list[int] = []
-    for place in range(len(pieces)):
-        numbers.append(of_piece.get(place, numbers[-1] if numbers else 0))
+    for index in range(len(pieces)):
+        numbers.append(of_piece.get(index, numbers[-1] if numbers else 0))
     if pieces and pieces[-1] == "</s>":
         numbers[-1] = len(words)
     return numbers
@@ -237,7 +237,7 @@ def locate_code(config: TransformerConfig) -> dict[str, CodePlace]:
         "rotary": RotaryPositions.forward,
         "none": NoPositions.forward,
     }
-    places: dict[str, Callable[..., Any]] = {
+    functions: dict[str, Callable[..., Any]] = {
         "scaled_dot_product": ATTENTION_SCORES[config.attention_score](config.d_k).forward,
         "mask": causal_attention_mask,
         "softmax": attention_weights,
@@ -251,7 +251,7 @@ def locate_code(config: TransformerConfig) -> dict[str, CodePlace]:
         "embedding": TokenEmbedding.forward,
         "output": OutputProjection.forward,
     }
-    return {topic: _locate(function) for topic, function in places.items()}
+    return {topic: _locate(function) for topic, function in functions.items()}
 
 
 @cache

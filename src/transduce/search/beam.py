@@ -152,14 +152,14 @@ class SentenceSearch:
         self.length += 1
         before, live = self.live, list[LiveHypothesis]()
         beam, end_id, automaton = self._beam, self._end_id, self.automaton  # the hot loop
-        for place, (total, score, parent, token) in enumerate(candidates):
+        for index, (total, score, parent, token) in enumerate(candidates):
             if isnan(score):
                 raise NotANumberError
             if total == -inf:
                 continue
             _, _, last, progress = before[parent]
             if token == end_id:
-                if place < beam if finishing is None else place in finishing:
+                if index < beam if finishing is None else index in finishing:
                     self._finish(LinkedToken(token, score, last))
             elif len(live) < beam:
                 if automaton is not None:
@@ -270,7 +270,7 @@ def search_sentences(
         num_steps += 1
         log_probs, state = step(last_ids, state)
         if num_steps < task.min_length:
-            too_short = [place for place, sentence in enumerate(in_batch) if not sentence.is_at_limit]
+            too_short = [index for index, sentence in enumerate(in_batch) if not sentence.is_at_limit]
             log_probs[torch.tensor(too_short, dtype=torch.int64, device=device), :, task.end_id] = -torch.inf
         if in_batch[0].automaton is None:
             _advance(log_probs, in_batch, task.end_id, beam)
@@ -282,7 +282,7 @@ def search_sentences(
         kept = compact_batch([sentence.is_done for sentence in in_batch])
         leaving = None
         if len(kept) < len(in_batch):
-            in_batch = [in_batch[place] for place in kept]
+            in_batch = [in_batch[index] for index in kept]
             leaving = torch.tensor(kept, device=device)
         parents = [[live.parent for live in sentence.live] for sentence in in_batch]
         if leaving is not None or any(row != list(range(last_ids.shape[1])) for row in parents):
@@ -298,7 +298,7 @@ def _make_automata(task: SearchTask, logits_processor: LogitsProcessor | None) -
 
 
 def _advance(log_probs: Tensor, searches: list[SentenceSearch], end_id: int, beam: int) -> None:
-    at_limit = [place for place, sentence in enumerate(searches) if sentence.is_at_limit]
+    at_limit = [number for number, sentence in enumerate(searches) if sentence.is_at_limit]
     if at_limit:  # allow only the end symbol, without renormalising: its log-probability stays true
         index = torch.tensor(at_limit, device=log_probs.device)
         of_end = log_probs[index, :, end_id]
@@ -334,8 +334,8 @@ def _advance_constrained(log_probs: Tensor, searches: list[SentenceSearch], end_
     advancing_scores = _gather_scores(log_probs, advancing)
     pools: dict[int, list[tuple[float, Candidate]]] = defaultdict(list)  # candidates with their ranks
     for row, (_, live) in rows.items():
-        place, parent = row
-        best_scores, best_ids = own[place * width + parent]
+        index, parent = row
+        best_scores, best_ids = own[index * width + parent]
         # Filler entries (-inf) come last and may share an id with real ones: reversed, real scores overwrite them.
         scores = dict(zip(best_ids[::-1], best_scores[::-1], strict=True))
         scores.update(zip(advancing[row], advancing_scores[row], strict=True))
@@ -343,9 +343,9 @@ def _advance_constrained(log_probs: Tensor, searches: list[SentenceSearch], end_
         for rank, (token, score) in enumerate(in_order):
             true_score = score / factor if token in penalised[row] else score
             candidate = Candidate(live.sum + score, true_score, parent, token)
-            pools[place].append((candidate.sum - rank * processor.diversity, candidate))
-    for place, pool in pools.items():
-        sentence = searches[place]
+            pools[index].append((candidate.sum - rank * processor.diversity, candidate))
+    for index, pool in pools.items():
+        sentence = searches[index]
         ranked = [candidate for _, candidate in sorted(pool, key=lambda one: -one[0])]
         if sentence.automaton is not None and sentence.automaton.required:
             sentence.advance(*_interleave_banks(ranked, sentence.live, sentence.automaton, end_id, beam))
@@ -355,11 +355,11 @@ def _advance_constrained(log_probs: Tensor, searches: list[SentenceSearch], end_
 
 def _iterate_rows(searches: list[SentenceSearch]) -> Iterator[tuple[Row, tuple[Automaton, LiveHypothesis]]]:
     """Each hypothesis of the sentences that are not done, with the automaton of its sentence."""
-    for place, sentence in enumerate(searches):
+    for index, sentence in enumerate(searches):
         if not sentence.is_done and sentence.automaton is not None:
             for parent, live in enumerate(sentence.live):
                 if live.sum > -torch.inf:
-                    yield (place, parent), (sentence.automaton, live)
+                    yield (index, parent), (sentence.automaton, live)
 
 
 def _forbid_tokens(
@@ -440,6 +440,6 @@ def _interleave_banks(
         for candidate in candidates[rank : rank + 1]
     ]
     finished = frozenset(
-        place for place, (rank, candidate) in enumerate(taken) if candidate.id == end_id and rank < beam
+        index for index, (rank, candidate) in enumerate(taken) if candidate.id == end_id and rank < beam
     )
     return [candidate for _, candidate in taken], finished

@@ -173,7 +173,7 @@ def restore_spacing(text: str, original: str, kinds: Collection[SpanKind] = USUA
         is_begin = span.kind == "tag" and not is_end
         if text.startswith(" ", span.end) and behind and (is_begin or find_run_behind(text, span.end + 1) == behind):
             dropped.add(span.end)
-    return "".join(character for place, character in enumerate(text) if place not in dropped)
+    return "".join(character for index, character in enumerate(text) if index not in dropped)
 
 
 def pair_spans(
@@ -209,25 +209,25 @@ def _is_of_run(character: str) -> bool:
 
 
 def pair_tags(tags: Sequence[str]) -> list[tuple[int, int]]:
-    """The places in `tags`, given in their order, where an element begins and where it ends, as <b> and its </b> do.
+    """The indices in `tags`, given in their order, where an element begins and where it ends, as <b> and its </b> do.
 
     A tag without its other half, such as <br>, is in none.
     """
     pairs = []
-    waiting: list[tuple[int, str]] = []  # place and name of the tags that are still open, outermost first
+    waiting: list[tuple[int, str]] = []  # index and name of the tags that are still open, outermost first
     num_waiting: Counter[str] = Counter()
-    for place, tag in enumerate(tags):
+    for index, tag in enumerate(tags):
         match = _TAG_NAME.match(tag)
         if not match or tag.endswith("/>"):
             continue
         name = match[1].lower()
         if not tag.startswith("</"):
-            waiting.append((place, name))
+            waiting.append((index, name))
             num_waiting[name] += 1
         elif num_waiting[name]:
             opened = -1, ""
             while opened[1] != name:
                 opened = waiting.pop()
                 num_waiting[opened[1]] -= 1
-            pairs.append((opened[0], place))
+            pairs.append((opened[0], index))
     return pairs

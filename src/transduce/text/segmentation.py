@@ -39,8 +39,8 @@ def split_sentences(text: str, language: str) -> list[str]:
     cuts, start, end = [0], 0, 0
     while end < len(text):
         end = _find_window_end(plain, start)
-        places = accumulate(map(len, sentencex.segment(code, plain[start:end])), initial=start)
-        found = [place for place in places if start < place < end]
+        ends = accumulate(map(len, sentencex.segment(code, plain[start:end])), initial=start)
+        found = [one for one in ends if start < one < end]
         cuts += found
         # The last sentence of a window may go on behind it, and is read again, unless it is most of the window.
         start = found[-1] if found and found[-1] > (start + end) // 2 else end
@@ -131,39 +131,39 @@ def find_fitting_spans(
         language: see `split_sentences`.
         fits: whether the model can read a part, in which hidden characters are spaces.
     """
-    shown = _blank_places(text, hidden)
+    shown = _blank_spans(text, hidden)
 
-    def divide(place: Bounds) -> list[Bounds]:
-        start, part = place[0], shown[slice(*place)]
+    def divide(bounds: Bounds) -> list[Bounds]:
+        start, part = bounds[0], shown[slice(*bounds)]
         if fits(part):
-            return [place]
+            return [bounds]
         cuts = accumulate(map(len, split_segments(part, language, fits)), initial=start)
-        places = _cut_text(text, move_cuts_outside([*cuts], indivisible))
+        spans = _cut_text(text, move_cuts_outside([*cuts], indivisible))
         # A part that begins earlier than planned may be too long.
-        return [one for other in places for one in divide(other)] if len(places) > 1 else places
+        return [one for span in spans for one in divide(span)] if len(spans) > 1 else spans
 
     if fits(shown):
         return _cut_text(text, [0, len(text)])
     cuts = move_cuts_outside([*accumulate(map(len, split_sentences(text, language)), initial=0)], indivisible)
-    return [part for place in _cut_text(text, cuts) for part in divide(place)]
+    return [part for span in _cut_text(text, cuts) for part in divide(span)]
 
 
-def _blank_places(text: str, places: Iterable[Bounds]) -> str:
+def _blank_spans(text: str, spans: Iterable[Bounds]) -> str:
     shown = list(text)
-    for start, end in places:
+    for start, end in spans:
         shown[start:end] = " " * (end - start)
     return "".join(shown)
 
 
 def _cut_text(text: str, cuts: Sequence[int]) -> list[Bounds]:
     """The spans between cuts, without space at their ends; none where there is only space."""
-    places = []
+    spans = []
     for start, end in pairwise(cuts):
         part = text[start:end]
         if shown := part.strip():
             first = start + part.index(shown)
-            places.append((first, first + len(shown)))
-    return places
+            spans.append((first, first + len(shown)))
+    return spans
 
 
 def move_cuts_outside(cuts: Sequence[int], indivisible: Sequence[Bounds]) -> list[int]:
@@ -172,9 +172,9 @@ def move_cuts_outside(cuts: Sequence[int], indivisible: Sequence[Bounds]) -> lis
     for cut in cuts[1:]:
         before = bisect_right(indivisible, cut, key=lambda one: one[0]) - 1
         start, end = indivisible[before] if before >= 0 else (cut, cut)
-        place = cut if not start < cut < end else start if start > moved[-1] else end
-        if place > moved[-1]:
-            moved.append(place)
+        allowed = cut if not start < cut < end else start if start > moved[-1] else end
+        if allowed > moved[-1]:
+            moved.append(allowed)
     return moved
 
 
@@ -252,9 +252,9 @@ def rebuild_document(document: Document, translations: Sequence[str]) -> str:
         )
     parts = [document.separators[0]]
     last = len(translations) - 1
-    for place, (sentence, translation) in enumerate(zip(document.sentences, translations, strict=True)):
-        separator = document.separators[place + 1]
-        is_glued = translation and not separator and place < last
+    for index, (sentence, translation) in enumerate(zip(document.sentences, translations, strict=True)):
+        separator = document.separators[index + 1]
+        is_glued = translation and not separator and index < last
         parts += [translation, " " if is_glued and _is_wide(sentence) and not _is_wide(translation) else separator]
     return "".join(parts)
 
@@ -279,10 +279,10 @@ def _split_parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
         margin = _MARGIN.match(line)
         indent = margin.end() if margin else 0
         yield line[:indent], False
-        for place, part in enumerate(
+        for index, part in enumerate(
             _join_within_spans(split_sentences(line[indent:], language), start + indent, spans)
         ):
-            if place == 0 and _NUMBER.fullmatch(part.strip()):
+            if index == 0 and _NUMBER.fullmatch(part.strip()):
                 yield part, False
             else:
                 yield from _strip_part(part)
@@ -316,8 +316,8 @@ def _cut_outside_spans(
     sentence: str, start: int, parts: Sequence[str], spans: Sequence[Bounds]
 ) -> Iterator[tuple[str, bool]]:
     """Consecutive parts of a sentence that is cut into `parts` from `start` on, without cuts within a span."""
-    for place in pairwise(move_cuts_outside([*accumulate(map(len, parts), initial=start)], spans)):
-        yield from _strip_part(sentence[slice(*place)])
+    for bounds in pairwise(move_cuts_outside([*accumulate(map(len, parts), initial=start)], spans)):
+        yield from _strip_part(sentence[slice(*bounds)])
 
 
 def _strip_part(part: str) -> Iterator[tuple[str, bool]]:
@@ -390,7 +390,7 @@ def _group_tags(text: str, tags: Sequence[ProtectedSpan]) -> list[list[Protected
 
 def _find_dividing_groups(text: str, groups: Sequence[Sequence[ProtectedSpan]], language: str) -> list[bool]:
     tags = [tag for group in groups for tag in group]
-    bare = _blank_places(text, [(tag.start, tag.end) for tag in tags])
+    bare = _blank_spans(text, [(tag.start, tag.end) for tag in tags])
     ends = list(accumulate(map(len, split_sentences(bare, language))))
     divides = []
     for group in groups:

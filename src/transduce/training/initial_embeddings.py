@@ -110,11 +110,11 @@ def count_cooccurrence(
 
     `pairs` has the different tokens of each pair. Rows and columns are in the order of `chosen`.
     """
-    place = np.full(vocabulary, -1)
-    place[chosen] = np.arange(len(chosen))
+    row_of_token = np.full(vocabulary, -1)
+    row_of_token[chosen] = np.arange(len(chosen))
     counts = np.zeros((len(chosen), len(chosen)), np.float32)
     for tokens in pairs:
-        places = place[tokens]
-        places = places[places >= 0]
-        counts[np.ix_(places, places)] += 1
+        rows = row_of_token[tokens]
+        rows = rows[rows >= 0]
+        counts[np.ix_(rows, rows)] += 1
     return counts

@@ -13,7 +13,7 @@ from transduce.text import Glossary, ProtectedSpan, pair_kept_spans
 from transduce.translation.confidence.guard import GuardReport, add_reports, find_problems, retry_suspects
 from transduce.translation.constraints import TextConstraints
 from transduce.translation.constraints.protection import ProtectedTranslation, translate_protected
-from transduce.translation.constraints.span_search import SpanSearch, find_removed_places, remove_spans
+from transduce.translation.constraints.span_search import SpanSearch, find_removed_ranges, remove_spans
 from transduce.translation.options import (
     ProtectionMethod,
     ScoredText,
@@ -315,7 +315,7 @@ def _number_words(text: str) -> list[int | None]:
 def _map_words(text: str, spans: Sequence[ProtectedSpan], bare: Sequence[str]) -> list[int]:
     """For each word of the same text without its spans (`bare`), the number of its word in `text`."""
     words = _number_words(text)
-    for start, end in find_removed_places(text, spans):
+    for start, end in find_removed_ranges(text, spans):
         words[start:end] = [None] * (end - start)
     rest = [number for number in words if number is not None]
     *starts, _ = accumulate(map(len, bare), initial=0)

@@ -42,8 +42,8 @@ def find_changes_of_case(text: Text) -> Iterator[Finding]:
                 continue
             rows = np.arange(*stretch)
             rows = rows[side.cases[rows] == number]
-            places = (str(PairReference(text, row)) for row in (stretch[0], stretch[1] - 1))
-            first, last = (place.removeprefix(f"{text.name}, ") for place in places)
+            references = (str(PairReference(text, row)) for row in (stretch[0], stretch[1] - 1))
+            first, last = (reference.removeprefix(f"{text.name}, ") for reference in references)
             share = len(rows) / len(text)
             yield Finding(
                 name="changed_case",

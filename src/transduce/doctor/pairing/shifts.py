@@ -157,8 +157,8 @@ class ShiftTracker:
             return end, end
         if after.shift == 0:
             return start, start
-        place = low + int(np.argmax(old_sum - new_sum))
-        return place, place
+        cut = low + int(np.argmax(old_sum - new_sum))
+        return cut, cut
 
 
 def _get_shift(segment: Segment) -> int:

@@ -217,7 +217,7 @@ class _Rule:
     def read(cls, text: str) -> "_Rule":
         """Parse a rule; "!" or "*" alone stands for that character."""
         words = text.split(" ")
-        (last,) = (place for place, word in enumerate(words) if len(word) > 1 and word.endswith("*"))
+        (last,) = (position for position, word in enumerate(words) if len(word) > 1 and word.endswith("*"))
         words[last] = words[last][:-1]
         wanted = tuple(len(word) == 1 or not word.startswith("!") for word in words)
         names = tuple(word if want else word[1:] for word, want in zip(words, wanted, strict=True))
@@ -251,10 +251,10 @@ def _number_characters(language: str, names: Sequence[str]) -> tuple[dict[str, i
 def _make_rule_weights(rules: Sequence[_Rule], names: Sequence[str], before: int, after: int) -> _Array:
     """[rules, sets, before + 1 + after]: with its bias, a rule gives 1 where it holds, and at most 0 elsewhere."""
     weights = np.zeros((len(rules), len(names), before + 1 + after), dtype=np.float32)
-    places = {name: place for place, name in enumerate(names)}
+    columns = {name: column for column, name in enumerate(names)}
     for row, rule in zip(weights, rules, strict=True):
-        for place, (name, want) in enumerate(zip(rule.names, rule.wanted, strict=True)):
-            row[places[name], before + place - rule.last] += 1 if want else -sum(rule.wanted)
+        for position, (name, want) in enumerate(zip(rule.names, rule.wanted, strict=True)):
+            row[columns[name], before + position - rule.last] += 1 if want else -sum(rule.wanted)
     return weights
 
 

@@ -85,12 +85,12 @@ class _Reader:
     def __init__(self, data: bytes, path: Path) -> None:
         self._data = data
         self._path = path
-        self._place = 0
+        self._offset = 0
 
     @property
     def left(self) -> int:
         """Bytes not yet taken."""
-        return len(self._data) - self._place
+        return len(self._data) - self._offset
 
     def read_number(self, num_bytes: int) -> int:
         """The next bytes as a number that is not negative."""
@@ -140,9 +140,9 @@ class _Reader:
     def _take(self, num_bytes: int) -> slice:
         if num_bytes > self.left:
             self.refuse(f"ends after {len(self._data):,} bytes, where {num_bytes - self.left:,} more should follow")
-        place = slice(self._place, self._place + num_bytes)
-        self._place = place.stop
-        return place
+        taken = slice(self._offset, self._offset + num_bytes)
+        self._offset = taken.stop
+        return taken
 
 
 _SCALE = "_scale"
@@ -166,24 +166,24 @@ class Variables:
         self._read: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
-        return self._place(name) is not None
+        return self._find_stored_name(name) is not None
 
-    def _place(self, name: str) -> str | None:
+    def _find_stored_name(self, name: str) -> str | None:
         """The name in this file; before revision 5, both stacks shared their settings, and embeddings had no number."""
-        places = [name, name.replace("embeddings_0/", "embeddings/")]
+        names = [name, name.replace("embeddings_0/", "embeddings/")]
         if self._revision < 5:
-            places.append(name.partition("/")[2])
-        return next((place for place in places if place in self._variables), None)
+            names.append(name.partition("/")[2])
+        return next((one for one in names if one in self._variables), None)
 
     def raw(self, name: str) -> Tensor:
         """The variable in its own type."""
-        place = self._place(name)
-        if place is None:
+        stored_name = self._find_stored_name(name)
+        if stored_name is None:
             raise BundleError(
                 f"{self._path}: has no variable {name!r}, which is required: it is a model of another kind"
             )
-        self._read.add(place)
-        return self._variables[place]
+        self._read.add(stored_name)
+        return self._variables[stored_name]
 
     def __getitem__(self, name: str) -> Tensor:
         """The variable in float32: the numbers that CTranslate2 computes with in that precision."""
@@ -277,8 +277,8 @@ def list_variables(name: str) -> tuple[str, ...]:
     stack, layer, part, kind = split_name(name)
     if part.endswith(("normalization", "final")):
         kind = "gamma" if kind == "gain" else "beta"
-    place = stack if layer is None else f"{stack}/layer_{layer}"
-    return tuple(f"{place}/{one}/{kind}" for one in _PARTS[part])
+    prefix = stack if layer is None else f"{stack}/layer_{layer}"
+    return tuple(f"{prefix}/{one}/{kind}" for one in _PARTS[part])
 
 
 def map_copies(config: TransformerConfig) -> dict[str, str]:
@@ -487,8 +487,8 @@ def _find_unlike_attentions(variables: Variables) -> Iterator[str]:
     elif first["queries_scale"] != 1 and not math.isclose(first["queries_scale"], usual, rel_tol=1e-6):
         yield f"queries_scale = {first['queries_scale']:g}: must be {usual:g}, for heads as wide as these, or 1"
     for stack, parts in (("encoder", ("self_attention",)), ("decoder", ("self_attention", "attention"))):
-        for place in product(range(_count_layers(variables, stack)), parts):
-            name = f"{stack}/layer_{place[0]}/{place[1]}"
+        for layer, part in product(range(_count_layers(variables, stack)), parts):
+            name = f"{stack}/layer_{layer}/{part}"
             for setting, value in _read_attention(variables, name).items():
                 if not math.isclose(value, first[setting], rel_tol=1e-6):
                     yield f"{name}/{setting} = {value:g}: must be {first[setting]:g}, as in other attentions"

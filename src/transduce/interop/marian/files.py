@@ -323,7 +323,7 @@ def read_vocabulary(path: Path, num_rows: int) -> list[str]:
         rows[number] = piece
     pieces = [rows.get(number) or name_unnamed_row(number) for number in range(num_rows)]
     if len(set(pieces)) < num_rows:
-        twice = next(piece for place, piece in enumerate(pieces) if piece in pieces[:place])
+        twice = next(piece for index, piece in enumerate(pieces) if piece in pieces[:index])
         raise BundleError(f"{path}: has the piece {twice!r} twice; {_REMEDY}")
     if missing := {"<unk>", "</s>"}.difference(pieces):
         raise BundleError(f"{path}: has no {min(missing)!r} among its first {num_rows:,} pieces; {_REMEDY}")
@@ -361,9 +361,9 @@ def _read_numbers(content: bytes, path: Path) -> list[tuple[str, int]]:
 
 def _end_of_piece(model: bytes, start: int) -> int:
     """The end of the message at `start`, whose length has 7 bits a byte and ends with a byte below 128."""
-    length, place = 0, start + 1
+    length, offset = 0, start + 1
     while True:
-        length |= (model[place] & 0x7F) << (7 * (place - start - 1))
-        place += 1
-        if model[place - 1] < 0x80:
-            return place + length
+        length |= (model[offset] & 0x7F) << (7 * (offset - start - 1))
+        offset += 1
+        if model[offset - 1] < 0x80:
+            return offset + length

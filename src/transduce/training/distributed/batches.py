@@ -49,18 +49,18 @@ def iterate_batches(
     takes every n-th pair of a batch. If a batch has fewer pairs than there are ranks, the other ranks get a pair
     without loss, so that all ranks take part in collective operations.
     """
-    place = start
+    position = start
     pad_id = prepared.tokenizer.pad_id
     while True:
-        store = load_epoch_store(prepared, text, training, place.epoch, ranks)
-        seen = select_epoch_pairs(prepared, training.seed, place.epoch)
-        plan = plan_batches(store.lengths, planned_ranks * training.batch_tokens, training.seed, place.epoch, seen)
+        store = load_epoch_store(prepared, text, training, position.epoch, ranks)
+        seen = select_epoch_pairs(prepared, training.seed, position.epoch)
+        plan = plan_batches(store.lengths, planned_ranks * training.batch_tokens, training.seed, position.epoch, seen)
         del seen  # 4 bytes per pair
         shares = [rows[ranks.rank :: ranks.size] if ranks.rank < len(rows) else rows[:1] for rows in plan]
-        for number, batch in enumerate(read_batches(store, shares, place.batch, pad_id), start=place.batch + 1):
+        for number, batch in enumerate(read_batches(store, shares, position.batch, pad_id), start=position.batch + 1):
             has_share = ranks.rank < len(plan[number - 1])
-            yield BatchPosition(place.epoch, number, len(plan)), batch if has_share else batch.mask_loss()
-        place = BatchPosition(place.epoch + 1)
+            yield BatchPosition(position.epoch, number, len(plan)), batch if has_share else batch.mask_loss()
+        position = BatchPosition(position.epoch + 1)
 
 
 def load_epoch_store(

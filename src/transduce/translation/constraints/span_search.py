@@ -70,10 +70,10 @@ class RemovedSpan:
 def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[RemovedSpan]]:
     """Remove spans, given in the order of the text; returns the rest, and what `insert_spans` needs."""
     bare, removed, done, letters = "", list[RemovedSpan](), 0, 0
-    places = find_removed_places(text, spans)
-    signs = _find_signs_behind(text, places)
+    ranges = find_removed_ranges(text, spans)
+    signs = _find_signs_behind(text, ranges)
     partners, starts = _pair_tags(text, spans)
-    for number, (span, (start, end)) in enumerate(zip(spans, places, strict=True)):
+    for number, (span, (start, end)) in enumerate(zip(spans, ranges, strict=True)):
         bare = _append_rest(bare, text[done:start])
         letters += len("".join(text[done:start].split()))
         done = end
@@ -93,23 +93,23 @@ def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[R
     return _append_rest(bare, text[done:]).strip(), removed
 
 
-def find_removed_places(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple[int, int]]:
+def find_removed_ranges(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple[int, int]]:
     """Start and end of each removed part: a span, with the brackets or quotation marks that enclose nothing else."""
-    places, done = [], 0
+    ranges, done = [], 0
     for span in spans:
         start, end = span.start, span.end
         while span.kind != "tag" and done < start and text[start - 1] + text[end : end + 1] in _AROUND:
             start, end = start - 1, end + 1
-        places.append((start, end))
+        ranges.append((start, end))
         done = end
-    return places
+    return ranges
 
 
-def _find_signs_behind(text: str, places: Sequence[tuple[int, int]]) -> list[str]:
+def _find_signs_behind(text: str, ranges: Sequence[tuple[int, int]]) -> list[str]:
     """For each removed part, the punctuation mark directly after it, or after those that follow without a space."""
     signs: list[str] = []
     next_start = -1
-    for start, end in reversed(places):
+    for start, end in reversed(ranges):
         run = find_run_behind(text, end)
         signs.append(signs[-1] if end == next_start else run if run in _PUNCTUATION else "")
         next_start = start
@@ -155,17 +155,17 @@ def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: "A
     last_sign = last_sign if last_sign in _PUNCTUATION else ""
     text = _TextWithSpans(num_letters)
     done = 0
-    places: list[int] = []  # of the removed spans
+    positions: list[int] = []  # of the removed spans: how many words precede each
     for span in removed:
-        place = max(done, min(len(words), find_place(span)))
-        if span.start is not None and places[span.start] == place < len(words):
-            place += 1  # place at least one word inside the element before its closing tag
-        for number in range(done, place):
+        position = max(done, min(len(words), find_place(span)))
+        if span.start is not None and positions[span.start] == position < len(words):
+            position += 1  # put at least one word inside the element before its closing tag
+        for number in range(done, position):
             text.add_word(words[number], is_spaced=is_spaced[number])
-        places.append(place)
-        done = place
+        positions.append(position)
+        done = position
         is_before_end = span.letters < num_letters and span.role in {"end", "element"} and not span.sign
-        placed = replace(span, sign=last_sign) if is_before_end and place == len(words) else span
+        placed = replace(span, sign=last_sign) if is_before_end and position == len(words) else span
         text.add_span(placed, is_spaced=done == len(words) or is_spaced[done])
     for number in range(done, len(words)):
         text.add_word(words[number], is_spaced=is_spaced[number])
@@ -174,8 +174,8 @@ def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: "A
 
 def _find_spaces(text: str, words: Sequence[str]) -> list[bool]:
     """For each word of the text, whether there is a space before it; True for the first word."""
-    places = find_words(text, words)
-    return [True, *(before.end < behind.start for before, behind in pairwise(places))][: len(places)]
+    ranges = find_words(text, words)
+    return [True, *(before.end < behind.start for before, behind in pairwise(ranges))][: len(ranges)]
 
 
 class _TextWithSpans:
@@ -343,23 +343,23 @@ class SpanSearch:
         divided = [remove_spans(request.text, request.spans) for request in requests]
         found = self._find_translations([bare for bare, _ in divided], requests)
         candidates = [
-            (place, best)
-            for place, translation in enumerate(found)
+            (index, best)
+            for index, translation in enumerate(found)
             for best in translation.alternatives
             if best.score > -math.inf
         ]
-        pairs = [(divided[place][0], best.text) for place, best in candidates if divided[place][1]]
+        pairs = [(divided[index][0], best.text) for index, best in candidates if divided[index][1]]
         alignments = iter(self._align(pairs))
         proposals: list[list[Translation]] = [[] for _ in requests]
-        for place, best in candidates:
-            text, removed = best.text, divided[place][1]
+        for index, best in candidates:
+            text, removed = best.text, divided[index][1]
             if removed:
                 alignment = next(alignments)
                 if alignment.is_long:
                     continue
                 text = insert_spans(text, removed, alignment)
-            text = self._spell_as_glossary(text, requests[place])
-            proposals[place].append(replace(found[place], alternatives=(replace(best, text=text),)))
+            text = self._spell_as_glossary(text, requests[index])
+            proposals[index].append(replace(found[index], alternatives=(replace(best, text=text),)))
         return proposals
 
     def _align(self, pairs: Sequence[tuple[str, str]]) -> "list[Alignment]":
@@ -383,12 +383,8 @@ class SpanSearch:
             spans = find_protected_spans(
                 text, {"tag" if span.kind == "element" else span.kind for span in request.spans}
             )
-            places = [TextRange(start, start + len(spelling)) for start in find_phrase(text, spelling)]
-            free = [
-                place
-                for place in places
-                if not any(span.start < place.end and place.start < span.end for span in spans)
-            ]
+            ranges = [TextRange(start, start + len(spelling)) for start in find_phrase(text, spelling)]
+            free = [one for one in ranges if not any(span.start < one.end and one.start < span.end for span in spans)]
             text = replace_places(text, dict(zip(free, terms, strict=False)))
         return text
 
@@ -402,38 +398,38 @@ class SpanSearch:
         encoded = translator.encode([self._encoded.get(text, text) for text in texts])
         found: dict[int, Translation] = {}
         for keeps, num_best in ((False, 1), (True, translator.search.beam)):
-            places = [place for place, one in enumerate(requests) if bool(one.spans or one.terms) == keeps]
-            results = translator.find_translations([encoded[place] for place in places], num_best=num_best)
-            found.update(zip(places, results, strict=True))
+            indices = [index for index, one in enumerate(requests) if bool(one.spans or one.terms) == keeps]
+            results = translator.find_translations([encoded[index] for index in indices], num_best=num_best)
+            found.update(zip(indices, results, strict=True))
         constraints = [
             TextConstraints(required=tuple(term.target for term in request.terms)).as_written(tokenizer)
             for request in requests
         ]
         lacking = [
-            place
-            for place, text in enumerate(encoded)
-            if text.is_whole and not constraints[place].are_met_by(found[place].text)
+            index
+            for index, text in enumerate(encoded)
+            if text.is_whole and not constraints[index].are_met_by(found[index].text)
         ]
         wide = translator.with_search({"beam": max(BEAM, translator.search.beam)})
         results = wide.find_translations(
-            [encoded[place] for place in lacking],
+            [encoded[index] for index in lacking],
             num_best=wide.search.beam,
-            constraints=[constraints[place] for place in lacking],
+            constraints=[constraints[index] for index in lacking],
         )
         replaced = self._replace_words(
-            [texts[place] for place in lacking],
-            [found[place].text for place in lacking],
-            [requests[place].terms for place in lacking],
+            [texts[index] for index in lacking],
+            [found[index].text for index in lacking],
+            [requests[index].terms for index in lacking],
         )
-        for place, result, other in zip(lacking, results, replaced, strict=True):
-            found[place] = result
+        for index, result, other in zip(lacking, results, replaced, strict=True):
+            found[index] = result
             if other is not None:
                 is_first = (
-                    other[0].is_better_than(result.text, texts[place]) or result.alternatives[0].score == -math.inf
+                    other[0].is_better_than(result.text, texts[index]) or result.alternatives[0].score == -math.inf
                 )
                 alternatives = (other[1], *result.alternatives) if is_first else (*result.alternatives, other[1])
-                found[place] = replace(result, alternatives=alternatives)
-        return [found[place] for place in range(len(texts))]
+                found[index] = replace(result, alternatives=alternatives)
+        return [found[index] for index in range(len(texts))]
 
     def _replace_words(
         self, sources: Sequence[str], translations: Sequence[str], terms: Sequence[Sequence[RequiredTerm]]
@@ -454,17 +450,17 @@ class SpanSearch:
             None if alignment.is_long else substitute_terms(*pair, alignment, own, tokenizer)
             for pair, alignment, own in zip(pairs, self._align(pairs), terms, strict=True)
         ]
-        known = {place: one for place, one in enumerate(found) if one is not None}
-        encoded = encode_pairs(tokenizer, [(sources[place], one.text) for place, one in known.items()])
+        known = {index: one for index, one in enumerate(found) if one is not None}
+        encoded = encode_pairs(tokenizer, [(sources[index], one.text) for index, one in known.items()])
         short = {
-            place: ids
-            for place, ids in zip(known, encoded, strict=True)
+            index: ids
+            for index, ids in zip(known, encoded, strict=True)
             if self._decoder.fits(*ids) and len(ids[1]) < limit  # which counts </s>, too
         }
         scores = dict(zip(short, score_encoded_pairs(self._decoder, list(short.values())), strict=True))
         return [
-            (known[place], _make_alternative(known[place].text, scores[place])) if place in scores else None
-            for place in range(len(found))
+            (known[index], _make_alternative(known[index].text, scores[index])) if index in scores else None
+            for index in range(len(found))
         ]
 
 

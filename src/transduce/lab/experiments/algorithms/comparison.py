@@ -95,10 +95,10 @@ def make_experiment(operation: Operation, title: str) -> Experiment:
 
 def plan(operation: Operation, laboratory: Laboratory) -> Sequence[Trial]:
     """Plan the trials: the three networks; with another budget, with more or fewer updates."""
-    share = laboratory.decide_training_share(USUAL_SECONDS, least=LEAST_SHARE)
+    training_share = laboratory.decide_training_share(USUAL_SECONDS, least=LEAST_SHARE)
 
     def scale(training: TrainingSettings) -> TrainingSettings:
-        return replace(training, updates=max(1, round(training.updates * share)))
+        return replace(training, updates=max(1, round(training.updates * training_share)))
 
     gpu, extended, transformer = operation.neural_gpu, operation.extended, operation.transformer
     runs = {

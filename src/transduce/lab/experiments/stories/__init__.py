@@ -52,10 +52,10 @@ PERFORM_WELL = Claim(
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
     """Plan the trials: both memory networks and the Transformer; with another budget, with more or fewer epochs."""
     memory, transformer = MemoryNetworkSettings(), TransformerSettings()
-    share = laboratory.decide_training_share(USUAL_SECONDS, least=1 / transformer.epochs)
+    training_share = laboratory.decide_training_share(USUAL_SECONDS, least=1 / transformer.epochs)
 
     def count_epochs(usual: int) -> int:
-        return max(1, round(usual * share))
+        return max(1, round(usual * training_share))
 
     memory = replace(memory, epochs=count_epochs(memory.epochs), halve_every=count_epochs(memory.halve_every))
     settings = {MANY_HOPS: memory, ONE_HOP: replace(memory, num_hops=1)}
@@ -79,13 +79,13 @@ def _measure_memory(
         for story in stories:
             hops = weigh_sentences(network, story)
             attended = [max(range(len(hop)), key=hop.__getitem__) for hop in hops]
-            hits += sum(place in story.supporting_facts for place in attended) / len(hops)
+            hits += sum(index in story.supporting_facts for index in attended) / len(hops)
             chance += len(story.supporting_facts) / len(story.sentences)
         found[f"hits, {kind}"] = hits / len(stories)
         found[f"chance, {kind}"] = chance / len(stories)
     shown = draw_stories(settings.stories, seed, "test", 2)[0]
     for number, hop in enumerate(weigh_sentences(network, shown), start=1):
-        found |= {f"hop {number}, sentence {place}": weight for place, weight in enumerate(hop, start=1)}
+        found |= {f"hop {number}, sentence {position}": weight for position, weight in enumerate(hop, start=1)}
     return found
 
 
@@ -157,12 +157,12 @@ def _show_hops(results: Results) -> list[Table]:
     story = draw_stories(settings.stories, seeds[0], "test", 2)[0]
     values = results.find({"network": MANY_HOPS}, seeds[0])
     rows = []
-    for place, sentence in enumerate(story.sentences, start=1):
+    for position, sentence in enumerate(story.sentences, start=1):
         weights = [
-            f"{values.values.get(f'hop {hop}, sentence {place}', 0.0):.2f}" if values else ""
+            f"{values.values.get(f'hop {hop}, sentence {position}', 0.0):.2f}" if values else ""
             for hop in range(1, settings.num_hops + 1)
         ]
-        rows.append([sentence, "yes" if place - 1 in story.supporting_facts else "", *weights])
+        rows.append([sentence, "yes" if position - 1 in story.supporting_facts else "", *weights])
     caption = (
         f"Weights of the sentences in each hop, for the question “{story.question}”, whose answer is “{story.answer}”"
     )
