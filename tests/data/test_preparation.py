@@ -439,6 +439,19 @@ def test_a_tag_is_the_first_token_of_every_source_of_its_corpus(preparation: Any
     assert not [piece for piece in tokenizer.pieces(range(tokenizer.pad_id)) if ">>" in piece and piece != ">>bt<<"]
 
 
+def test_what_is_held_out_is_in_training_behind_no_tag(preparation: Any, two: tuple[Corpus, Corpus]) -> None:
+    others = "".join(f"{target} {target}\n" for _, target in two[0])
+    (preparation.folder / "b.target").write_text(others, encoding="utf-8")
+    again = {"source": "a.source", "target": "b.target", "tag": ">>law<<"}
+    prepared = prepare_corpora(preparation, A, again, held_out=20)
+    held_out, kept = (
+        {source.removeprefix(">>law<< ") for source, _ in pairs}
+        for pairs in (prepared.validation, preparation.texts(prepared))
+    )
+    assert held_out
+    assert not held_out & kept
+
+
 def test_a_tag_changes_nothing_in_cleaning(preparation: Any, two: tuple[Corpus, Corpus], write_corpus: Any) -> None:
     made = two[1][:60]
     blank = [("", target) for _, target in made[:7]]

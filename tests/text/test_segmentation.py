@@ -14,6 +14,7 @@ from transduce.text import (
     find_fitting_spans,
     find_protected_spans,
     has_letters,
+    join_segments,
     rebuild_document,
     split_document,
     split_segments,
@@ -74,6 +75,32 @@ def test_segments_fit_by_pieces_too(tokenizer: Tokenizer, text: str) -> None:
     found = split_segments(text, "en", lambda part: len(tokenizer.encode(part)) <= 60)
     assert "".join(found) == text
     assert all(len(tokenizer.encode(part)) <= 60 for part in found)
+
+
+@given(TEXTS, LANGUAGES, st.integers(1, 30))
+def test_segments_as_their_own_translations_are_the_text(text: str, language: str, most: int) -> None:
+    segments = split_segments(text, language, lambda part: len(part) <= most)
+    assert join_segments(segments, [" ".join(segment.split()) for segment in segments]) == " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("segments", "translations", "joined"),
+    [
+        (["A. ", "B."], ["C.", "D."], "C. D."),
+        (["A.", "\u00a0B."], ["C.", "D."], "C. D."),
+        (["A. ", "? ", "B."], ["C.", "", "D."], "C. D."),
+        (["? ", "A. ", "B."], ["", "C.", "D."], "C. D."),
+        (["http://a.", "example"], ["http://a.", "example"], "http://a.example"),
+        (["今日は。", "はい。"], ["今日は。", "はい。"], "今日は。はい。"),
+        (["今日は。", "はい。"], ["Hello.", "Yes."], "Hello. Yes."),
+        (["你好。", "?", "好。"], ["Hello.", "", "Good."], "Hello. Good."),
+        ([], [], ""),
+    ],
+)
+def test_translations_of_segments_are_joined_by_the_spaces_of_the_text(
+    segments: list[str], translations: list[str], joined: str
+) -> None:
+    assert join_segments(segments, translations) == joined
 
 
 def at_most(most: int, text: str) -> list[str]:

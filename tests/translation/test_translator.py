@@ -12,7 +12,7 @@ from transduce.errors import BundleError, ConfigError, UserError
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer
-from transduce.translation import TextConstraints, Translator, translate
+from transduce.translation import LineTranslator, TextConstraints, TranslationOptions, Translator, translate
 
 Sentences = Callable[..., list[str]]
 
@@ -142,6 +142,12 @@ def test_of_a_long_line_nothing_is_lost(echo: Translator, tokenizer: Tokenizer, 
     assert translation.alternatives[0].score == -len(parts)
 
 
+def test_a_line_in_parts_has_the_spaces_of_the_line(echo: Translator) -> None:
+    for text in ["nodotsnospaces" * 20, "風が吹く。" * 20, "word " * 49 + "word"]:
+        assert echo.find_translations([text])[0].num_parts > 1
+        assert echo.translate([text])[0].count(" ") == text.count(" ")
+
+
 @pytest.fixture
 def multilingual(tokenizer: Tokenizer) -> Tokenizer:
     """For targets without the last piece, for sources with the token of a language more."""
@@ -158,6 +164,16 @@ def test_every_part_of_a_long_line_has_its_language(echo: Translator, multilingu
     for part in echo.engine.seen:
         assert multilingual.pieces(part[:1]) == [">>de<<"]
         assert part[1:-1] == multilingual.encode(sentence)
+
+
+def test_a_tag_alone_is_a_blank_line(echo: Translator, multilingual: Tokenizer) -> None:
+    translator = Translator(echo.engine, multilingual, echo.search)
+    blank = [">>de<<", ">>de<< ", ">>de<< \u3000", " "]
+    assert translator.translate(blank) == [""] * 4
+    lines = LineTranslator(translator, TranslationOptions(guard=True))
+    assert [line.translation.text for line in lines.translate(blank)] == [""] * 4
+    assert lines.guard_report is not None
+    assert lines.guard_report.retried == 0
 
 
 def test_what_is_asked_of_a_translation_is_cut_as_targets_are(multilingual: Tokenizer) -> None:

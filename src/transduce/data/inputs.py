@@ -163,7 +163,7 @@ class FilteredPairs:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """The pairs of all corpora that share no side with a held-out pair; validation files may share sides."""
+    """The pairs of all corpora that share no side with a held-out pair, tags aside; validation files may share sides."""
 
     corpora: Sequence[Iterable[Pair]]
     num_pairs: Sequence[int]
@@ -173,6 +173,8 @@ class TrainingText:
     """Whether each pair, in order through all corpora, is the same as an earlier one."""
     filtered: FilteredPairs
     """The pairs that filters leave out."""
+    tags: Sequence[str] = ()
+    """The tags that sources may begin with."""
 
     def __iter__(self) -> Iterator[Pair]:
         return (pair for number in range(len(self.corpora)) for pair, _ in self.iterate_corpus(number))
@@ -188,7 +190,7 @@ class TrainingText:
         Raises:
             CorpusError: the number of pairs has changed.
         """
-        sources = {source for source, _ in self.held_out}
+        sources = {split_data_tag(source, self.tags)[1] for source, _ in self.held_out}
         targets = {target for _, target in self.held_out}
         held_out = set(self.held_out)
         start = sum(self.num_pairs[:number])
@@ -204,14 +206,14 @@ class TrainingText:
             if number_of_filter:
                 if left_out is not None:
                     left_out[self.filtered.names[number_of_filter - 1]] += 1
-            elif pair[0] not in sources and pair[1] not in targets:
+            elif split_data_tag(pair[0], self.tags)[1] not in sources and pair[1] not in targets:
                 yield pair, again
             elif left_out is not None:
                 left_out["held_out" if pair in held_out and not again else "like_held_out"] += 1
 
 
 # To be increased when the same text and settings would give other token ids than before.
-PREPARATION_VERSION = 4
+PREPARATION_VERSION = 5
 
 
 @dataclass(frozen=True)

@@ -367,7 +367,8 @@ def _split_validation(
     for pairs in (real, synthetic):
         deque(pairs, maxlen=0)  # read to the end, so that all text is checked
     repeats = finder.find_repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
-    training = TrainingText(inputs.training, num_pairs, held_out, repeats, FilteredPairs.make(filtered, sum(num_pairs)))
+    filtered_pairs = FilteredPairs.make(filtered, sum(num_pairs))
+    training = TrainingText(inputs.training, num_pairs, held_out, repeats, filtered_pairs, inputs.tags)
     if inputs.validation is not None:
         return _read_validation(inputs.validation, report), training
     if sum(num_pairs) == 1:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from transduce.text.segmentation import (
         Document,
         find_fitting_spans,
+        join_segments,
         rebuild_document,
         split_document,
         split_segments,
@@ -80,8 +81,8 @@ else:
                 "has_letters pair_tags restore_spacing"
             ),
             "transduce.text.segmentation": (
-                "Document find_fitting_spans rebuild_document split_document split_segments split_sentences "
-                "split_tagged_sentences subdivide_document"
+                "Document find_fitting_spans join_segments rebuild_document split_document split_segments "
+                "split_sentences split_tagged_sentences subdivide_document"
             ),
             "transduce.text.tokenizer": (
                 "SILENT_PIECES SOURCE_MODEL SYNTHETIC_TAGS TARGET_MODEL Tokenizer VOCABULARY find_tokenizer_files "
@@ -126,6 +127,7 @@ __all__ = [
     "find_tokenizer_files",
     "fit_vocabulary_size",
     "has_letters",
+    "join_segments",
     "open_parallel_corpus",
     "pair_kept_spans",
     "pair_tags",

@@ -69,6 +69,22 @@ def split_segments(text: str, language: str, fits: Callable[[str], bool]) -> lis
     return [part for sentence in split_sentences(text, language) for part in _split_to_fit(sentence, cuts, fits)]
 
 
+def join_segments(segments: Sequence[str], translations: Sequence[str]) -> str:
+    """Join the translations of consecutive parts of a line, as `split_segments` returns them; empty ones are left out.
+
+    There is a space where the parts have one, and where Chinese or Japanese, which has none between sentences, is
+    translated into another script.
+    """
+    joined, has_space = "", False
+    for segment, translation in zip(segments, translations, strict=True):
+        has_space |= segment[:1].isspace()
+        if translation:
+            joined += (" " if has_space and joined else "") + translation
+            has_space = False
+        has_space |= segment[-1:].isspace() or (_is_wide(segment) and not _is_wide(translation))
+    return joined
+
+
 def _split_to_fit(text: str, cuts: list[Callable[[str], list[str]]], fits: Callable[[str], bool]) -> list[str]:
     """`text` if it fits, else its parts by the first cut, each split further by the next ones where necessary.
 

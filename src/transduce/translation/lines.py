@@ -130,6 +130,7 @@ class LineTranslator:
 
         def find_line_problems(place: int, line: TranslatedLine) -> list[str]:
             source, translation = first[place].bare_texts[0], line.bare_texts[1]
+            source = self.translator.tokenizer.split_tag(source)[1]
             return find_problems(source, translation, is_same_language=is_same_language)
 
         def retry(places: list[int]) -> list[TranslatedLine]:

@@ -14,7 +14,7 @@ from transduce.kernels.hardware import MIN_D_MODEL_OF_AMX, Precision, is_surely_
 from transduce.kernels.memory import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
 from transduce.kernels.native.library import find_library
 from transduce.search import Constraints, Hypothesis, Sampling
-from transduce.text import Tokenizer, split_segments
+from transduce.text import Tokenizer, join_segments, split_segments
 from transduce.translation.constraints import TextConstraints, find_contradictions
 from transduce.translation.engines.compiled_engine import CompiledEngine, CompiledModel
 from transduce.translation.engines.engine import Engine, has_inference_model
@@ -70,12 +70,14 @@ class EncodedText:
         text: the text.
         num_tokens: number of tokens of the whole text, `</s>` included.
         parts: source ids of each separately translated part, `</s>` included; empty for a blank text.
+        segments: the text of each part, with the space around it.
         is_whole: whether the model reads the text as a whole.
     """
 
     text: str
     num_tokens: int
     parts: tuple[list[int], ...]
+    segments: tuple[str, ...]
     is_whole: bool
 
 
@@ -209,16 +211,18 @@ class Translator:
     def encode_ids(self, text: str, ids: list[int], fits: Callable[[str], bool] | None = None) -> EncodedText:
         """Encode a text from its ids, without `</s>`; `fits` replaces the method of this name. See `encode`."""
         num_tokens = len(ids) + 1
-        if not text.strip() or not ids:
-            return EncodedText(text, num_tokens, (), is_whole=True)
-        if len(ids) <= self.search.max_pieces:
-            return EncodedText(text, num_tokens, (self.tokenizer.as_source(ids),), is_whole=True)
         language, rest = self.tokenizer.split_tag(text)
+        if not rest.strip() or not ids:
+            return EncodedText(text, num_tokens, (), (), is_whole=True)
+        if len(ids) <= self.search.max_pieces:
+            return EncodedText(text, num_tokens, (self.tokenizer.as_source(ids),), (rest,), is_whole=True)
         part_fits = fits or self.fits
-        parts = split_segments(rest, self.source_language, lambda part: part != rest and part_fits(language + part))
-        encoded = self.tokenizer.encode_all([language + part for part in parts if part.strip()])
-        shown = [part for part in encoded if len(part) > bool(language)]  # the language is one token
-        return EncodedText(text, num_tokens, tuple(map(self.tokenizer.as_source, shown)), is_whole=False)
+        segments = split_segments(rest, self.source_language, lambda part: part != rest and part_fits(language + part))
+        encoded = self.tokenizer.encode_all([language + segment for segment in segments])
+        # The language is one token; without another one, there is nothing to translate.
+        shown = [(part, segment) for part, segment in zip(encoded, segments, strict=True) if len(part) > bool(language)]
+        parts = tuple(self.tokenizer.as_source(part) for part, _ in shown)
+        return EncodedText(text, num_tokens, parts, tuple(segment for _, segment in shown), is_whole=False)
 
     def find_translations(
         self,
@@ -334,9 +338,9 @@ class Translator:
 
     def _join_all(self, texts: Sequence[EncodedText], found: Sequence[Sequence[Hypothesis]]) -> list[Translation]:
         rest = iter(found)
-        return [self._join(list(islice(rest, len(text.parts)))) for text in texts]
+        return [self._join(list(islice(rest, len(text.parts))), text.segments) for text in texts]
 
-    def _join(self, found: Sequence[Sequence[Hypothesis]]) -> Translation:
+    def _join(self, found: Sequence[Sequence[Hypothesis]], segments: Sequence[str]) -> Translation:
         """The translations of consecutive parts as one; the k-th best of the whole is made of the k-th best of each."""
         if not found:
             return Translation((TranslationAlternative("", 0.0),))
@@ -345,7 +349,7 @@ class Translator:
             texts = [make_single_line(self.tokenizer.decode(hypothesis.ids)) for hypothesis in parts]
             alternatives.append(
                 TranslationAlternative(
-                    " ".join(text for text in texts if text),
+                    join_segments(segments, texts),
                     sum(hypothesis.score for hypothesis in parts),
                     tuple(piece for one in parts for piece in self.tokenizer.pieces(one.ids)),
                     tuple(score for one in parts for score in one.token_scores),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from transduce.bulk import BulkTask
-from transduce.bundle import Bundle
+from transduce.bundle import Bundle, save_bundle
 from transduce.config import RunConfig
 from transduce.errors import CorpusError
 from transduce.text import read_lines
@@ -126,6 +126,14 @@ def test_what_is_done_is_found_again_and_never_taken_for_another(text: Path, mod
         replace(synthetic, tag=">>xx<<"),
     ]
     assert len({path, *(one.translate(tmp_path, "cpu", 1, ignore) for one in others)}) == 4
+    search = model.description.search.model_copy(update={"length_penalty": 2.0})
+    description = model.description.model_copy(update={"search": search})
+    save_bundle(tmp_path / "model", model.load_model(), model.load_tokenizer(), description)
+    later = replace(synthetic, open_model=lambda: Bundle.open(tmp_path / "model"))
+    assert later.translate(tmp_path, "cpu", 1, ignore) != path
+    joined = replace(synthetic, read=lambda: iter(["sun", "moon\nriver"]))
+    divided = replace(synthetic, read=lambda: iter(["sun\nmoon", "river"]))
+    assert len({one.translate(tmp_path, "cpu", 1, ignore) for one in (joined, divided)}) == 2
     text.write_text("sun\n", encoding="utf-8")
     assert synthetic.translate(tmp_path, "cpu", 1, ignore, [path.name]) != path
 

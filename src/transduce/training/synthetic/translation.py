@@ -53,7 +53,7 @@ class SyntheticText:
         """The beginning of the name of the file of pairs: a digest of text, options and tag. The model's follows it."""
         text = hashlib.sha256()
         for line in self.read():
-            text.update(line.encode() + b"\n")
+            text.update(line.encode().replace(b"\n", b"\xff") + b"\n")  # a byte that no text in UTF-8 has
         deciding = [text.hexdigest(), self.options.model_dump_json(), self.is_target, self.tag]
         return f"synthetic-{hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:16]}"
 
@@ -89,7 +89,7 @@ class SyntheticText:
                 report(f"the translations of {self.name} are in {cache / name}")
                 return cache / name
         model = self.open_model()
-        path = cache / f"{text}-{model.digest[:16]}.jsonl"
+        path = cache / f"{text}-{_compute_model_digest(model)[:16]}.jsonl"
         work = path.with_name(f"{path.stem}-unfinished")
         if path.exists():
             shutil.rmtree(work, ignore_errors=True)  # of a process that was killed at the end
@@ -148,6 +148,13 @@ class SyntheticText:
                 left = progress.seconds_remaining / 60
                 report(f"translating {self.name}: {progress.share:.1%} done, {left:.0f} minutes left")
                 reported = time.monotonic()
+
+
+def _compute_model_digest(model: Bundle) -> str:
+    """SHA-256 of all that decides a model's translations: weights, tokenizer and settings of the search."""
+    files = {name: record.sha256 for name, record in model.description.files.items()}
+    deciding = json.dumps([files, model.description.search.model_dump()], sort_keys=True)
+    return hashlib.sha256(deciding.encode()).hexdigest()
 
 
 def choose_num_workers(device: str) -> int:
