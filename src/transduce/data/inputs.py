@@ -163,7 +163,7 @@ class FilteredPairs:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """The pairs of all corpora that share no side with a held-out pair, tags aside; validation files may share sides."""
+    """The pairs of all corpora that share no side, tags aside, with a held-out pair. Validation files may share one."""
 
     corpora: Sequence[Iterable[Pair]]
     num_pairs: Sequence[int]
