@@ -387,8 +387,10 @@ def test_what_is_no_bundle_is_said(tmp_path: Path, look: Callable[[Path], object
     (tmp_path / "hugging").mkdir()
     (tmp_path / "hugging" / "config.json").write_text("{}", encoding="utf-8")
     (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     for name, words in {
         "nowhere": "there is no such folder",
+        "pipe": "is neither a folder nor a regular file",
         "file": "is a file",
         "hugging": "Hugging Face",
         "empty": "is not a bundle: looked for .*bundle.json",

@@ -505,6 +505,8 @@ def test_what_is_left_untranslated_in_a_file_is_said(transduce: Any, run_folder:
         (["given.docx", "found.docx"], "damaged"),
         (["missing.txt", "found.txt"], "missing.txt"),
         (["given.txt", "found/given.txt"], "found/given.txt: must be a file in a folder that exists"),
+        (["given.txt", "given.txt", "--force"], "given.txt: is the document to translate, which would be lost"),
+        (["given.txt", "link.txt", "--force"], "link.txt: is the document to translate"),
         (["given.txt", "found.txt", "--num-best=2"], "--num-best"),
         (["given.txt", "found.txt", "--require=ba"], "--require: would apply to every sentence"),
     ],
@@ -514,6 +516,8 @@ def test_what_is_no_document(
 ) -> None:
     for name in ("given.txt", "given.docx", "given.pdf"):
         Path(name).write_bytes(b"ba do.")
+    Path("link.txt").symlink_to("given.txt")
     answer = transduce("translate-file", run_folder, *arguments)
     assert (answer.exit_code, message in answer.messages) == (2, True)
+    assert Path("given.txt").read_bytes() == b"ba do."
     assert not list(Path().glob("found*"))

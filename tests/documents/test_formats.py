@@ -32,6 +32,11 @@ def test_what_is_no_text_is_refused(content: bytes) -> None:
         read_formatted_document(content, ".txt")
 
 
+def test_a_character_that_text_has_not_is_named() -> None:
+    with pytest.raises(DocumentError, match="has a NUL character"):
+        read_formatted_document(b"A dog\0 runs.", ".txt")
+
+
 def test_html_keeps_its_line_ends() -> None:
     content = b"<p>Sun\r\nand moon.</p>\n<pre>Stone\r\nRiver</pre>\r\n"
     document = read_formatted_document(content, ".html")

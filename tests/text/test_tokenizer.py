@@ -188,7 +188,7 @@ def test_shrinking_changes_nothing_where_the_size_is_possible(corpus: list[str])
 
 @pytest.mark.parametrize("sentences", [[], ["", "  "], ["a" * 70_000]])
 def test_no_text_is_an_error(sentences: list[str]) -> None:
-    with pytest.raises(CorpusError, match="is blank or longer than 65536 bytes"):
+    with pytest.raises(CorpusError, match="is blank, longer than 65,536 bytes, or held out"):
         Tokenizer.train(sentences, 300, "bpe", shrink=True)
 
 

@@ -296,6 +296,11 @@ def name_model(folder: Path) -> str:
 def _make_missing_bundle_error(path: Path, places: list[Path]) -> BundleError:
     if not path.exists():
         return BundleError(f"{path}: there is no such folder; give the folder of a bundle or of a run")
+    if path.exists() and not path.is_dir() and not path.is_file():
+        return BundleError(
+            f"{path}: is neither a folder nor a regular file: give the folder of a bundle or of a run, or write "
+            "translations to a file first"
+        )
     if not path.is_dir():
         return BundleError(f"{path}: is a file; give the folder of a bundle or of a run")
     if (path / "config.toml").is_file():

@@ -36,7 +36,8 @@ COMMANDS = {
     "changed. The exit code is 3 if a finding is serious: scores mislead, or the model learns what is wrong.",
     "translate": "Translate standard input to standard output, line by line.\n\n"
     "Line n in gives line n out; a blank line stays blank. A line longer than the model reads at once is translated in "
-    "parts, sentence by sentence; standard error reports it.",
+    "parts, sentence by sentence; standard error reports it. A shorter line is translated as a whole: for lines of "
+    "several sentences, see --document.",
     "translate-file": "Translate a document, and keep its formatting.\n\n"
     "Word documents (DOCX), HTML, subtitles (SubRip and WebVTT) and plain text, by the ending of the name. Words in "
     "bold and the like stay so with the native engine; a paragraph is translated as a whole.",

@@ -53,6 +53,8 @@ def translate_file(
     ending = find_format(document.name)
     if FORMATS[find_format(output.name)] != FORMATS[ending]:  # .htm and .html are the same
         raise OutputError(f"{output}: must end in {ending}, as a document keeps its format")
+    if output.exists() and output.samefile(document):
+        raise OutputError(f"{output}: is the document to translate, which would be lost: choose another name")
     check_output_file(output, None, "document", force=force)
     check_document_flags(flags)
     options = make_options(flags, source_flags)

@@ -78,7 +78,7 @@ def decode_text(content: bytes, declared: str | None = None) -> DecodedText:
         except (UnicodeDecodeError, LookupError):
             continue
         if "\0" in text:
-            break
+            raise DocumentError("the document has a NUL character, which text has not: remove it, or save it as UTF-8")
         return DecodedText(text, mark, encoding)
     raise DocumentError("the document is not text in UTF-8: save it as UTF-8")
 

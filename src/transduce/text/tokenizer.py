@@ -241,7 +241,8 @@ def _explain_error(error: RuntimeError, vocabulary: int) -> ConfigError | Corpus
             f'or to "fitted"'
         )
     if "sentences_.empty()" in str(error):
-        return CorpusError("every line of the training text is blank or longer than 65536 bytes: give more text")
+        return CorpusError("no line is left to train a tokenizer on: every line of the training text is blank, longer than 65,536 bytes, "
+            "or held out for validation like all lines that are the same: give more text")
     return CorpusError(f"SentencePiece failed on the training text: {error}")
 
 

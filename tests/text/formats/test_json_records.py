@@ -110,7 +110,9 @@ def test_an_array_comes_back_as_it_was_written(
 def test_keys_may_be_the_languages(read_pairs: ReadPairs, write: Write) -> None:
     path = write("a.jsonl", '{"en": "a", "de": "b", "target": "c"}\n')
     assert read_pairs(path, languages=("de", "en")) == [("b", "a")]
-    for languages in (("", ""), ("en", ""), ("en", "en"), ("en", "fr")):
+    with pytest.raises(CorpusError, match="must have the key 'fr', but has 'en', 'de'"):
+        read_pairs(path, languages=("en", "fr"))
+    for languages in (("", ""), ("en", ""), ("en", "en"), ("es", "fr")):
         with pytest.raises(CorpusError, match="must have the key 'source', but has 'en', 'de'"):
             read_pairs(path, languages=languages)
     with pytest.raises(CorpusError, match="must have the key 'x'"):

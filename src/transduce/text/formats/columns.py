@@ -34,10 +34,10 @@ class SideSelection(NamedTuple):
     def remedy(self) -> str:
         """What an error message tells the user to do if the columns do not say which of them is the source.
 
-        A trained model has languages already, so that only the columns can be chosen.
+        Where the languages are known, as those of a trained model are, only the columns can be chosen.
         """
         choose = f"choose two by {self.setting}"
-        if self.has_direction:
+        if self.has_direction or self.has_languages:
             return choose
         return (
             f"give --source-language and --target-language (data.source_language and data.target_language), or {choose}"

@@ -114,7 +114,7 @@ def _find_texts(
     by_language = record.get("translation")
     if isinstance(by_language, dict):
         return by_language, choose_languages(by_language.keys(), selection, place)
-    has_languages = selection.has_languages and all(language in record for language in selection.languages)
+    has_languages = selection.has_languages and any(language in record for language in selection.languages)
     return record, selection.languages if selection.columns is None and has_languages else keys
 
 
