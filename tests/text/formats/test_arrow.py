@@ -162,7 +162,7 @@ NESTED = {
             ("", ""),
             "cannot tell which of the columns 'id' .*data.columns",
         ),
-        ({"en": ["x"], "de": [1]}, None, LANGUAGES, r"source and target, which must be text \('de' is int64\): choose two"),
+        ({"en": ["x"], "de": [1]}, None, LANGUAGES, r"which must be text \('de' is int64\): choose two by"),
         ({"en": ["x"], "de": ["y"]}, ("en", "fr"), ("", ""), '"fr" must be a column of .*which has .en., .de.'),
         ({"en": ["x"], "de": [[1]]}, ("en", "de"), ("", ""), "'de' must be text, but is list<"),
         ({"en": ["x"], "de": [7]}, ("en", "de"), ("", ""), "'de' must be text, but is int64: choose others by data"),
