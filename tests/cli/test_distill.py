@@ -31,6 +31,17 @@ def test_the_student_has_the_teachers_words_and_fewer_layers(transduce: Any, wor
     assert again.lines == answer.lines
 
 
+def test_the_student_of_an_ensemble_is_compared_with_it(transduce: Any, workspace: Path, run_folder: Path) -> None:
+    other = run_folder / "last"
+    answer = transduce("distill", run_folder, "--ensemble", other, *TEXT, "--output", "student", *SMALL)
+    assert answer.exit_code == 0, answer.messages
+    assert answer.lines[1].startswith(f"{run_folder}, {other}")
+    teacher = Bundle.open(run_folder / "best").load_model().num_parameters
+    assert f"{2 * teacher:,}" in answer.lines[1]
+    config = (workspace / "student" / "config.toml").read_text(encoding="utf-8")
+    assert f'teacher_ensemble = ["{other}"]' in config
+
+
 def test_a_student_of_other_sizes_begins_without_the_teachers_weights(
     transduce: Any, workspace: Path, run_folder: Path
 ) -> None:

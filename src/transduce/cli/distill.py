@@ -32,6 +32,7 @@ def distill(
     /,
     *,
     texts: TextFlags | None = None,
+    ensemble: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
     student: str = SHALLOW,
     output: FileName,
     time: Annotated[str | None, Parameter(metavar="DURATION")] = None,
@@ -43,6 +44,8 @@ def distill(
     Args:
         teacher: a bundle, or the folder of a run.
         texts: the text files; the best are those that the teacher was trained on.
+        ensemble: another model with the teacher's tokenizer, as of a run with another training.seed, which translates
+            together with the teacher; may be given several times.
         student: a preset, as in `transduce info tiny`, or shallow: the teacher's network with two decoder layers, which
             begins with the teacher's weights.
         output: folder of the student's run.
@@ -57,7 +60,8 @@ def distill(
     given |= get_text_settings(texts, output, time)
     if given.get("data.pairs") == "-":
         raise UserError("--pairs -: the text is read several times; give a file")
-    given |= {"data.teacher": str(teacher), "text.tokenizer": str(bundle.tokenizer_path)}
+    given |= {"data.teacher": str(teacher), "data.teacher_ensemble": [str(other) for other in ensemble]}
+    given |= {"text.tokenizer": str(bundle.tokenizer_path)}
     shallow: dict[str, Any] = {
         "model.num_decoder_layers": min(SHALLOW_LAYERS, network.num_decoder_layers),
         "model.dropout": SHALLOW_DROPOUT,

@@ -134,6 +134,10 @@ class DataConfig(Section):
     distillation, Kim & Rush 2016), relative to the working directory; see `transduce distill`. Corpora keep weight and
     tag, which the teacher reads if it knows it; validation text keeps its targets."""
 
+    teacher_ensemble: tuple[str, ...] = Field(default=(), strict=False)
+    """Further runs or bundles with the tokenizer of the `teacher`, as of runs that differ in `training.seed`: they
+    translate together with it, their probabilities averaged (ensemble distillation, Freitag et al. 2017)."""
+
     monolingual_target: str | None = None
     """Text in the target language alone, one sentence per line: a model of the other direction translates it, and the
     pairs are trained on with the tag ">>bt<<" (back-translation, Sennrich et al. 2016, Caswell et al. 2019)."""
@@ -207,6 +211,8 @@ class DataConfig(Section):
         for name in ("teacher", "monolingual_target", "monolingual_source"):
             if getattr(self, name) is not None and self.pairs == "-":
                 raise ValueError(f'{name} cannot be combined with pairs = "-", which is read once: give a file')
+        if self.teacher is None and self.teacher_ensemble:
+            raise ValueError("teacher_ensemble is given without teacher: give the first of the models as teacher")
         if self.teacher is not None and self.filters:
             raise ValueError(
                 "teacher and filters are both given, but what a teacher translates is not filtered: leave filters out, "

@@ -242,8 +242,8 @@ def _explain_error(error: RuntimeError, vocabulary: int) -> ConfigError | Corpus
         )
     if "sentences_.empty()" in str(error):
         return CorpusError(
-            "no line is left to train a tokenizer on: every line of the training text is blank, longer than 65,536 bytes, "
-            "or held out for validation, as are all that are the same: give more text"
+            "no line is left to train a tokenizer on: every line of the training text is blank, longer than "
+            "65,536 bytes, or held out for validation, as are all that are the same: give more text"
         )
     return CorpusError(f"SentencePiece failed on the training text: {error}")
 

@@ -4,7 +4,7 @@ Both become lines of metrics.jsonl, and sections of report.html.
 """
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,11 @@ def compare_with_baseline(
     baseline = find_baseline(config)
     if baseline is None:
         return None
+    data = config.data
+    ensemble = data.teacher_ensemble if data.teacher is not None and baseline == Path(data.teacher) else ()
     try:
         bundle = Bundle.open(find_bundle(baseline))
+        others = [Bundle.open(find_bundle(Path(other))) for other in ensemble]
         if difference := _find_other_languages(config, bundle):
             report(f"not compared with {baseline}, which {difference}")
             return None
@@ -119,9 +122,10 @@ def compare_with_baseline(
         num_pairs = min(config.training.max_validation_pairs or MAX_COMPARED, MAX_COMPARED)
         sources, references = zip(*prepared.validation[:num_pairs], strict=True)
         test_set = TestSet("validation", sources, [references])
-        report(f"comparing the best model with {baseline}, on {len(sources):,} sentences of the validation text")
-        models = {str(baseline): bundle, str(folder.path): Bundle.open(folder.best)}
-        outputs = [_translate(config, name, model, test_set) for name, model in models.items()]
+        name = ", ".join([str(baseline), *ensemble])
+        report(f"comparing the best model with {name}, on {len(sources):,} sentences of the validation text")
+        models = {name: [bundle, *others], str(folder.path): [Bundle.open(folder.best)]}
+        outputs = [_translate(config, name, own, test_set) for name, own in models.items()]
         comparison = compare_systems(test_set, outputs, METRICS)
     except TransduceError as error:
         report(f"not compared with {baseline}: {error}")
@@ -131,18 +135,20 @@ def compare_with_baseline(
     figures["models"] = [
         {
             "model": output.system,
-            "parameters": model.load_model().num_parameters,
+            "parameters": sum(one.load_model().num_parameters for one in own),
             "sentences_per_second": len(sources) / (output.seconds or 1.0),
         }
-        for output, model in zip(outputs, models.values(), strict=True)
+        for output, own in zip(outputs, models.values(), strict=True)
     ]
     for text in describe_comparison(figures):
         report(text)
     return figures
 
 
-def _translate(config: RunConfig, name: str, bundle: Bundle, test_set: TestSet) -> SystemOutput:
-    translator = Translator.load(bundle.folder, device=config.training.device)
+def _translate(config: RunConfig, name: str, models: Sequence[Bundle], test_set: TestSet) -> SystemOutput:
+    """The translations by a model, or by an ensemble."""
+    first, *others = (model.folder for model in models)
+    translator = Translator.load(first, device=config.training.device, ensemble=others)
     translator.translate(test_set.sources[:NUM_WARM_UP])
     return translate_test_set(translator, name, test_set)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from transduce.bundle import Bundle
+from transduce.bundle import Bundle, save_bundle
 from transduce.config import CorpusConfig, RunConfig
 from transduce.data import open_corpus, prepare
 from transduce.errors import ConfigError, CorpusError
@@ -40,6 +41,30 @@ def test_targets_are_the_translations_of_the_teacher(config: RunConfig, copier: 
     sources, targets = map(list, zip(*read(corpus.pairs), strict=True))
     assert targets == Translator.load(copier.result.folder / "best").translate(sources)
     assert not corpus.tag
+
+
+def test_an_ensemble_translates_together(config: RunConfig, copier: Any, tmp_path: Path) -> None:
+    alone = replace_targets(config, tmp_path, lambda _: None)
+    bundle = Bundle.open(copier.result.folder / "best")
+    model = bundle.load_model()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.5)
+    save_bundle(tmp_path / "other", model, bundle.load_tokenizer(), bundle.description)
+    data = config.data.model_copy(update={"teacher_ensemble": (str(tmp_path / "other"),)})
+    messages: list[str] = []
+    together = replace_targets(config.model_copy(update={"data": data}), tmp_path, messages.append)
+    assert f"{bundle.folder}, {tmp_path / 'other'}" in messages[0]
+    assert alone.training_corpora[0].pairs != together.training_corpora[0].pairs
+    sources, targets = map(list, zip(*read(together.training_corpora[0].pairs), strict=True))
+    ensemble = Translator.load(bundle.folder, ensemble=[tmp_path / "other"])
+    assert targets == ensemble.translate(sources)
+    assert targets != Translator.load(bundle.folder).translate(sources)
+
+
+def test_an_ensemble_needs_a_teacher(make_config: Callable[..., RunConfig]) -> None:
+    with pytest.raises(ConfigError, match="teacher_ensemble is given without teacher"):
+        make_config(data__teacher_ensemble=["other"])
 
 
 def test_translations_are_targets_where_the_sides_of_the_files_are_exchanged(config: RunConfig, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def make_synthetic(text: Path, model: Bundle, options: TranslationOptions, is_target: bool) -> SyntheticText:
-    return SyntheticText(text.name, partial(read_lines, text), lambda: model, options, is_target)
+    return SyntheticText(text.name, partial(read_lines, text), lambda: [model], options, is_target)
 
 
 def ignore(_: str) -> None:
@@ -129,7 +129,7 @@ def test_what_is_done_is_found_again_and_never_taken_for_another(text: Path, mod
     search = model.description.search.model_copy(update={"length_penalty": 2.0})
     description = model.description.model_copy(update={"search": search})
     save_bundle(tmp_path / "model", model.load_model(), model.load_tokenizer(), description)
-    later = replace(synthetic, open_model=lambda: Bundle.open(tmp_path / "model"))
+    later = replace(synthetic, open_models=lambda: [Bundle.open(tmp_path / "model")])
     assert later.translate(tmp_path, "cpu", 1, ignore) != path
     joined = replace(synthetic, read=lambda: iter(["sun", "moon\nriver"]))
     divided = replace(synthetic, read=lambda: iter(["sun\nmoon", "river"]))
@@ -141,7 +141,7 @@ def test_what_is_done_is_found_again_and_never_taken_for_another(text: Path, mod
 def test_a_run_that_was_trained_on_it_needs_no_model(text: Path, model: Bundle, tmp_path: Path) -> None:
     path = make_synthetic(text, model, TranslationOptions(), is_target=True).translate(tmp_path, "cpu", 1, ignore)
 
-    def refuse() -> Bundle:
+    def refuse() -> list[Bundle]:
         raise AssertionError("the model has gone")
 
     synthetic = SyntheticText(text.name, partial(read_lines, text), refuse, TranslationOptions(), is_target=True)

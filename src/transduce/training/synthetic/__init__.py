@@ -35,4 +35,4 @@ def make_synthetic_text(
 
 def remove_synthetic_text(data: DataConfig) -> DataConfig:
     """The settings of the same text without its synthetic part."""
-    return remove_monolingual_text(data).model_copy(update={"teacher": None})
+    return remove_monolingual_text(data).model_copy(update={"teacher": None, "teacher_ensemble": ()})

@@ -26,7 +26,9 @@ from transduce.translation import TranslationOptions
 def replace_targets(
     config: RunConfig, cache: Path, report: Callable[[str], None], known: Collection[str] = ()
 ) -> DataConfig:
-    """Translate the sources of a run's text by `data.teacher`, and put the translations in place of the targets.
+    """Translate the sources of a run's text by its teachers, and put the translations in place of the targets.
+
+    These are `data.teacher` and `data.teacher_ensemble`.
 
     Given validation text keeps its targets. If none is given, pairs are held out of the training text, as for every
     run, and their sources are not translated. A corpus's tag is put in front of its sources if the teacher knows it.
@@ -44,7 +46,8 @@ def replace_targets(
         BundleError, CorpusError: the teacher or the text cannot be read, or no pair can be held out.
     """
     data, columns = config.data, choose_generated_columns(config.data)
-    open_teacher = functools.cache(lambda: Bundle.open(find_bundle(Path(str(data.teacher)))))
+    names = [str(data.teacher), *data.teacher_ensemble]
+    open_teachers = functools.cache(lambda: [Bundle.open(find_bundle(Path(name))) for name in names])
     held_out = [] if data.has_validation_text else _choose_validation(config)
     excluded = {source for source, _ in held_out}
     excluded |= {source.removeprefix(f"{tag} ") for source, _ in held_out for tag in data.tags}
@@ -53,7 +56,7 @@ def replace_targets(
         synthetic = SyntheticText(
             corpus.name,
             partial(_read_sources, data, corpus, excluded),
-            open_teacher,
+            open_teachers,
             TranslationOptions(),
             is_target=False,
             tag=corpus.tag,

@@ -62,11 +62,11 @@ def add_synthetic_corpora(
         if (text := getattr(data, name)) is None:
             continue
         is_target = name == "monolingual_target"
-        open_model = partial(_open_model, config, name, train, report)
+        open_models = partial(_open_models, config, name, train, report)
         num_samples = int(data.monolingual_search == "sampling")
         options = TranslationOptions(num_samples=num_samples, seed=config.training.seed)
         file = Path(data.folder) / text
-        synthetic = SyntheticText(text, partial(read_lines, file), open_model, options, is_target)
+        synthetic = SyntheticText(text, partial(read_lines, file), open_models, options, is_target)
         path = synthetic.translate(cache, config.training.device, data.translation_workers, report, known)
         corpora.append(
             CorpusConfig(
@@ -80,14 +80,14 @@ def add_synthetic_corpora(
     return data.model_copy(update={"source": None, "target": None, "pairs": None, "corpora": tuple(corpora)})
 
 
-def _open_model(
+def _open_models(
     config: RunConfig, name: str, train: Callable[[RunConfig], Path], report: Callable[[str], None]
-) -> Bundle:
-    """The model that translates the text of the setting `name`: the given one, or one that is trained for it."""
+) -> list[Bundle]:
+    """The only model that translates the text of the setting `name`: the given one, or one that is trained for it."""
     setting = f"{name}_model"
     given = getattr(config.data, setting)
     if given is not None:
-        return Bundle.open(find_bundle(Path(given)))
+        return [Bundle.open(find_bundle(Path(given)))]
     if config.training.start_from is not None:
         raise ConfigError(
             f"data.{name}: the run starts from {config.training.start_from}, so that its settings cannot train the "
@@ -107,7 +107,7 @@ def _open_model(
     other = _keep_length_if_finished(config.model_copy(update=changes))
     report(f"training the model that translates data.{name}, in {other.output}")
     try:
-        return Bundle.open(find_bundle(train(other)))
+        return [Bundle.open(find_bundle(train(other)))]
     except RunError as error:
         raise RunError(
             f"{error}\nThis is the run of the model that translates data.{name}, which --restart leaves as it is: to "

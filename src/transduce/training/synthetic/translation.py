@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,8 @@ class SyntheticText:
     Args:
         name: what messages call the text.
         read: reads the text, one sentence after the other; called several times.
-        open_model: opens the bundle that translates it; called only if it is needed.
+        open_models: opens the bundle that translates it, and the others of an ensemble with it; called only if they are
+            needed.
         options: the options of the translation.
         is_target: whether the text is the target of the pairs, and its translations are the sources (back-translation,
             Sennrich et al. 2016); otherwise it is their source (forward translation, Zhang & Zong 2016).
@@ -44,7 +45,7 @@ class SyntheticText:
 
     name: str
     read: Callable[[], Iterator[str]]
-    open_model: Callable[[], Bundle]
+    open_models: Callable[[], Sequence[Bundle]]
     options: TranslationOptions
     is_target: bool
     tag: str | None = None
@@ -88,12 +89,13 @@ class SyntheticText:
             if name.startswith(f"{text}-") and (cache / name).exists():
                 report(f"the translations of {self.name} are in {cache / name}")
                 return cache / name
-        model = self.open_model()
-        path = cache / f"{text}-{_compute_model_digest(model)[:16]}.jsonl"
+        model, *ensemble = models = self.open_models()
+        names = ", ".join(str(one.folder) for one in models)
+        path = cache / f"{text}-{_compute_digest_of_models(models)[:16]}.jsonl"
         work = path.with_name(f"{path.stem}-unfinished")
         if path.exists():
             shutil.rmtree(work, ignore_errors=True)  # of a process that was killed at the end
-            report(f"the translations of {self.name} by {model.folder} are in {path}")
+            report(f"the translations of {self.name} by {names} are in {path}")
             return path
         given, made = ("target", "source") if self.is_target else ("source", "target")
         output = work / "translated"
@@ -102,7 +104,10 @@ class SyntheticText:
         prefix = f"{self.tag} " if is_tagged else ""
         task = BulkTask(
             settings=BlockTranslatorSettings(
-                model=model.folder.absolute(), options=self.options, device=str(find_device(device))
+                model=model.folder.absolute(),
+                options=self.options,
+                device=str(find_device(device)),
+                ensemble=tuple(one.folder.absolute() for one in ensemble),
             ),
             inputs=(str(work / TEXT),),
             output=output,
@@ -115,7 +120,7 @@ class SyntheticText:
                 texts = (prefix + text if text.strip() else text for text in self.read())
                 _write_json_lines(work / TEXT, ({"line": n, given: text} for n, text in enumerate(texts, start=1)))
             workers = choose_num_workers(device) if num_workers is None else num_workers
-            report(f"translating {self.name} by {model.folder}")
+            report(f"translating {self.name} by {names}")
             try:
                 self._run(task, workers, report)
             except OutputError as error:  # begun by another version, on another device, or elsewhere
@@ -129,7 +134,7 @@ class SyntheticText:
         if not num_pairs:
             path.unlink()
             raise CorpusError(
-                f"{self.name}: {model.folder} translates no line of it: give a text of sentences, or a model that "
+                f"{self.name}: {names} translates no line of it: give a text of sentences, or a model that "
                 "has been trained for longer"
             )
         if num_blank := num_lines - num_pairs:
@@ -150,10 +155,10 @@ class SyntheticText:
                 reported = time.monotonic()
 
 
-def _compute_model_digest(model: Bundle) -> str:
-    """SHA-256 of all that decides a model's translations: weights, tokenizer and settings of the search."""
-    files = {name: record.sha256 for name, record in model.description.files.items()}
-    deciding = json.dumps([files, model.description.search.model_dump()], sort_keys=True)
+def _compute_digest_of_models(models: Sequence[Bundle]) -> str:
+    """SHA-256 of what decides the translations: weights, tokenizers, and the first model's settings of the search."""
+    files = [{name: record.sha256 for name, record in model.description.files.items()} for model in models]
+    deciding = json.dumps([files, models[0].description.search.model_dump()], sort_keys=True)
     return hashlib.sha256(deciding.encode()).hexdigest()
 
 
