@@ -1,3 +1,7 @@
+import os
+import random
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -38,6 +42,41 @@ def filtered(screening: Screening) -> dict[str, list[int]]:
 def change(pairs: Pairs, changes: Mapping[int, tuple[Callable[[str], str], Callable[[str], str]]]) -> None:
     for row, (source, target) in changes.items():
         pairs[row] = source(pairs[row][0]), target(pairs[row][1])
+
+
+SCREEN_AND_EXAMINE = """
+import json, sys
+from transduce.config import DataConfig, TextConfig
+from transduce.doctor import examine_corpus, make_json, screen_text
+from transduce.text import open_parallel_corpus
+from pathlib import Path
+
+config, folder = TextConfig(vocabulary="fitted"), sys.argv[1]
+corpus = open_parallel_corpus(Path(folder), None, None, "pairs.tsv", None)
+screening = screen_text([("pairs", corpus)], None, config, ["near_duplicates"], report=lambda _: None)
+print(screening.filtered["near_duplicates"].tolist())
+data = DataConfig(folder=folder, pairs="pairs.tsv")
+print(json.dumps(make_json(examine_corpus(data, config, report=lambda _: None))))
+"""
+
+
+def test_every_process_finds_the_same(tmp_path: Path) -> None:
+    """Python's own hashes of text are different in every process."""
+    chance = random.Random(1)  # noqa: S311 - nothing here is secret
+
+    def vary(word: str) -> str:
+        words = [chance.choice([f"{word}{number}", f"{word}{number}".upper()]) for number in range(6)]
+        return " ".join(words) + chance.choice(".!")
+
+    lines = [f"{vary(chance.choice('abc'))}\t{vary(chance.choice('def'))}\n" for _ in range(24)]
+    (tmp_path / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
+    command = [sys.executable, "-c", SCREEN_AND_EXAMINE, str(tmp_path)]
+    printed = [
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in "12"
+    ]
+    assert b"near_duplicates" in printed[0]
+    assert printed[0] == printed[1]
 
 
 def test_filters_find_single_pairs_in_all_corpora(screen: Callable[..., Screening], invented: Callable) -> None:

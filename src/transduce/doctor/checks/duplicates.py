@@ -228,7 +228,7 @@ def _record_groups(
     in_group[1:] |= is_same
     in_group[:-1] |= is_same
     keys, rows = keys[in_group], rows[in_group]
-    order = np.lexsort((content[rows], keys))
+    order = np.lexsort((rows, content[rows], keys))
     keys, rows = keys[order], rows[order]
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else np.zeros(0, np.int64)
     sizes = np.diff(np.append(starts, len(keys)))

@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import blake2b
 from itertools import accumulate
 from re import Pattern
 from typing import NamedTuple
@@ -53,6 +54,11 @@ class Searches(NamedTuple):
     """The case of a line's letters, by number."""
 
 
+def _hash_line(line: str) -> bytes:
+    """A hash of 64 bits that is the same in every process; Python's own is not."""
+    return blake2b(line.encode(errors="surrogatepass"), digest_size=8).digest()
+
+
 @dataclass
 class _SideReader:
     """Collects the words, lengths, hashes and search results of one side of a text."""
@@ -75,7 +81,7 @@ class _SideReader:
         words, counts = vocabulary.number_lines(lines)
         self.words.append(words)
         self.counts.append(counts)
-        self.digests.extend(map(hash, lines))
+        self.digests.frombytes(b"".join(map(_hash_line, lines)))
         self.num_characters.extend(map(len, lines))
         self.endings.extend(map(self.searches.classify_ending, lines))
         self.cases.extend(map(self.searches.classify_case, lines))
