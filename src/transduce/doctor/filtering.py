@@ -8,10 +8,11 @@ import numpy as np
 from jaxtyping import Int64
 
 from transduce.config import FilterName, TextConfig
-from transduce.doctor.checks.duplicates import NearDuplicates, are_near, find_repeats, hash_pairs
+from transduce.doctor.checks.duplicates import NearDuplicates, find_repeats, hash_pairs
 from transduce.doctor.checks.leakage import Leakage
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.findings import Finding
+from transduce.doctor.grouping import group_pairs
 from transduce.text import Cleaner, Tokenizer
 
 Rows = Int64[np.ndarray, " rows"]
@@ -132,28 +133,9 @@ def _find_leaked(name: str, leakage: Leakage | None) -> Rows:
 
 
 def find_later_duplicates(near: Mapping[str, NearDuplicates], training: Text) -> Rows:
-    """All pairs but the first of each group of pairs that differ by at most one word on both sides.
+    """All pairs but the first of each group of pairs that differ by at most one word on both sides (`group_pairs`).
 
-    A pair belongs to a group if it differs so little from any other pair of the group.
+    Groups have only pairs both of whose lines are near to another, different line, as in `find_near_duplicates`.
     """
-    is_near = near["source"].is_near & near["target"].is_near
-    first = np.arange(len(is_near))
-    candidates = []
-    for side in near.values():
-        rows = np.flatnonzero(is_near & (side.partner >= 0) & is_near[side.partner])
-        rows = rows[np.argsort(side.partner[rows], kind="stable")]
-        partner = side.partner[rows]
-        alike = np.flatnonzero(partner[1:] == partner[:-1])
-        candidates += [np.stack([rows, partner]), np.stack([rows[alike], rows[alike + 1]])]
-    rows, others = np.concatenate(candidates, axis=1)
-    # Candidates are only known to be near on one side; their lines on the other side may be quite different.
-    pairs = zip(rows.tolist(), others.tolist(), strict=True)
-    is_edge = np.array([all(are_near(side, *pair) for side in training.sides.values()) for pair in pairs], bool)
-    rows, others = rows[is_edge], others[is_edge]
-    while True:
-        before = first.copy()
-        np.minimum.at(first, rows, before[others])
-        np.minimum.at(first, others, before[rows])
-        first = first[first]
-        if (first == before).all():
-            return np.flatnonzero(first != np.arange(len(first)))
+    rows = np.flatnonzero(near["source"].is_near & near["target"].is_near)
+    return rows[group_pairs(training, rows) < np.arange(len(rows))]

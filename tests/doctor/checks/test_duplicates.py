@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from transduce.config import TextConfig
-from transduce.doctor.checks import duplicates as module
 from transduce.doctor.checks.duplicates import (
     MIN_WORDS,
     find_duplicates,
@@ -14,6 +13,7 @@ from transduce.doctor.checks.duplicates import (
     find_repeats,
     find_several_counterparts,
 )
+from transduce.doctor.corpus import hashing as module
 from transduce.doctor.corpus.texts import Text
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int64, Shaped, UInt64
 
 from transduce.config import TextConfig
-from transduce.doctor.corpus.hashing import HashLookup, hash_lines, hash_whole_lines, mix
+from transduce.doctor.corpus.hashing import HashLookup, hash_lines, hash_replacements, hash_whole_lines, mix
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.findings import (
     NUM_SAMPLES,
@@ -23,9 +23,6 @@ from transduce.doctor.findings import (
 
 MIN_WORDS = 5
 """Minimum number of words of lines that are compared with others: many shorter lines differ by one word."""
-
-WORDS_AT_A_TIME = 4_000_000
-"""Hashes that are sorted at a time."""
 
 MIN_DUPLICATES_SHARE = 0.01
 """Minimum share of repeated pairs for a finding."""
@@ -167,28 +164,9 @@ def find_near_lines(side: Side) -> NearDuplicates:
     long_rows = np.flatnonzero(side.num_words >= MIN_WORDS)
     _record_groups(found, whole[long_rows], long_rows, side.digests)
     _record_insertions(found, side, whole)
-    num_parts = len(side.words) // WORDS_AT_A_TIME + 1
-    for part in range(num_parts):
-        chosen = [
-            _select_part(hashes.without_one_here, hashes.rows, part, num_parts)
-            for hashes in hash_lines(side, MIN_WORDS)
-        ]
-        keys, rows = (np.concatenate(arrays) for arrays in zip(*chosen, strict=True))
+    for keys, rows in hash_replacements(side, MIN_WORDS):
         _record_groups(found, keys, rows, whole)
     return found
-
-
-def are_near(side: Side, row: int, other: int) -> bool:
-    """Whether two lines have the same words, but for one that is replaced, inserted or left out."""
-    shorter, longer = sorted((side.words[side.starts[one] : side.starts[one + 1]] for one in (row, other)), key=len)
-    if len(longer) - len(shorter) > 1:
-        return False
-    different = np.flatnonzero(longer[: len(shorter)] != shorter)
-    if not len(different):
-        return True
-    at = int(different[0])
-    behind = at + 1 if len(shorter) == len(longer) else at
-    return np.array_equal(longer[at + 1 :], shorter[behind:])
 
 
 def _record_insertions(found: NearDuplicates, side: Side, line_hashes: UInt64[np.ndarray, " lines"]) -> None:
@@ -205,13 +183,6 @@ def _record_insertions(found: NearDuplicates, side: Side, line_hashes: UInt64[np
     for rows, partners in ((long_rows, of_shorter.items), (np.concatenate(longer), of_longer.items)):
         found.is_near[rows[partners >= 0]] = True
         found.partner[rows[partners >= 0]] = partners[partners >= 0]
-
-
-def _select_part(
-    keys: UInt64[np.ndarray, " keys"], rows: Int64[np.ndarray, " keys"], part: int, num_parts: int
-) -> tuple[UInt64[np.ndarray, " chosen"], Int64[np.ndarray, " chosen"]]:
-    chosen = keys % np.uint64(num_parts) == part
-    return keys[chosen], rows[chosen]
 
 
 def _record_groups(

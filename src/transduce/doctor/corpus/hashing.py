@@ -12,6 +12,9 @@ from jaxtyping import Int64, UInt64
 
 from transduce.doctor.corpus.texts import Side, divide_lines
 
+WORDS_AT_A_TIME = 4_000_000
+"""Hashes that are sorted at a time."""
+
 _BASE = 0x9E3779B97F4A7C15
 _INVERSE = pow(_BASE, -1, 2**64)
 
@@ -76,6 +79,27 @@ def hash_lines(side: Side, min_words: int) -> Iterator[LineHashes]:
 def hash_whole_lines(side: Side) -> UInt64[np.ndarray, " lines"]:
     """The hash of the words of each line, in their order."""
     return np.concatenate([hashes.whole for hashes in hash_lines(side, 2**31)])
+
+
+def hash_replacements(
+    side: Side, min_words: int
+) -> Iterator[tuple[UInt64[np.ndarray, " words"], Int64[np.ndarray, " words"]]]:
+    """`LineHashes.without_one_here` of all words, in some parts, each with the lines; equal hashes are in one part."""
+    num_parts = len(side.words) // WORDS_AT_A_TIME + 1
+    for part in range(num_parts):
+        chosen = [
+            _select_part(hashes.without_one_here, hashes.rows, part, num_parts)
+            for hashes in hash_lines(side, min_words)
+        ]
+        keys, rows = (np.concatenate(arrays) for arrays in zip(*chosen, strict=True))
+        yield keys, rows
+
+
+def _select_part(
+    keys: UInt64[np.ndarray, " keys"], rows: Int64[np.ndarray, " keys"], part: int, num_parts: int
+) -> tuple[UInt64[np.ndarray, " chosen"], Int64[np.ndarray, " chosen"]]:
+    chosen = keys % np.uint64(num_parts) == part
+    return keys[chosen], rows[chosen]
 
 
 _BITMAP_BITS = 22

@@ -82,6 +82,20 @@ class Side:
         places = np.repeat(self.starts[rows] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         return self.words[places], counts
 
+    def select(self, rows: Int[np.ndarray, " rows"]) -> "Side":
+        """Some lines, without what searches have found in them."""
+        words, counts = self.take(rows, int(self.num_words.max(initial=0)))
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        return Side(
+            words=words,
+            starts=starts,
+            digests=self.digests[rows],
+            num_characters=self.num_characters[rows],
+            endings=self.endings[rows],
+            cases=self.cases[rows],
+            found={},
+        )
+
     def sum_over_words(
         self, values: Num[np.ndarray, " vocabulary"] | Bool[np.ndarray, " vocabulary"]
     ) -> Num[np.ndarray, " lines"]:
