@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from transduce.errors import ConfigError, CorpusError
 from transduce.text import open_parallel_corpus
+from transduce.text.formats.tables import MAX_CELL_LENGTH
 
 Write = Callable[[str, bytes | str], Path]
 Pairs = list[tuple[str, str]]
@@ -319,7 +320,7 @@ def test_columns_of_csv_are_given_by_name(
         ('a,b\n"c,d\ne,f\n', r"line 3: is not CSV \(unexpected end of data\)"),
         ('a,b\n"c" d,e\n', r"line 3: is not CSV .*quotation mark"),
         ("a,b\rc,d\r", r"line 2: is not CSV"),
-        ('"' + "a" * 200_000, r"line 2: is not CSV .*field limit"),
+        ('a,b\n"c,d\n' + "e,f\n" * (MAX_CELL_LENGTH // 4), r"line 3: has a cell of more than 4,194,304 characters"),
     ],
 )
 def test_a_wrong_row_of_csv_is_an_error_with_its_line(
@@ -327,6 +328,18 @@ def test_a_wrong_row_of_csv_is_an_error_with_its_line(
 ) -> None:
     with pytest.raises(CorpusError, match=rf"a\.csv, {message}"):
         read_pairs(write("a.csv", f"source,target\n{rows}"))
+
+
+def test_a_cell_of_csv_may_be_long(tmp_path: Path, write: Write) -> None:
+    limit = csv.field_size_limit()
+    long = "x" * (limit + 1)
+    write("a.csv", f'source,target\n"{long}",b\nc,"d{"e" * MAX_CELL_LENGTH}"\n')
+    rows = iter(open_parallel_corpus(tmp_path, None, None, "a.csv", None))
+    assert next(rows) == (long, "b")
+    assert csv.field_size_limit() == limit
+    with pytest.raises(CorpusError, match=r"line 3: has a cell of more than 4,194,304 characters"):
+        next(rows)
+    assert csv.field_size_limit() == limit
 
 
 def test_an_empty_csv_file_has_no_pairs(tmp_path: Path, write: Write) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 
 from transduce.errors import ConfigError, CorpusError
 from transduce.text.corpus import Pair, ParallelCorpus
@@ -22,6 +23,11 @@ from transduce.text.lines import read_lines
 
 NUM_JUDGED = 100
 """Number of lines, from the first, that decide whether a column contains only numbers."""
+
+MAX_CELL_LENGTH = 1 << 22
+"""Maximum number of characters in a cell of a CSV file; of more, a quotation mark is missing."""
+
+_limit_lock = Lock()
 
 _NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)*([eE][-+]?\d+)?\s*")
 
@@ -134,7 +140,8 @@ def open_csv(path: Path, selection: SideSelection) -> ParallelCorpus:
     Raises (while it is read):
         ConfigError: a given column is not named in the first row.
         CorpusError: the names do not say which columns are source and target, a row has more or fewer cells than the
-            first, or quotation marks are missing; see also `read_lines`.
+            first, a cell has more than `MAX_CELL_LENGTH` characters, or quotation marks are missing; see also
+            `read_lines`.
     """
     return ParallelCorpus(str(path), (path,), partial(_read_csv, path, selection), is_by_language=True)
 
@@ -174,8 +181,13 @@ def _read_csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     while True:
         line = reader.line_num + 1
         try:
-            row = next(reader, None)
+            row = _read_csv_row(reader)
         except csv.Error as error:
+            if "field limit" in str(error):
+                raise CorpusError(
+                    f"{path}, line {line}: has a cell of more than {MAX_CELL_LENGTH:,} characters, and no text of that "
+                    "length is used: leave it out, or add the quotation mark that is missing at the end of a cell"
+                ) from None
             raise CorpusError(
                 f"{path}, line {line}: is not CSV ({error}): put a cell that contains a comma, a quotation mark or a "
                 "line end into quotation marks, and double those within it"
@@ -184,3 +196,13 @@ def _read_csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             return
         if row:
             yield line, row
+
+
+def _read_csv_row(reader: Iterator[list[str]]) -> list[str] | None:
+    """The next row; None behind the last one."""
+    with _limit_lock:
+        limit = csv.field_size_limit(MAX_CELL_LENGTH)  # for the whole process, so that it is only changed for a row
+        try:
+            return next(reader, None)
+        finally:
+            csv.field_size_limit(limit)
