@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow import array, chunked_array, parquet, string, table
+from pyarrow import DataType, array, chunked_array, large_string, parquet, string, string_view, table
 
 from transduce.bulk.formats import FileFormat, JsonFormat, TextFormat, TsvFormat, choose_format
 from transduce.bulk.inputs import find_input_files
@@ -108,16 +108,18 @@ def test_what_is_wrong_in_a_table_is_named(column: str, rows: bytes, message: st
         translate(TsvFormat(column, "t"), "a.tsv", rows)
 
 
-def test_parquet_keeps_columns_types_and_nulls(translate: Translate, tmp_path: Path) -> None:
-    given = table({"id": [1, 2, 3, 4, 5], "s": ["a", None, "b\nc", "", "d"]})
+@pytest.mark.parametrize("kind", [string(), large_string(), string_view()], ids=str)
+def test_parquet_keeps_columns_types_and_nulls(kind: DataType, translate: Translate, tmp_path: Path) -> None:
+    texts = ["a", None, "b\nc", "", "d" * 100]
+    given = table({"id": [1, 2, 3, 4, 5], "s": array(texts, kind), "other": array(texts, kind)})
     for group_size in (1, 2, 3, 5):  # blocks do not depend on how the file is divided
         parquet.write_table(given, tmp_path / "a.parquet", row_group_size=group_size)
         translate(ParquetFormat("s", "t"), "a.parquet")
         found = parquet.read_table(tmp_path / "joined")
-        assert found.schema.names == ["id", "s", "t"]
+        assert found.schema.names == ["id", "s", "other", "t"]
         assert found.schema.types == [*given.schema.types, string()]
         assert found.drop(["t"]).equals(given)
-        assert found["t"].to_pylist() == ["A", None, "B\nC", "", "D"]
+        assert found["t"].to_pylist() == ["A", None, "B\nC", "", "D" * 100]
     parquet.write_table(given.slice(0, 0), tmp_path / "a.parquet")
     translate(ParquetFormat("s", "t"), "a.parquet")
     assert parquet.read_table(tmp_path / "joined").num_rows == 0

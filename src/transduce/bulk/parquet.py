@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from transduce.bulk.blocks import Block
 from transduce.bulk.inputs import InputFile
 from transduce.errors import CorpusError, TransduceError
-from transduce.text.formats.arrow import explain_arrow_errors
+from transduce.text.formats.arrow import explain_arrow_errors, is_text
 from transduce.text.formats.columns import list_names
 
 if TYPE_CHECKING:
@@ -56,16 +56,13 @@ class ParquetFormat:
                     first, number = first + batch.num_rows, number + 1
 
     def _check_schema(self, schema: "pa.Schema", file: InputFile) -> None:
-        from pyarrow import types  # noqa: PLC0415 - an optional package
-
         if schema.names.count(self._column) != 1:
             raise CorpusError(
                 f"{file.path}: one column must have the name {self._column!r}, but they are "
                 f"{list_names(schema.names)}: choose it by --column"
             )
         kind = schema.field(self._column).type
-        values = kind.value_type if types.is_dictionary(kind) else kind  # the former: categories of pandas
-        if not (types.is_string(values) or types.is_large_string(values)):
+        if not is_text(kind):
             raise CorpusError(f"{file.path}: the column {self._column!r} must be text, but is {kind}: choose another")
         if self._translation_column in schema.names:
             raise CorpusError(

@@ -162,7 +162,7 @@ def _choose_sides(schema: "pa.Schema", path: Path, selection: SideSelection) -> 
         fields, rule = by_language, f'a language in "{_TRANSLATION}" of {path}'
     for column in columns:
         found = fields[find_column(column, [field.name for field in fields], selection, rule)]
-        if not _is_text(found.type):
+        if not is_text(found.type):
             raise CorpusError(
                 f"{path}: the column {column!r} must be text, but is {found.type}: choose others by {selection.setting}"
             )
@@ -173,7 +173,7 @@ def _choose_columns(
     schema: "pa.Schema", by_language: "list[pa.Field]", path: Path, selection: SideSelection
 ) -> tuple[str, str]:
     """The names of two columns of text; where these do not say what they are, those of two of `by_language`."""
-    texts = [field.name if _is_text(field.type) else "" for field in schema]
+    texts = [field.name if is_text(field.type) else "" for field in schema]
     if (chosen := choose_columns(texts, selection, str(path))) is not None:
         return texts[chosen[0]], texts[chosen[1]]
     if by_language:
@@ -185,11 +185,12 @@ def _choose_columns(
     )
 
 
-def _is_text(kind: "pa.DataType") -> bool:
+def is_text(kind: "pa.DataType") -> bool:
+    """Whether the values of a column of this type are texts; these may be categories of pandas."""
     from pyarrow import types  # noqa: PLC0415 - an optional package
 
     if types.is_dictionary(kind):
-        return _is_text(kind.value_type)
+        return is_text(kind.value_type)
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
