@@ -106,6 +106,50 @@ def test_equal_names_in_different_folders(
     assert list_files(tmp_path / "two") == ["a/x.txt", "b/x.txt"]
 
 
+NOT_UTF_8 = os.fsdecode(b"caf\xe9")
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="names of files are Unicode there")
+def test_names_need_not_be_utf_8(
+    tmp_path: Path, write_text: Any, make_task: Any, run: Any, translate_alone: Any
+) -> None:
+    content = write_text("in/plain.txt", 12)
+    folder, output = tmp_path / f"in/{NOT_UTF_8}", tmp_path / f"out-{NOT_UTF_8}"
+    folder.mkdir()
+    (folder / f"{NOT_UTF_8}.txt").write_bytes(content)
+    (folder / f"{NOT_UTF_8}.gz").write_bytes(gzip.compress(content))
+    run(task := make_task("in/**/*.*", output=output))
+    expected = translate_alone(content)
+    assert (output / "plain.txt").read_bytes() == expected
+    assert (output / NOT_UTF_8 / f"{NOT_UTF_8}.txt").read_bytes() == expected
+    assert gzip.decompress((output / NOT_UTF_8 / f"{NOT_UTF_8}.gz").read_bytes()) == expected
+    assert run(task)[-1].num_lines == 0
+    (output / NOT_UTF_8 / f"{NOT_UTF_8}.txt").unlink()
+    assert run(task)[-1].num_lines == 12
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="names of files are Unicode there")
+def test_names_in_a_store_must_be_utf_8(write_text: Any, make_task: Any, run: Any) -> None:
+    write_text(f"in/{NOT_UTF_8}", 1)
+    with pytest.raises(CorpusError, match=r"its name is not UTF-8, as names in a store must be: rename the file"):
+        run(make_task(output="memory://out"))
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="names of files are Unicode there")
+def test_names_of_files_with_columns_need_not_be_utf_8(tmp_path: Path, make_task: Any, run: Any) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / f"{NOT_UTF_8}.jsonl").write_text('{"s": "sun"}\n', encoding="utf-8")
+    (folder / f"{NOT_UTF_8}.tsv").write_text("s\nsun\n", encoding="utf-8")
+    with (folder / f"{NOT_UTF_8}.parquet").open("wb") as file:
+        parquet.write_table(table({"s": ["sun"]}), file)
+    run(make_task(column="s", translation_column="t", output=tmp_path / NOT_UTF_8))
+    record = json.loads((tmp_path / NOT_UTF_8 / f"{NOT_UTF_8}.jsonl").read_bytes())
+    row = (tmp_path / NOT_UTF_8 / f"{NOT_UTF_8}.tsv").read_text(encoding="utf-8").splitlines()[1].split("\t")
+    with (tmp_path / NOT_UTF_8 / f"{NOT_UTF_8}.parquet").open("rb") as file:
+        assert parquet.read_table(file).to_pylist() == [record] == [{"s": row[0], "t": row[1]}]
+
+
 def test_formats_with_columns(tmp_path: Path, write_text: Any, make_task: Any, run: Any, translate_alone: Any) -> None:
     content = write_text("text", 25)
     source = content.decode().splitlines()
@@ -327,6 +371,8 @@ def test_mistakes_are_named_before_anything_is_written(
         (make_task("in/text", column="s"), ConfigError, "is text without columns"),
         (make_task("in/a.jsonl", column="s", settings={"json": True}), ConfigError, "leave out --json and --num-best"),
         (make_task("in/text", block_lines=0), ConfigError, "--block-lines 0: must be 1 or more"),
+        (make_task("in/a.jsonl", column="x\udce9"), ConfigError, "--column x.*: is not UTF-8"),
+        (make_task("in/text", translation_column="x\udce9"), ConfigError, "--translation-column x.*: is not UTF-8"),
         (make_task("in/text", options={"temperature": 2}), ConfigError, "apply to sampling"),
     ):
         with pytest.raises(error, match=message):

@@ -20,8 +20,9 @@ from transduce.bulk.inputs import InputFile
 from transduce.bulk.output_folder import FINISHED, PLAN, WORKING_FOLDER
 from transduce.bulk.plan import check_plan, write_plan
 from transduce.bulk.stores import find_store, identify, report_store
-from transduce.errors import OutputError
+from transduce.errors import CorpusError, OutputError
 from transduce.storage import make_write_error
+from transduce.text import LONE_SURROGATE
 
 _ON_ITS_WAY = "on its way"
 """The version in finished.json while a joined file is being uploaded, before the store has given it one."""
@@ -38,10 +39,14 @@ class OutputUrl:
 
     Raises:
         ConfigError: the package for such URLs is not installed.
+        CorpusError: the name of an input file is not UTF-8.
     """
 
     def __init__(self, url: str, files: Sequence[InputFile]) -> None:
         self._url, self._files = url.rstrip("/"), files
+        for file in files:
+            if LONE_SURROGATE.search(file.name):
+                raise CorpusError(f"{file.path}: its name is not UTF-8, as names in a store must be: rename the file")
         self._store, root = find_store(self._url)
         self._root = root.rstrip("/")
         self._work = f"{self._root}/{WORKING_FOLDER}"

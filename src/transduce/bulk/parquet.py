@@ -97,13 +97,14 @@ class ParquetFormat:
         import pyarrow as pa  # noqa: PLC0415 - an optional package
         from pyarrow import parquet  # noqa: PLC0415 - an optional package
 
-        with pa.OSFile(str(blocks[0])) as file, pa.ipc.open_stream(file) as first:
+        with blocks[0].open("rb") as file, pa.ipc.open_stream(file) as first:
             schema, metadata = first.schema, dict(first.schema.metadata or {})
         compression = metadata.pop(_COMPRESSION, b"SNAPPY").decode()
         schema = schema.with_metadata(metadata)
-        with parquet.ParquetWriter(str(path), schema, compression=compression) as writer:
+        # pyarrow itself opens only paths that are UTF-8.
+        with path.open("wb") as joined, parquet.ParquetWriter(joined, schema, compression=compression) as writer:
             for block in blocks:
-                with pa.OSFile(str(block)) as file, pa.ipc.open_stream(file) as batches:
+                with block.open("rb") as file, pa.ipc.open_stream(file) as batches:
                     for batch in batches:
                         writer.write_batch(batch.replace_schema_metadata(metadata))
 

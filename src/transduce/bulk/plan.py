@@ -46,8 +46,8 @@ def make_plan(
 
 
 def write_plan(plan: Mapping[str, Any]) -> bytes:
-    """The plan as JSON."""
-    return (json.dumps(plan, ensure_ascii=False, indent=1) + "\n").encode()
+    """The plan as JSON; bytes of file names that are not UTF-8 become escapes of JSON."""
+    return (json.dumps(plan, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
 
 
 def check_plan(before: bytes, now: bytes, folder: Path | str, work: Path | str, begun: Collection[int]) -> bool:

@@ -17,6 +17,7 @@ from transduce.bulk.output_url import OutputUrl
 from transduce.bulk.plan import make_plan
 from transduce.bulk.stores import is_url
 from transduce.errors import ConfigError
+from transduce.text import LONE_SURROGATE
 from transduce.translation.confidence.guard import GuardReport, add_reports
 
 
@@ -80,6 +81,7 @@ def translate_files(
     """
     if task.block_lines < 1:
         raise ConfigError(f"--block-lines {task.block_lines}: must be 1 or more")
+    _check_columns(task)
     task.settings.options.check()
     files = find_input_files(task.inputs, task.output)
     formats = [
@@ -120,6 +122,12 @@ def open_output(
         return
     with open_output_folder(Path(output), files, plan) as folder:
         yield folder
+
+
+def _check_columns(task: BulkTask) -> None:
+    for option, name in (("--column", task.column), ("--translation-column", task.translation_column)):
+        if name is not None and LONE_SURROGATE.search(name):
+            raise ConfigError(f"{option} {name}: is not UTF-8, as names of columns and keys must be: give another name")
 
 
 def _chain(first: Block, rest: Iterator[Block]) -> Iterator[Block]:

@@ -1,4 +1,5 @@
 import json
+import os
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -44,6 +45,16 @@ def save_dataset(folder: Path, *shards: pa.Table, names: list[str] | None = None
     (folder / "state.json").write_text(json.dumps(state), encoding="utf-8")
     (folder / "dataset_info.json").write_text("{}", encoding="utf-8")
     return folder
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="names of files are Unicode there")
+def test_paths_need_not_be_utf_8(read_pairs: ReadPairs, tmp_path: Path) -> None:
+    folder, pairs = tmp_path / os.fsdecode(b"caf\xe9"), [("a", "b"), ("c", "d")]
+    saved = save_dataset(tmp_path / "saved", make_table(pairs))
+    parquet.write_table(make_table(pairs), saved / "a.parquet")
+    saved.rename(folder)
+    assert read_pairs(folder / "a.parquet", languages=LANGUAGES) == pairs
+    assert read_pairs(folder, languages=LANGUAGES) == pairs
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS)), KINDS, st.booleans(), st.sampled_from(["none", "snappy", "zstd"]))

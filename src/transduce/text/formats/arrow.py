@@ -53,7 +53,7 @@ def _read_parquet(path: Path, selection: SideSelection) -> Iterator[Pair]:
         from pyarrow import parquet  # noqa: PLC0415 - an optional package
 
         # Otherwise, the columns of a whole row group are read at once.
-        with parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
+        with path.open("rb") as opened, parquet.ParquetFile(opened, buffer_size=_BUFFER, pre_buffer=False) as file:
             sides = _choose_sides(file.schema_arrow, path, selection)
             columns = [".".join(side) for side in sides]
             row = 1
@@ -120,7 +120,7 @@ def _read_tables(tables: tuple[Path, ...], folder: Path, selection: SideSelectio
         with explain_arrow_errors(table):
             import pyarrow as pa  # noqa: PLC0415 - an optional package
 
-            with pa.OSFile(str(table)) as file, pa.ipc.open_stream(file) as batches:
+            with table.open("rb") as file, pa.ipc.open_stream(file) as batches:
                 sides = _choose_sides(batches.schema, folder, selection)
                 for batch in batches:
                     yield from _read_batch(batch, sides, folder, row)
