@@ -1,6 +1,8 @@
 import json
+import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,19 @@ def test_without_files_it_is_the_validation_text(transduce: Any, workspace: Path
     # The same text and the same model: the same scores.
     given = json.loads(transduce("scorecard", run_folder / "best", *TEXT, "--json", "--print-only").output)
     assert found["behaviours"] == given["behaviours"]
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="names of files are Unicode there")
+def test_the_name_of_the_text_need_not_be_utf_8(transduce: Any, model: Path, workspace: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.source")
+    (workspace / "valid.source").rename(workspace / name)
+    answer = transduce("scorecard", model, "--source", name, "--output", "page.html")
+    assert answer.exit_code == 0, answer.messages
+    assert answer.lines
+    found = read_scorecard(Bundle.open(model))
+    assert found is not None
+    assert found.text == r"caf\udce9.source"
+    assert r"sentences of caf\udce9.source." in (model / "README.md").read_text(encoding="utf-8")
 
 
 def test_print_only_leaves_the_bundle_as_it_is(transduce: Any, model: Path, contents: Any) -> None:

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from pydantic import ValidationError
 
 from transduce.cli.completion import FileName
 from transduce.cli.console import open_standard_input, print_json, print_message
 from transduce.cli.texts import TextFlags
-from transduce.config import CorpusConfig, load_run_config
+from transduce.config import CorpusConfig, load_run_config, setting_problem
 from transduce.data.settings_for_size import describe_expected_quality, describe_expected_training
 from transduce.doctor import examine_corpus, format_summary, is_report, list_lines, make_json, render_page
-from transduce.errors import UserError
+from transduce.errors import ConfigError, UserError
 from transduce.kernels.memory import give_back_large_blocks
 from transduce.storage import check_output_file, write_output_file
 from transduce.text import CorpusSize
@@ -48,7 +49,8 @@ class TestTextFlags:
         """The test text; None if none is given.
 
         Raises:
-            UserError: one side is given without the other, or both ways are, or columns of no file.
+            UserError: one side is given without the other, or both ways are, or columns of no file, or a name is no
+                name of a file.
         """
         if self.test_columns is not None and self.test_pairs is None:
             raise UserError("--test-columns are those of a file with both sides: give it as --test-pairs")
@@ -56,13 +58,20 @@ class TestTextFlags:
             case None, None, None:
                 return None
             case None, None, str(pairs) if pairs != "-":
-                return CorpusConfig(pairs=pairs, columns=self.test_columns)
+                return _make_test_corpus(pairs=pairs, columns=self.test_columns)
             case str(source), str(target), None:
-                return CorpusConfig(source=source, target=target)
+                return _make_test_corpus(source=source, target=target)
             case _:
                 raise UserError(
                     "--test-source and --test-target: give both of them, or a file as --test-pairs, or none"
                 )
+
+
+def _make_test_corpus(**values: object) -> CorpusConfig:
+    try:
+        return CorpusConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"--test-{setting_problem(error)}") from None
 
 
 def doctor(

@@ -105,11 +105,11 @@ class Scorecard:
         """The scorecard as the bundle keeps it, without sentences.
 
         Args:
-            text: the name of the text.
+            text: the name of the text; bytes that are not UTF-8 are recorded as escapes.
             files: the files of the text, by "source" and "reference"; none for the validation text.
         """
         return RecordedScorecard(
-            text=text,
+            text=text.encode("utf-8", "backslashreplace").decode(),
             data={side: record_files(path.parent, [path.name])[path.name].sha256 for side, path in files.items()},
             num_sentences=self.num_sentences,
             seed=self.seed,
