@@ -1,4 +1,7 @@
 import json
+import os
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from transduce.bundle import find_bundle
 from transduce.interop import ctranslate2 as ctranslate2_format
 
 
@@ -58,6 +62,26 @@ def test_export_shows_the_proof_on_standard_error(run_folder: Path, workspace: P
     for words in ("10 of 10 lines of valid.source", "against the references", "out written in", "weights in float16"):
         assert words in answer.messages
     assert json.loads((workspace / "out" / "parity.json").read_text(encoding="utf-8"))["sentences"] == 10
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="names of files are Unicode there")
+def test_names_need_not_be_utf_8(exported: Path, run_folder: Path, workspace: Path, transduce: Callable) -> None:
+    model, foreign, probe = (os.fsdecode(name) for name in (b"caf\xe9", b"foreign-\xe9", b"probe-\xe9"))
+    shutil.copytree(find_bundle(run_folder), workspace / model)
+    (workspace / "valid.source").rename(workspace / probe)
+    given = ["--to", "transduce", "--output", f"{model}-int8", "--probe", probe]
+    answer = transduce("export", model, *given)
+    assert answer.exit_code == 0, answer.messages
+    assert transduce("translate", f"{model}-int8", "--ensemble", model, standard_input=b"ba\n").exit_code == 0
+    answer = transduce("export", model, "--to", "ctranslate2", "--output", foreign)
+    assert answer.exit_code == 2
+    assert "is not UTF-8, as paths for CTranslate2 must be: choose another name" in answer.messages
+    shutil.copytree(exported, workspace / foreign)
+    answer = transduce("translate", foreign, "--engine", "ctranslate2")
+    assert answer.exit_code == 2
+    assert "is not UTF-8, as paths for CTranslate2 must be: choose another name" in answer.messages
+    answer = transduce("import", exported, "--output", model, "--force", "--probe", probe)
+    assert answer.exit_code == 0, answer.messages
 
 
 @pytest.mark.parametrize(
@@ -161,6 +185,7 @@ def test_what_was_exported_comes_back(exported: Path, run_folder: Path, workspac
     [
         (["nowhere"], "nowhere: there is no such file or folder"),
         (["train.source"], "is not a model that can be imported"),
+        (["train.source", "--source-language", "x\udce9"], "is no language code"),
     ],
 )
 def test_mistakes_of_import_are_said(workspace: Path, transduce: Callable, arguments: list[str], words: str) -> None:

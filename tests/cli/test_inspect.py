@@ -1,5 +1,8 @@
 import json
+import os
 import re
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +51,15 @@ def test_quick_leaves_out_what_takes_long(run_folder: Path, workspace: Path, tra
     assert document["pruned_heads"] == document["continuations"] == []
     assert document["attention"] is not None
     assert document["arithmetic"]
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="names of files are Unicode there")
+def test_a_model_whose_name_is_not_utf_8(run_folder: Path, workspace: Path, transduce: Callable) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    shutil.copytree(find_bundle(run_folder), workspace / name)
+    answer = transduce("inspect", name, "ku do", "--quick", "--output", "page.html")
+    assert answer.exit_code == 0, answer.messages
+    assert documents(workspace / "page.html")[0]["model"]["name"] == r"caf\udce9"
 
 
 def test_models_are_compared(run_folder: Path, workspace: Path, transduce: Callable) -> None:

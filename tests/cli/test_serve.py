@@ -24,6 +24,7 @@ def _logs_as_before() -> Iterator[None]:
     ("arguments", "message"),
     [
         (["nothing"], "nothing"),
+        (["{model}", "--source-language", "x\udce9"], "is no language code"),
         (["{model}"], "has no recorded languages"),
         (["{model}", "--port", "70000"], "--port 70000: must be from 0 to 65535"),
         (["{model}", "--host", "no.such.host.invalid"], "cannot listen at 'no.such.host.invalid'"),

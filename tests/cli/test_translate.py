@@ -285,6 +285,10 @@ def test_an_ensemble_of_the_same_twice_is_the_same(transduce: Any, run_folder: P
     [
         (["--num-best", "9"], "--num-best 9: must be from 1 to the beam, 4; for more, raise --beam"),
         (["--document", "--json"], "--document: reads and writes one text"),
+        (["--require", ""], "transduce: require '': must not be blank; give a word or phrase, or leave it out\n"),
+        (["--require", "x\udce9"], "transduce: require 'x\\udce9': must be UTF-8; correct it, or leave it out\n"),
+        (["--forbid", "x\udce9"], "transduce: forbid 'x\\udce9': must be UTF-8"),
+        (["--prefix", "x\udce9"], "transduce: prefix 'x\\udce9': must be UTF-8"),
         (["--samples", "3", "--prefix", "ba"], "samples cannot be combined with required words"),
         (["--temperature", "0"], "transduce: --temperature 0.0: must be greater than 0"),
         (["--temperature", "2"], "--temperature, --top-k and --top-p apply to sampling: set --samples, or leave"),

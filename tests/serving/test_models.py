@@ -1,5 +1,7 @@
 import asyncio
+import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,13 @@ def test_a_run_is_called_by_its_name(bundle: Path, tmp_path: Path) -> None:
     shutil.copytree(bundle, tmp_path / "my-run" / "best")
     for path in (tmp_path / "my-run", tmp_path / "my-run" / "best"):
         assert LoadedModel.load(path, SETTINGS).info.model == "my-run"
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="names of files are Unicode there")
+def test_a_name_that_is_not_utf_8_is_escaped(bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9")
+    shutil.copytree(bundle, path)
+    assert LoadedModel.load(path, SETTINGS).info.model == r"caf\udce9"
 
 
 def test_options_change_the_search_and_nothing_else(bundle: Path) -> None:

@@ -32,6 +32,7 @@ from transduce.storage import (
     write_files,
 )
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
+from transduce.text.corpus import escape_surrogates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -288,9 +289,12 @@ def find_bundle(path: Path) -> Path:
 
 
 def name_model(folder: Path) -> str:
-    """The name of a model: that of its folder, or of the run if the folder is its `best` or `last`."""
+    """The name of a model: that of its folder, or of the run if the folder is its `best` or `last`.
+
+    Bytes that are not UTF-8 are escaped, as the name stands in pages and answers of the server.
+    """
     folder = folder.resolve()
-    return folder.parent.name if folder.name in {"best", "last"} else folder.name
+    return escape_surrogates(folder.parent.name if folder.name in {"best", "last"} else folder.name)
 
 
 def _make_missing_bundle_error(path: Path, places: list[Path]) -> BundleError:

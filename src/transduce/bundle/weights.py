@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -18,6 +18,7 @@ from transduce.bundle.arrays import SCALE_SUFFIX
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError, UserError
 from transduce.model import EncoderDecoder
+from transduce.text import LONE_SURROGATE
 
 _FORMER_CROSS_ATTENTION = ".memory_attention"
 """Part of tensor names in folders of format version 1."""
@@ -135,7 +136,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         BundleError: it is not a safetensors file, or matrices and scales do not match.
     """
     try:
-        tensors = load_file(path)
+        # It opens only paths that are UTF-8.
+        tensors = load(path.read_bytes()) if LONE_SURROGATE.search(str(path)) else load_file(path)
     except (OSError, SafetensorError) as error:
         raise BundleError(f"{path}: cannot be read as safetensors: {error!s:.300}") from None
     for name in [name for name in tensors if name + SCALE_SUFFIX in tensors]:

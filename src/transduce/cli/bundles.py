@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.console import print_facts, print_message
+from transduce.cli.texts import check_language_code
 from transduce.interop import FORMATS, export_bundle, import_model
 from transduce.training import average_run
 
@@ -86,6 +87,8 @@ def import_bundle(
             sentences are generated from the model's vocabulary.
         force: replace an existing model; a folder containing other files is never replaced.
     """
+    for side, language in (("source", source_language), ("target", target_language)):
+        check_language_code(f"--{side}-language", language or "")
     started = time.monotonic()
     parity = import_model(
         path,

@@ -115,7 +115,9 @@ def _make_flags() -> type:
             flag = Parameter(name=_FLAGS[name], help=text, negative=())
             default = option.default
             given = field(default_factory=list) if isinstance(default, list) else field(default=default)
-            fields.append((name, Annotated[option.annotation, flag], given))
+            # `make_options` checks words, with messages of its own.
+            kind = list[str] if isinstance(default, list) else option.annotation
+            fields.append((name, Annotated[kind, flag], given))
     # cyclopts treats classes of standard modules, such as `types`, as plain values.
     made = make_dataclass("TranslationFlags", fields, frozen=True, namespace={"__module__": __name__})
     return Parameter(name="*")(made)

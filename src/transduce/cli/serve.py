@@ -19,6 +19,7 @@ from cyclopts import Parameter
 
 from transduce.cli.console import print_message
 from transduce.cli.options import EngineFlags
+from transduce.cli.texts import check_language_code
 from transduce.errors import ConfigError, MissingExtraError
 from transduce.interop import NATIVE
 from transduce.serving.scheduling import Limits
@@ -136,6 +137,8 @@ def serve(
         log_format: format of the log on standard error: one line per request, without texts, keys or addresses.
     """
     access.check()
+    check_language_code("--source-language", source_language)
+    check_language_code("--target-language", target_language)
     for module, package in _PACKAGES.items():
         if find_spec(module) is None:
             raise MissingExtraError(package, "serve", "transduce serve")

@@ -43,14 +43,14 @@ class TextFlags:
         """The settings that the given options stand for, by dotted key."""
         for side in ("source", "target"):
             if (language := getattr(self, f"{side}_language")) is not None:
-                _check_language_code(f"--{side}-language", language)
+                check_language_code(f"--{side}-language", language)
         return {f"data.{key}": str(value) for key, value in asdict(self).items() if value is not None}
 
 
 _LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 
 
-def _check_language_code(option: str, language: str) -> None:
+def check_language_code(option: str, language: str) -> None:
     """Check that a language is given by a code as in en, pt-BR or swh_Latn: clients ask for a model by such codes.
 
     Raises:

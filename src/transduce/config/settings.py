@@ -3,7 +3,7 @@
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 MAX_INTEGER = 2**31 - 1
 """The largest integer that every part of the software can represent."""
@@ -51,10 +51,14 @@ def setting_problem(error: ValidationError) -> str:
     if not first["loc"]:
         return first["msg"].removeprefix("Value error, ")
     name = ".".join(map(str, first["loc"]))
-    return f"{name} = {first['input']}: must be {first['msg'].removeprefix('Input should be ')}"
+    return f"{name} = {first['input']}: must be {_get_message(first).removeprefix('Input should be ')}"
 
 
 def first_problem(error: ValidationError) -> str:
     """The first error in a file of settings, as in "model.num_heads: Input should be greater than 0"."""
     first = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].removeprefix('Value error, ')}"
+    return f"{'.'.join(map(str, first['loc'])) or 'it'}: {_get_message(first).removeprefix('Value error, ')}"
+
+
+def _get_message(problem: ErrorDetails) -> str:
+    return "Input should be UTF-8" if problem["type"] == "string_unicode" else problem["msg"]

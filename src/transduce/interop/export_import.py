@@ -11,7 +11,14 @@ from transduce.bundle.bundle import DESCRIPTION, check_no_foreign_files
 from transduce.bundle.manifest import read_description, record_files, serialize_description
 from transduce.bundle.weights import check_tensors, make_empty_tensors, make_model
 from transduce.errors import BundleError, ConfigError, OutputError
-from transduce.interop.formats import SATURATING, ExportFormat, find_format, find_import_format, import_optional
+from transduce.interop.formats import (
+    SATURATING,
+    ExportFormat,
+    check_foreign_path,
+    find_format,
+    find_import_format,
+    import_optional,
+)
 from transduce.interop.parity import EXACT, PARITY_FILE, Claim, Parity, prove, record_export
 from transduce.interop.probe_sentences import NUM_SENTENCES, Probe, make_probe
 from transduce.storage import (
@@ -23,7 +30,11 @@ from transduce.storage import (
     make_folder_beside,
     replace_folder,
 )
+from transduce.text.corpus import escape_surrogates
 from transduce.translation import ForcedDecoder
+
+_PROGRAMS = {"ctranslate2": "CTranslate2", "huggingface": "Transformers", "onnx": "ONNX Runtime"}
+"""The programs that open an exported folder themselves, by format."""
 
 
 def export_bundle(  # noqa: PLR0913 - each is an option of the export
@@ -71,6 +82,8 @@ def export_bundle(  # noqa: PLR0913 - each is an option of the export
     if output.resolve() == bundle.folder.resolve():
         raise OutputError(f"{output}: is the model to export, which would be lost: choose another name")
     _check_output(output, chosen, force=force)
+    if target in _PROGRAMS:
+        check_foreign_path(output, _PROGRAMS[target])
     for package in chosen.packages:
         import_optional(package, f"exporting to {target}")
     if reference is not None and probe is None:
@@ -254,7 +267,7 @@ def import_model(  # noqa: PLR0913 - each is an option of the import
             source=found.source_language if source_language is None else source_language,
             target=found.target_language if target_language is None else target_language,
         ),
-        training={"imported_from": path.name, "format": name, "made_for": found.runtime.name},
+        training={"imported_from": escape_surrogates(path.name), "format": name, "made_for": found.runtime.name},
     )
     proofs: list[Parity] = []
 

@@ -18,7 +18,7 @@ from transduce.bundle.manifest import render_card as render_template
 from transduce.config import SearchConfig, Settings, TransformerConfig
 from transduce.data import Batch
 from transduce.errors import BundleError, ConfigError, MissingExtraError
-from transduce.text import Tokenizer
+from transduce.text import LONE_SURROGATE, Tokenizer
 from transduce.translation import Engine, Network, batch_by_length
 
 
@@ -221,6 +221,16 @@ def import_optional(package: str, purpose: str) -> ModuleType:
         return import_module(package)
     except ImportError:
         raise MissingExtraError(package, _EXTRAS[package], purpose) from None
+
+
+def check_foreign_path(path: Path, program: str) -> None:
+    """Check that another program can open a file or folder: it opens only paths that are UTF-8.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if LONE_SURROGATE.search(str(path)):
+        raise ConfigError(f"{path}: is not UTF-8, as paths for {program} must be: choose another name")
 
 
 FORMATS = {

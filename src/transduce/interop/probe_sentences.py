@@ -9,6 +9,7 @@ import numpy as np
 
 from transduce.errors import CorpusError
 from transduce.text import Tokenizer, read_lines
+from transduce.text.corpus import escape_surrogates
 from transduce.translation import ForcedDecoder
 
 NUM_SENTENCES = 200
@@ -95,7 +96,8 @@ def read_probe(
     if not chosen:
         raise CorpusError(f"{path}: has no sentence of 1 to {max_pieces} pieces: give another --probe")
     sources, translations = zip(*chosen, strict=True)
-    origin = f"{len(chosen):,} of {num_lines:,} lines of {path.name}, the first of 1 to {max_pieces} pieces"
+    name = escape_surrogates(path.name)
+    origin = f"{len(chosen):,} of {num_lines:,} lines of {name}, the first of 1 to {max_pieces} pieces"
     return Probe(sources, origin, None if reference is None else translations)
 
 

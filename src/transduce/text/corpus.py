@@ -100,7 +100,14 @@ CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 """Matches a control character (Unicode category Cc) other than the tab, such as a line end."""
 
 LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
-"""Matches half of a character, which JSON can contain, but a UTF-8 file cannot."""
+"""Matches half of a character, which JSON can contain, but a UTF-8 file cannot. In the name of a file, Python has one
+for each byte that is not UTF-8."""
+
+
+def escape_surrogates(text: str) -> str:
+    r"""The text with escapes, as in \udce9, for halves of characters, so that it can be written as UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
 
 _INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
 

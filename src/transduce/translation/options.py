@@ -117,7 +117,7 @@ class TranslationOptions(Settings):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise ConfigError(_describe_blank_phrase(error) or setting_problem(error)) from None
+            raise ConfigError(_describe_wrong_phrase(error) or setting_problem(error)) from None
 
     @property
     def search(self) -> dict[str, Any]:
@@ -201,10 +201,14 @@ class TranslationOptions(Settings):
                 )
 
 
-def _describe_blank_phrase(error: ValidationError) -> str | None:
-    """The message of `TextConstraints` for a blank phrase; None if `error` is another."""
+def _describe_wrong_phrase(error: ValidationError) -> str | None:
+    """The message of `TextConstraints` for a phrase that is blank or not UTF-8; None if `error` is another."""
     first = error.errors(include_url=False)[0]
-    if first["loc"][:1] in {("require",), ("forbid",)} and first["type"].startswith("string_") and "ctx" in first:
+    if first["loc"][:1] not in {("require",), ("forbid",)}:
+        return None
+    if first["type"] == "string_unicode":
+        return f"{first['loc'][0]} {first['input']!r}: must be UTF-8; correct it, or leave it out"
+    if first["type"].startswith("string_") and "ctx" in first:
         return f"{first['loc'][0]} {first['input']!r}: must not be blank; give a word or phrase, or leave it out"
     return None
 
@@ -238,9 +242,9 @@ class TranslationLine(TranslationOptions):
                 return found
             problem = f"{others[0]}: Extra inputs are not permitted"
         except ValidationError as error:
-            blank = _describe_blank_phrase(error)
-            if blank is not None:
-                raise CorpusError(f"{name}, line {number}: {blank}") from None
+            wrong_phrase = _describe_wrong_phrase(error)
+            if wrong_phrase is not None:
+                raise CorpusError(f"{name}, line {number}: {wrong_phrase}") from None
             problem = first_problem(error).removeprefix("it: ")
         except ConfigError as error:
             raise CorpusError(f"{name}, line {number}: {error}") from None

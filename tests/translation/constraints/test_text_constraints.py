@@ -19,6 +19,8 @@ from transduce.translation.constraints import spell as spell_phrase
         ({"required": ("sun", " ")}, "require ' ': must not be blank"),
         ({"forbidden": ("",)}, "forbid '': must not be blank"),
         ({"forbidden": ("\u200b",)}, r"forbid '\\u200b': must not be blank"),
+        ({"required": ("sun\udce9",)}, r"require 'sun\\udce9': must be UTF-8"),
+        ({"prefix": "sun\udce9"}, r"prefix 'sun\\udce9': must be UTF-8"),
         ({"required": ("sun\nmoon",)}, r"require 'sun\\nmoon': must not contain line ends"),
         ({"forbidden": ("sun\u2028",)}, r"forbid 'sun\\u2028': must not contain line ends"),
         ({"prefix": "sun\r"}, r"prefix 'sun\\r': must not contain line ends"),

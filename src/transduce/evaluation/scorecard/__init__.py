@@ -28,6 +28,7 @@ from transduce.evaluation.scorecard.kept_text import KEPT_TEXT
 from transduce.evaluation.scorecard.options import DOCUMENT, GUARD, TranslationOption
 from transduce.evaluation.scorecard.unusual_input import UNUSUAL_INPUT
 from transduce.pages import Table
+from transduce.text.corpus import escape_surrogates
 from transduce.translation import Translator
 from transduce.translation.confidence.guard import find_problems
 
@@ -109,7 +110,7 @@ class Scorecard:
             files: the files of the text, by "source" and "reference"; none for the validation text.
         """
         return RecordedScorecard(
-            text=text.encode("utf-8", "backslashreplace").decode(),
+            text=escape_surrogates(text),
             data={side: record_files(path.parent, [path.name])[path.name].sha256 for side, path in files.items()},
             num_sentences=self.num_sentences,
             seed=self.seed,

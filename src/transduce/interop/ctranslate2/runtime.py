@@ -11,7 +11,7 @@ from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError
 from transduce.interop.conversion_steps import SentencePieceCodec, number_pieces
 from transduce.interop.ctranslate2.layout import num_positions
-from transduce.interop.formats import SECTION, ExportedSettings, import_optional
+from transduce.interop.formats import SECTION, ExportedSettings, check_foreign_path, import_optional
 from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
 from transduce.text import Tokenizer
 from transduce.translation import batch_by_length
@@ -63,6 +63,7 @@ class _Translator:
     def __init__(self, folder: Path, tokenizer: Tokenizer, **options: Any) -> None:  # noqa: ANN401 - CTranslate2's
         ctranslate2 = import_optional("ctranslate2", "running a model in CTranslate2")
         self.name = f"CTranslate2 {ctranslate2.__version__}"
+        check_foreign_path(folder, "CTranslate2")
         self._translator: Any = ctranslate2.Translator(str(folder), intra_threads=1, **options)
         self._tokenizer, self._ids = tokenizer, number_pieces(tokenizer)
         config = read_config(folder) if (folder / CONFIG_FILE).exists() else {}

@@ -32,6 +32,7 @@ from transduce.interop.formats import (
     ExportedSettings,
     ImportedModel,
     Runtime,
+    check_foreign_path,
     find_network_obstacles,
     find_piece_obstacles,
     find_source_obstacles,
@@ -193,6 +194,7 @@ def load_folder(folder: Path, precision: str = "auto") -> tuple[Foreign, Foreign
 
     Nothing outside the folder is read, and no code in it is run. `precision` "auto" is that of the file.
     """
+    check_foreign_path(folder, "Transformers")
     _check_sizes(folder)
     transformers = import_optional("transformers", f"loading {folder}")
     place = {"pretrained_model_name_or_path": str(folder), "local_files_only": True, "trust_remote_code": False}

@@ -21,7 +21,14 @@ from transduce.bundle.bundle import WEIGHTS
 from transduce.config import SearchConfig, Settings, TransformerConfig, first_problem
 from transduce.errors import BundleError, ConfigError, UserError
 from transduce.interop.conversion_steps import SentencePieceCodec
-from transduce.interop.formats import NetworkRuntime, Runtime, find_source_obstacles, import_optional, render_card
+from transduce.interop.formats import (
+    NetworkRuntime,
+    Runtime,
+    check_foreign_path,
+    find_source_obstacles,
+    import_optional,
+    render_card,
+)
 from transduce.interop.onnx.network import (
     ATTENTION_SCORES_OF_GRAPHS,
     CONSTANT,
@@ -213,6 +220,7 @@ class OnnxNetwork:
 def _open_session(onnxruntime: Any, path: Path, options: Any) -> Any:  # noqa: ANN401 - of an optional package without types
     if not path.is_file():
         raise BundleError(f"{path}: is missing; give a folder written by transduce export --to onnx")
+    check_foreign_path(path, "ONNX Runtime")
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no common parent

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.search import Constraints
-from transduce.text import WITHOUT_SPACES, Tokenizer, count_phrase, find_phrase
+from transduce.text import LONE_SURROGATE, WITHOUT_SPACES, Tokenizer, count_phrase, find_phrase
 from transduce.text.corpus import is_visible
 from transduce.text.glossary import is_border
 
@@ -44,7 +44,7 @@ class TextConstraints:
             constraints; see `learn_spellings`.
 
     Raises:
-        ConfigError: a phrase is blank, or contains a line end, which no translation does.
+        ConfigError: a phrase is blank or not UTF-8, or contains a line end, which no translation does.
     """
 
     prefix: str = ""
@@ -59,6 +59,8 @@ class TextConstraints:
                     raise ConfigError(f"{name} {phrase!r}: must not be blank; give a word or phrase, or leave it out")
         for name, phrases in (("require", self.required), ("forbid", self.forbidden), ("prefix", (self.prefix,))):
             for phrase in phrases:
+                if LONE_SURROGATE.search(phrase):
+                    raise ConfigError(f"{name} {phrase!r}: must be UTF-8; correct it, or leave it out")
                 if "".join(phrase.splitlines()) != phrase:
                     raise ConfigError(
                         f"{name} {phrase!r}: must not contain line ends, as a translation is one line; remove them"
