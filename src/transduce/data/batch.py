@@ -19,7 +19,7 @@ from transduce.data.preparation import PreparedData, read_pairs
 from transduce.data.store import TokenStore, create_store, explain_cache_errors
 from transduce.errors import RunError
 from transduce.text import augment_pairs
-from transduce.text.augmentation import has_dotless_i
+from transduce.text.letter_case import has_dotless_i
 
 TokenIds: TypeAlias = Sequence[int] | np.ndarray
 

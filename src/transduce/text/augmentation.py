@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from transduce.config import TAG_PATTERN, TextConfig
 from transduce.text.corpus import Pair
-from transduce.text.languages import get_base_code
+from transduce.text.letter_case import to_lower_case, to_upper_case
 
 _TAG = re.compile(rf"{TAG_PATTERN} ")
 _CLAUSE_END = re.compile(r"[,;:](?=\s)")
@@ -47,21 +47,6 @@ def _augment(pair: Pair, config: TextConfig, chance: random.Random, languages: t
     if errors < config.augment_typing_errors:
         source = make_typing_errors(source, chance)
     return tag + source, target
-
-
-def has_dotless_i(language: str) -> bool:
-    """Whether the language writes i with and without a dot in upper and in lower case, as Turkish and Azerbaijani."""
-    return get_base_code(language) in {"tr", "tur", "az", "aze", "azj", "crh"}
-
-
-def to_upper_case(text: str, language: str) -> str:
-    """The text in capitals, as its language writes them."""
-    return (text.replace("i", "İ") if has_dotless_i(language) else text).upper()
-
-
-def to_lower_case(text: str, language: str) -> str:
-    """The text in small letters, as its language writes them."""
-    return (text.replace("İ", "i").replace("I", "ı") if has_dotless_i(language) else text).lower()
 
 
 def cut_clauses(source: str, target: str, chance: random.Random) -> Pair:

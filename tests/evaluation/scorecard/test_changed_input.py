@@ -16,7 +16,7 @@ from transduce.evaluation.scorecard.changed_input import (
 from transduce.evaluation.scorecard.every_translation import EVERY_TRANSLATION
 from transduce.evaluation.scores import corpus_scores
 from transduce.text import find_protected_spans
-from transduce.text.augmentation import to_lower_case, to_upper_case
+from transduce.text.letter_case import to_lower_case, to_upper_case
 from transduce.translation import Translator
 
 WORDS = st.lists(st.text(st.characters(categories=["Ll"], max_codepoint=0x17F), min_size=1, max_size=9), max_size=12)
@@ -69,13 +69,6 @@ def test_addresses_stay_beside_typing_errors() -> None:
             "information@example.org",
             "https://example.org/meadows",
         ]
-
-
-def test_capitals_are_those_of_the_language() -> None:
-    assert to_upper_case("Işık istasyon", "tr") == "IŞIK İSTASYON"
-    assert to_lower_case("IŞIK İSTASYON", "tr-TR") == "ışık istasyon"
-    assert to_upper_case("Die Straße", "de") == "DIE STRASSE"
-    assert to_upper_case("مرحبا 你好", "ar") == "مرحبا 你好"
 
 
 @pytest.mark.parametrize("language", ["tr", "az-AZ", "crh"])

@@ -24,7 +24,7 @@ from transduce.evaluation.scorecard.behaviour import (
 )
 from transduce.evaluation.scores import corpus_scores
 from transduce.text import WITHOUT_SPACES, find_protected_spans
-from transduce.text.augmentation import to_lower_case, to_upper_case
+from transduce.text.letter_case import fold_case, to_lower_case, to_upper_case
 from transduce.translation import PROBLEMS
 
 CONSISTENT = 0.5
@@ -44,11 +44,6 @@ def compute_chrf(hypothesis: str, reference: str) -> float:
     if hypothesis == reference:
         return 1.0
     return min(1.0, float(_CHRF.sentence_score(hypothesis, [reference]).score) / 100)  # rounding may go beyond
-
-
-def ignore_capitals(text: str, language: str) -> str:
-    """The text in small letters, by the rules of its language, so that texts which differ in capitals are equal."""
-    return to_lower_case(text, language).casefold()
 
 
 def make_typing_errors(text: str, seed: int) -> str:
@@ -154,7 +149,7 @@ CHANGED_INPUT = (
         "capitals do not count.",
         "the text has no small letters",
         lambda source, text: to_upper_case(source, text.translator.source_language),
-        ignore_capitals,
+        fold_case,
     ),
     _make_behaviour(
         "no capitals",
@@ -162,7 +157,7 @@ CHANGED_INPUT = (
         "capitals do not count.",
         "the text has no capital letters",
         lambda source, text: to_lower_case(source, text.translator.source_language),
-        ignore_capitals,
+        fold_case,
     ),
     _make_behaviour(
         "typing errors",
