@@ -28,6 +28,13 @@ def test_everybody_has_only_their_own() -> None:
     assert store.list_all("me") == []
 
 
+def test_terms_are_found_in_capitals_of_their_language() -> None:
+    store = GlossaryStore()
+    for language, num_found in (("tr", 1), ("en", 0)):
+        stored = store.add("me", "x", (language, "de"), "sığır\tRind", "tsv")
+        assert len(stored.parse().find_terms("SIĞIR")) == num_found
+
+
 def test_a_folder_outlives_the_service(tmp_path: Path) -> None:
     first = GlossaryStore(tmp_path / "new" / "folder")
     kept, gone = add(first, "me"), add(first, "me")

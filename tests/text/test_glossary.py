@@ -16,8 +16,8 @@ from transduce.text import Glossary, count_phrase
 Write = Callable[[str, bytes | str], Path]
 
 
-def found(terms: dict[str, str], text: str) -> list[tuple[str, str]]:
-    return [(text[start:end], target) for start, end, target in Glossary(terms).find_terms(text)]
+def found(terms: dict[str, str], text: str, language: str = "") -> list[tuple[str, str]]:
+    return [(text[start:end], target) for start, end, target in Glossary(terms, language).find_terms(text)]
 
 
 def test_a_file_has_a_term_a_line(write: Write) -> None:
@@ -98,6 +98,29 @@ def test_a_term_is_found_in_capitals_that_are_longer(term: str, text: str) -> No
     glossary = Glossary({term: "street"})
     assert [one.target for one in glossary.find_terms(text)] == ["street"]
     assert glossary.select_terms([text]) == glossary.targets
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("language", ["tr", "az-AZ"])
+def test_an_i_changes_its_case_as_in_the_language(language: str, form: Literal["NFC", "NFD"]) -> None:
+    def write(text: str) -> str:
+        return unicodedata.normalize(form, text)
+
+    terms = {"ışık": "light", "istanbul": "Istanbul", "iş": "work", "IRMAK": "river", "ŞİİR": "poem"}
+    text = write("Işık açık, IŞIK. İstanbul İSTANBUL: İş, İŞ; ırmak Irmak şiir Şiir!")
+    words = [("Işık", "light"), ("IŞIK", "light"), ("İstanbul", "Istanbul"), ("İSTANBUL", "Istanbul")]
+    words += [
+        ("İş", "work"),
+        ("İŞ", "work"),
+        ("ırmak", "river"),
+        ("Irmak", "river"),
+        ("şiir", "poem"),
+        ("Şiir", "poem"),
+    ]
+    assert found(terms, text, language) == [(write(word), target) for word, target in words]
+    assert Glossary(terms, language).select_terms([text]) == terms
+    assert found({"kız": "girl", "ilik": "marrow"}, write("KİZ kiz ILIK ılık"), language) == []
+    assert found({"ILIK": "warm"}, "ilik ILIK", language) == [("ILIK", "warm")]
 
 
 @pytest.mark.parametrize("spaces", [" ", "\xa0", "  ", "\u202f", " \xa0\t", "\u3000"])

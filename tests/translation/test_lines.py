@@ -237,6 +237,13 @@ def test_terms_are_written_as_the_glossary_has_them(translator: Translator) -> N
         assert {line.how for line in lines} == {"constrained"}
 
 
+def test_terms_are_found_in_capitals_of_the_source_language(translator: Translator) -> None:
+    for language, times in (("tr", 1), ("en", 0)):
+        turkish = replace(translator, source_language=language)
+        (text,) = translate(turkish, ["SIĞIR"], glossary={"sığır": "moon"})
+        assert text.split().count("moon") == times
+
+
 def test_a_phrase_that_cannot_be_written_is_refused() -> None:
     texts = ["sun moon river stone"] * 9
     model = io.BytesIO()

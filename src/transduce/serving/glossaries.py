@@ -65,12 +65,12 @@ class StoredGlossary(Record):
 
     def parse(self) -> Glossary:
         """Parse the terms, which takes a while for many of them, unless the glossary was in use lately."""
-        return _parse_terms(self.terms)
+        return _parse_terms(self.terms, self.source)
 
 
 @lru_cache(maxsize=_PARSED)
-def _parse_terms(terms: str) -> Glossary:
-    return Glossary(dict(line.split("\t") for line in terms.split("\n")))
+def _parse_terms(terms: str, language: str) -> Glossary:
+    return Glossary(dict(line.split("\t") for line in terms.split("\n")), language)
 
 
 class GlossaryStore:

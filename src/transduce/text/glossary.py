@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from transduce.errors import CorpusError, UserError
 from transduce.text.corpus import is_visible
+from transduce.text.letter_case import fold_case
 from transduce.text.lines import read_lines
 
 WITHOUT_SPACES = re.compile(
@@ -38,17 +39,22 @@ class Glossary:
     the longest. A term is found whatever white space is between its words, in either normal form of Unicode, but not
     inflected. In scripts without spaces between words a term may stand anywhere.
 
+    Args:
+        targets: the translations of the terms.
+        language: code of the language of the terms, by which letters change their case; empty where it is unknown.
+
     Raises:
         UserError: a term or its translation is blank or invisible, or contains a line end, which no translation does.
     """
 
-    def __init__(self, targets: Mapping[str, str]) -> None:
+    def __init__(self, targets: Mapping[str, str], language: str = "") -> None:
         for source, target in targets.items():
             problem = _find_problem(source, target)
             if problem is not None:
                 raise UserError(problem)
         self.targets = dict(targets)
-        self._folded = [_fold_text(source).text for source in self.targets]  # in their order
+        self._language = language
+        self._folded = [_fold_text(source, language).text for source in self.targets]  # in their order
         self._any_case: dict[str, str] = {}
         self._same_case: dict[str, str] = {}
         lengths: dict[str, set[int]] = defaultdict(set)
@@ -121,7 +127,7 @@ class Glossary:
         found: set[str] = set()
         for text in texts:
             check_waiting()
-            whole = _fold_text(text)
+            whole = _fold_text(text, self._language)
             for index, character in enumerate(whole.text):
                 if index % _CHECKED_EVERY == 0:
                     check_waiting()
@@ -138,7 +144,7 @@ class Glossary:
         found: list[Term] = []
         if not self.targets:
             return found
-        folded, end = _fold_text(text), 0
+        folded, end = _fold_text(text, self._language), 0
         for index, character in enumerate(folded.text):
             if character in self._lengths and folded.has_border(text, index) and folded.places[index] >= end:
                 term = self._find_longest_term(text, folded, index)
@@ -185,10 +191,10 @@ def _normalize_text(text: str) -> str:
     return _SPACES.sub(" ", unicodedata.normalize("NFD", text))
 
 
-def _fold_text(text: str) -> _FoldedText:
+def _fold_text(text: str, language: str) -> _FoldedText:
     """Fold a text: characters as for canonical caseless matching (Unicode Standard, D145), runs of spaces to one."""
     if not _UNFOLDED.search(text):
-        return _FoldedText(text.lower(), range(len(text) + 1))
+        return _FoldedText(fold_case(text, language), range(len(text) + 1))
     pieces, places = [], array("q")
     for found in _PIECES.finditer(text):
         piece, start = found[0], found.start()
@@ -196,12 +202,12 @@ def _fold_text(text: str) -> _FoldedText:
             pieces.append(" ")
             places.append(start)
         elif piece.isascii():
-            pieces.append(piece.lower())
+            pieces.append(fold_case(piece, language))
             places.extend(range(start, found.end()))
         else:
             for offset, character in _split_characters(piece):
                 decomposed = unicodedata.normalize("NFD", character)
-                pieces.append(unicodedata.normalize("NFD", decomposed.casefold()))
+                pieces.append(unicodedata.normalize("NFD", fold_case(decomposed, language)))
                 places.extend([start + offset, *[-1] * (len(pieces[-1]) - 1)])
     places.append(len(text))
     return _FoldedText("".join(pieces), places)

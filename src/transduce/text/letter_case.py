@@ -1,6 +1,7 @@
 """Capitals and small letters by the rules of a language: Turkish and some others write i with and without a dot."""
 
 import re
+from functools import lru_cache
 
 from transduce.text.languages import get_base_code
 
@@ -8,6 +9,7 @@ _DOT_ABOVE = "\u0307"
 _CAPITAL_I_WITH_DOT = re.compile(f"I([\u0323-\u0328]*){_DOT_ABOVE}")  # in normal form D, marks below come first
 
 
+@lru_cache  # is asked for each letter
 def has_dotless_i(language: str) -> bool:
     """Whether the language writes i with and without a dot in upper and in lower case, as Turkish and Azerbaijani."""
     return get_base_code(language) in {"tr", "tur", "az", "aze", "azj", "crh"}

@@ -106,7 +106,7 @@ class LineTranslator:
         translator.check(num_best=options.num_best, constraints=constraints, num_samples=options.num_samples)
         self._constraints = None if constraints is None else constraints.as_written(translator.tokenizer)
         self._safer = translator.with_search(make_safer_settings(translator.search)) if options.guard else translator
-        self._glossary, self._head = Glossary(options.glossary), head
+        self._glossary, self._head = Glossary(options.glossary, translator.source_language), head
         if options.has_protected_text:
             SpanSearch(translator, head)  # which checks the engine
 
