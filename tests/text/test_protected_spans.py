@@ -40,6 +40,7 @@ def found(text: str, *kinds: SpanKind) -> list[str]:
         ('"http://a.b" “http://c.d” <http://e.f>', ["http://a.b", "http://c.d", "http://e.f"]),
         ("end.http://a.b -ftp://c.d git+ssh://e.f", ["http://a.b", "ftp://c.d", "git+ssh://e.f"]),
         ("www.a.b/c; mailto:a@b.c www. mailto: http://", ["www.a.b/c", "mailto:a@b.c"]),
+        ("WWW.A.B or Www.a.b, Mailto:a@b.c. WWW. xWWW.a.b", ["WWW.A.B", "Www.a.b", "Mailto:a@b.c"]),
         (
             "请访问http://a.b/ä。好 https://de.wikipedia.org/wiki/Köln",
             ["http://a.b/ä", "https://de.wikipedia.org/wiki/Köln"],

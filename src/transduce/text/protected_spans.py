@@ -31,7 +31,7 @@ _WORD_BEHIND = rf"[-‐‑'’/%°]?{_LETTER}"  # of a number that is part of a 
 # its characters begins, or ends at the latest where the next one could begin.
 _PATTERNS: dict[SpanKind, str] = {
     # https://a.b/c_(d)?e, www.a.b, mailto:a@b.c; with brackets in pairs, without the sentence's punctuation after it.
-    "url": r"""(?<![A-Za-z0-9]) (?: [A-Za-z][A-Za-z0-9+]{1,15}+:// | (?:www\.|mailto:)(?=\w) )
+    "url": r"""(?<![A-Za-z0-9]) (?: [A-Za-z][A-Za-z0-9+]{1,15}+:// | (?i:www\.|mailto:)(?=\w) )
             (?: [^\s<>"“”„‟«»`()\[\]、。，；：！？「」『』（）【】《》]
               | \( [^\s<>"()]*+ \)
               | \[ [^\s<>"\[\]]*+ \]
