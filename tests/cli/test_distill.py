@@ -1,7 +1,12 @@
 """A student is trained and compared with its teacher by one command."""
 
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from transduce.bundle import Bundle
 
@@ -59,6 +64,21 @@ def test_a_preset_is_a_student_too(transduce: Any, workspace: Path, run_folder: 
     assert answer.exit_code == 0, answer.messages
     model = Bundle.open(workspace / "student" / "best").description.model
     assert (model.d_model, model.d_ff) == (128, 64)
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="names of files are Unicode there")
+def test_a_folder_that_is_not_utf_8_is_refused_before_anything_is_translated(
+    transduce: Any, workspace: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = workspace / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    for name in ("train.source", "train.target"):
+        shutil.copy(name, folder)
+    monkeypatch.chdir(folder)
+    answer = transduce("distill", run_folder, *TEXT, "--output", "student", *SMALL)
+    assert answer.exit_code == 2
+    assert "is not UTF-8, as the path of synthetic text must be: rename the folder" in answer.messages
+    assert not list(folder.rglob("*.jsonl"))
 
 
 def test_mistakes_are_named(transduce: Any, workspace: Path, run_folder: Path) -> None:

@@ -83,7 +83,7 @@ def export_bundle(  # noqa: PLR0913 - each is an option of the export
         raise OutputError(f"{output}: is the model to export, which would be lost: choose another name")
     _check_output(output, chosen, force=force)
     if target in _PROGRAMS:
-        check_foreign_path(output, _PROGRAMS[target])
+        check_foreign_path(output.absolute(), _PROGRAMS[target])
     for package in chosen.packages:
         import_optional(package, f"exporting to {target}")
     if reference is not None and probe is None:

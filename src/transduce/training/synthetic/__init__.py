@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from transduce.config import DataConfig, RunConfig
+from transduce.errors import ConfigError
+from transduce.text import LONE_SURROGATE
 from transduce.training.synthetic.distillation import replace_targets
 from transduce.training.synthetic.monolingual import (
     add_synthetic_corpora,
@@ -27,7 +29,14 @@ def make_synthetic_text(
     """Make the synthetic text of a run, or find it in `cache`; returns the settings of all text, synthetic and given.
 
     For the arguments, see `replace_targets`, which does the work if there is a teacher, and `add_synthetic_corpora`.
+
+    Raises:
+        ConfigError: the path of `cache` is not UTF-8, as settings must be; see also these two functions.
     """
+    if LONE_SURROGATE.search(str(cache.resolve())):
+        raise ConfigError(
+            f"{cache.resolve()}: is not UTF-8, as the path of synthetic text must be: rename the folder, or use another"
+        )
     if config.data.teacher is not None:
         return replace_targets(config, cache, report, known)
     return add_synthetic_corpora(config, cache, train, report, known)
