@@ -178,7 +178,7 @@ def _choose_columns(
         return texts[chosen[0]], texts[chosen[1]]
     if by_language:
         return choose_languages([field.name for field in by_language], selection, str(path))
-    others = ", ".join(f"{field.name!r} is {field.type}" for field in schema if not _is_text(field.type))
+    others = ", ".join(f"{field.name!r} is {field.type}" for field in schema if not is_text(field.type))
     raise CorpusError(
         f"{path}: has the columns {list_names(schema.names)}, and their names do not say which are source and target"
         f"{f', which must be text ({others})' if others else ''}: {selection.remedy}"
