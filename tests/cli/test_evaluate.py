@@ -60,6 +60,16 @@ def test_blank_references_have_no_score(transduce: Any, test_set: Path, run_fold
     assert "blank: the reference is blank" in answer.messages
 
 
+def test_why_good_translations_of_short_lines_have_no_bleu_is_said(transduce: Any, workspace: Path) -> None:
+    for name, text in {"short.en": "A dog.\nThe sun.\n", "short.de": "Ein Hund.\nDie Sonne.\n"}.items():
+        (workspace / name).write_text(text, encoding="utf-8")
+    arguments = ["evaluate", "short.de", "--source", "short.en", "--reference"]
+    answer = transduce(*arguments, "short.de")
+    assert [line.split()[:2] for line in answer.lines] == [["BLEU", "0.00"], ["chrF", "100.00"], ["TER", "0.00"]]
+    assert "BLEU is 0 if no four words in a row" in answer.messages
+    assert "BLEU is 0" not in transduce(*arguments, "short.en").messages
+
+
 def test_the_beam_can_be_chosen(transduce: Any, test_set: Path, run_folder: Path) -> None:
     given = ["--source", "test.source", "--reference", "test.target", "--beam", "1", "--json"]
     assert json.loads(transduce("evaluate", run_folder, *given).output)["beam"] == 1

@@ -41,6 +41,9 @@ _ENGINE_FLAGS = EngineFlags()
 
 PAGE = "page of transduce compare"
 
+MIN_CHRF_OF_GOOD_LINES = 50
+"""The chrF from which a BLEU of 0 is explained: that many characters of the references are not there by chance."""
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +161,12 @@ def evaluate(
             if len(test_sets) > 1:
                 print(test_set.name)
             print(format_scores(scores))
+        values_by_metric = {score.metric: score.value for score in scores}
+        if values_by_metric["BLEU"] == 0 and values_by_metric["chrF"] >= MIN_CHRF_OF_GOOD_LINES:
+            print_message(
+                f"{test_set.name}: BLEU is 0 if no four words in a row are those of a reference, as in lines of up to "
+                "three words; chrF counts characters"
+            )
     if json:
         print_json(results[0] if len(results) == 1 else {"test_sets": results})
 
