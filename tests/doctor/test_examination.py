@@ -156,7 +156,7 @@ def test_a_text_of_blank_lines_is_reported(examine: Callable[..., Examination]) 
     assert [finding.name for finding in examination.findings] == ["blank_lines"]
     assert examination.is_serious
     assert examination.training_estimate.num_kept == 0
-    assert examination.figures[0].tokenizer.startswith("none: every line of the training text is blank")
+    assert examination.figures[0].tokenizer.startswith("none: no line is left to train a tokenizer on")
     assert examination.figures[0].tokenization == []
 
 
