@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from transduce.storage import create_folder_atomically, scratch_folder
 
@@ -25,6 +26,19 @@ def test_failure_leaves_nothing_not_even_parents(tmp_path: Path, error: type[Bas
 
     with pytest.raises(error):
         fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_before_the_block_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    acquire = FileLock.acquire
+
+    def acquire_and_interrupt(self: FileLock, timeout: float | None = None) -> None:
+        acquire(self, timeout)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FileLock, "acquire", acquire_and_interrupt)
+    with pytest.raises(KeyboardInterrupt), scratch_folder(tmp_path / "a" / "b", "name"):
+        pass
     assert list(tmp_path.iterdir()) == []
 
 

@@ -35,12 +35,17 @@ def scratch_folder(parent: Path, name: str, unique: str | None = None) -> Iterat
         parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(parent)
         # Held while the folder is in use: released when a process is killed.
-        with FileLock(_lock_path(folder)):
-            try:
-                folder.mkdir()
-                yield folder
-            finally:
-                _remove_with_lock(folder)
+        try:
+            with FileLock(_lock_path(folder)):
+                try:
+                    folder.mkdir()
+                    yield folder
+                finally:
+                    _remove_with_lock(folder)
+        finally:
+            # Ctrl-C may come when the file of the lock is there, and the block has not begun.
+            with suppress(OSError):
+                _lock_path(folder).unlink()
 
 
 def scratch_path(parent: Path, name: str, unique: str) -> Path:
