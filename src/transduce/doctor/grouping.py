@@ -29,7 +29,7 @@ class _Families(NamedTuple):
     starts: Int64[np.ndarray, " lines_and_end"]
     """Where the memberships of each line begin, and where those of the last one end."""
     numbers: Members
-    """The family of each membership, by number."""
+    """For each membership of a line in a family, the number of the family."""
     is_longer: Bool[np.ndarray, " members"]
     """Whether the line has one word more than the sequence of the family."""
 

@@ -34,8 +34,8 @@ def scratch_folder(parent: Path, name: str, unique: str | None = None) -> Iterat
     with remove_if_left_empty(parent):
         parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(parent)
-        # Held while the folder is in use: released when a process is killed.
         try:
+            # Held while the folder is in use: released when a process is killed.
             with FileLock(_lock_path(folder)):
                 try:
                     folder.mkdir()

@@ -109,7 +109,7 @@ def describe_shared_settings(config: RunConfig) -> str:
 
 
 def _replace_folders(config: RunConfig, replacements: dict[str, Any]) -> RunConfig:
-    """The configuration with the folders that `replacements` names ("output", and any under "data")."""
+    """A copy of the configuration with other folders: `replacements` has "output", and under "data" settings of it."""
     data = config.data.model_copy(update=replacements.get("data", {}))
     return config.model_copy(update={"output": replacements.get("output", config.output), "data": data})
 
@@ -170,7 +170,9 @@ def _find_remote_machines(
 
 @contextmanager
 def _write_token(folders: Sequence[Path]) -> Iterator[tuple[int, str]]:
-    """Write an empty file with a random name for the duration of the block, into the first of `folders` that exists.
+    """Write an empty file for the duration of the block, by which other machines see whether they share its folder.
+
+    That folder is the first of `folders` that exists; the name of the file is random.
 
     Yields the index of that folder and the name of the file. The name is "" if the file cannot be written; the reason
     is reported later, when the run's folder is made.
@@ -194,7 +196,7 @@ def _no_token() -> Iterator[tuple[int, str]]:
 
 
 def _wait_for_file(path: Path) -> bool:
-    """Whether a file that another machine has written is visible, at the latest after `VISIBLE_WITHIN`."""
+    """Wait for a file that another machine has written, up to `VISIBLE_WITHIN` seconds; returns whether it is there."""
     until = time.monotonic() + VISIBLE_WITHIN
     while not (found := path.exists()) and time.monotonic() < until:
         time.sleep(0.2)

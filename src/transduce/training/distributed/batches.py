@@ -66,7 +66,11 @@ def iterate_batches(
 def load_epoch_store(
     prepared: PreparedData, text: TextConfig, training: TrainingConfig, epoch: int, ranks: Ranks = SINGLE_RANK
 ) -> TokenStore:
-    """Open the token ids of an epoch; if they differ from epoch to epoch, the ranks that write files do so first."""
+    """Open the training text of an epoch in token ids.
+
+    With BPE-dropout or augmentation, each epoch has token ids of its own. The ranks that write files make them, before
+    the others open them.
+    """
     make = partial(open_epoch_store, prepared, text, training.seed, epoch)
     return ranks.call_on_file_writers_first(make) if text.sampling else make()
 

@@ -83,7 +83,10 @@ def add_synthetic_corpora(
 def _open_models(
     config: RunConfig, name: str, train: Callable[[RunConfig], Path], report: Callable[[str], None]
 ) -> list[Bundle]:
-    """The only model that translates the text of the setting `name`: the given one, or one that is trained for it."""
+    """Open the model that translates the text of the setting `name`, the only one of the list.
+
+    It is the given one, or one that is trained for it.
+    """
     setting = f"{name}_model"
     given = getattr(config.data, setting)
     if given is not None:

@@ -89,7 +89,7 @@ class SyntheticText:
             if name.startswith(f"{text}-") and (cache / name).exists():
                 report(f"the translations of {self.name} are in {cache / name}")
                 return cache / name
-        model, *ensemble = models = self.open_models()
+        models = self.open_models()
         names = ", ".join(str(one.folder) for one in models)
         path = cache / f"{text}-{_compute_digest_of_models(models)[:16]}.jsonl"
         work = path.with_name(f"{path.stem}-unfinished")
@@ -100,19 +100,14 @@ class SyntheticText:
         given, made = ("target", "source") if self.is_target else ("source", "target")
         output = work / "translated"
         # To a model that does not know the tag, it would be text.
-        is_tagged = self.tag is not None and model.load_tokenizer().split_tag(f"{self.tag} ")[0]
+        is_tagged = self.tag is not None and models[0].load_tokenizer().split_tag(f"{self.tag} ")[0]
         prefix = f"{self.tag} " if is_tagged else ""
+        first, *ensemble = (model.folder.absolute() for model in models)
+        settings = BlockTranslatorSettings(
+            model=first, options=self.options, device=str(find_device(device)), ensemble=tuple(ensemble)
+        )
         task = BulkTask(
-            settings=BlockTranslatorSettings(
-                model=model.folder.absolute(),
-                options=self.options,
-                device=str(find_device(device)),
-                ensemble=tuple(one.folder.absolute() for one in ensemble),
-            ),
-            inputs=(str(work / TEXT),),
-            output=output,
-            column=given,
-            translation_column=made,
+            settings=settings, inputs=(str(work / TEXT),), output=output, column=given, translation_column=made
         )
         with explain_cache_errors(cache):
             work.mkdir(parents=True, exist_ok=True)
