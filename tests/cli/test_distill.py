@@ -66,6 +66,19 @@ def test_a_preset_is_a_student_too(transduce: Any, workspace: Path, run_folder: 
     assert (model.d_model, model.d_ff) == (128, 64)
 
 
+def test_a_student_can_have_the_teachers_network_and_learn_from_the_targets_too(
+    transduce: Any, workspace: Path, run_folder: Path
+) -> None:
+    answer = transduce(
+        "distill", run_folder, *TEXT, "--output", "student", "--student", "same", "--keep-targets", *SMALL
+    )
+    assert answer.exit_code == 0, answer.messages
+    teacher, student = (Bundle.open(folder / "best").description for folder in (run_folder, workspace / "student"))
+    assert student.model == teacher.model
+    assert "start_from" not in student.training
+    assert "keep_targets = true" in (workspace / "student" / "config.toml").read_text(encoding="utf-8")
+
+
 @pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="names of files are Unicode there")
 def test_a_folder_that_is_not_utf_8_is_refused_before_anything_is_translated(
     transduce: Any, workspace: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -28,8 +28,8 @@ COMMANDS = {
     "command resumes the run. On several devices: torchrun --nproc-per-node N -m transduce train ...",
     "distill": "Train a small, fast student from a model's translations.\n\n"
     "The teacher translates the sources of the training text, and the student learns from its translations instead of "
-    "the targets (sequence-level knowledge distillation, Kim & Rush 2016). At the end, size, speed and scores of both "
-    "are printed. Ctrl-C stops it, and the same command goes on.",
+    "the targets (sequence-level knowledge distillation, Kim & Rush 2016), or from both. At the end, size, speed and "
+    "scores of both are printed. Ctrl-C stops it, and the same command goes on.",
     "doctor": "Look for mistakes in parallel text before training on it.\n\n"
     "Finds lines that are shifted or do not belong together, languages and sides that are swapped, damaged characters, "
     "test text that is in the training text, repetitions and much more; says where, and what to do. Nothing is "

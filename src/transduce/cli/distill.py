@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,9 @@ SHALLOW = "shallow"
 """The student that has the teacher's network with at most `SHALLOW_LAYERS` decoder layers, and begins with its
 weights."""
 
+SAME = "same"
+"""The student that has the teacher's network, and begins with random weights."""
+
 SHALLOW_LAYERS = 2
 """Its decoder layers: with one, translations are a little faster, and worse (docs/experiments.md)."""
 
@@ -27,13 +31,27 @@ SHALLOW_DROPOUT = 0.1
 """Its dropout, lower than that of a model trained on text: translations by a model vary less than those by people."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class StudentFlags:
+    """The student's network, and what it learns from."""
+
+    ensemble: Annotated[tuple[Path, ...], Parameter(negative=())] = ()
+    """Another model with the teacher's tokenizer, as of a run with another training.seed, which translates together
+    with the teacher; may be given several times."""
+    keep_targets: Annotated[bool, Parameter(negative=())] = False
+    """Train on the pairs of the text, too, and not on the teacher's translations alone."""
+    student: str = SHALLOW
+    """A preset, as in `transduce info tiny`; or shallow: the teacher's network with two decoder layers, which begins
+    with the teacher's weights; or same: the teacher's network, which begins with random weights."""
+
+
 def distill(
     teacher: Path,
     /,
     *,
     texts: TextFlags | None = None,
-    ensemble: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
-    student: str = SHALLOW,
+    students: StudentFlags | None = None,
     output: FileName,
     time: Annotated[str | None, Parameter(metavar="DURATION")] = None,
     settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
@@ -44,15 +62,14 @@ def distill(
     Args:
         teacher: a bundle, or the folder of a run.
         texts: the text files; the best are those that the teacher was trained on.
-        ensemble: another model with the teacher's tokenizer, as of a run with another training.seed, which translates
-            together with the teacher; may be given several times.
-        student: a preset, as in `transduce info tiny`, or shallow: the teacher's network with two decoder layers, which
-            begins with the teacher's weights.
+        students: the student's network, and what it learns from.
         output: folder of the student's run.
         time: time budget of the student's training, as in 30m or 2h.
         settings: change one setting of the student's run, as in model.d_ff=256; may be repeated.
         restart: delete the earlier run in the folder and start over.
     """
+    students = students or StudentFlags()
+    student = students.student
     bundle = Bundle.open(find_bundle(teacher))
     network, languages = bundle.description.model, bundle.description.languages
     known = {"data.source_language": languages.source, "data.target_language": languages.target}
@@ -60,8 +77,10 @@ def distill(
     given |= get_text_settings(texts, output, time)
     if given.get("data.pairs") == "-":
         raise UserError("--pairs -: the text is read several times; give a file")
-    given |= {"data.teacher": str(teacher), "data.teacher_ensemble": [str(other) for other in ensemble]}
-    given |= {"text.tokenizer": str(bundle.tokenizer_path)}
+    given |= {"data.teacher": str(teacher), "data.teacher_ensemble": [str(other) for other in students.ensemble]}
+    given |= {"text.tokenizer": str(bundle.tokenizer_path)} | (
+        {"data.keep_targets": True} if students.keep_targets else {}
+    )
     shallow: dict[str, Any] = {
         "model.num_decoder_layers": min(SHALLOW_LAYERS, network.num_decoder_layers),
         "model.dropout": SHALLOW_DROPOUT,
@@ -73,10 +92,10 @@ def distill(
         # All other settings of the network are those of the teacher's bundle.
         automatic = {name: value for name, value in automatic.items() if not name.startswith("model.")}
         given |= {"training.start_from": str(teacher), "training.start_layers": "spread", **shallow}
-    elif student == SHALLOW:
+    elif student in {SHALLOW, SAME}:
         own = {f"model.{name}": value for name, value in network.own_settings().items() if value is not None}
-        automatic |= {name: value for name, value in own.items() if name not in {"model.vocabulary", "model.dropout"}}
-        automatic |= shallow
+        automatic |= {name: value for name, value in own.items() if name != "model.vocabulary"}
+        automatic |= shallow if student == SHALLOW else {}
     else:
         automatic["preset"] = student
     config, _ = load_run_config(

@@ -131,12 +131,16 @@ class DataConfig(Section):
 
     teacher: str | None = None
     """A run or bundle whose translations of the sources are trained on instead of the targets (sequence-level knowledge
-    distillation, Kim & Rush 2016), relative to the working directory; see `transduce distill`. Corpora keep weight and
-    tag, which the teacher reads if it knows it; validation text keeps its targets."""
+    distillation, Kim & Rush 2016), relative to the working directory; see `transduce distill` and `keep_targets`.
+    Corpora keep weight and tag, which the teacher reads if it knows it; validation text keeps its targets."""
 
     teacher_ensemble: tuple[str, ...] = Field(default=(), strict=False)
     """Further runs or bundles with the tokenizer of the `teacher`, as of runs that differ in `training.seed`: they
     translate together with it, their probabilities averaged (ensemble distillation, Freitag et al. 2017)."""
+
+    keep_targets: bool = False
+    """Whether the pairs of the text are trained on, too, beside those with the translations of the `teacher`. Of a pair
+    whose target is what the teacher says, one is left with `text.drop_duplicates`."""
 
     monolingual_target: str | None = None
     """Text in the target language alone, one sentence per line: a model of the other direction translates it, and the
@@ -213,6 +217,8 @@ class DataConfig(Section):
                 raise ValueError(f'{name} cannot be combined with pairs = "-", which is read once: give a file')
         if self.teacher is None and self.teacher_ensemble:
             raise ValueError("teacher_ensemble is given without teacher: give the first of the models as teacher")
+        if self.teacher is None and self.keep_targets:
+            raise ValueError("keep_targets is given without teacher: without one, all targets are kept; leave it out")
         if self.teacher is not None and self.filters:
             raise ValueError(
                 "teacher and filters are both given, but what a teacher translates is not filtered: leave filters out, "

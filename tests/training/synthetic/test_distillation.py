@@ -14,7 +14,7 @@ from transduce.config import CorpusConfig, RunConfig
 from transduce.data import open_corpus, prepare
 from transduce.errors import ConfigError, CorpusError
 from transduce.training import train
-from transduce.training.synthetic.distillation import replace_targets
+from transduce.training.synthetic.distillation import make_student_text
 from transduce.translation import Translator
 
 
@@ -36,7 +36,7 @@ def config(make_config: Callable[..., RunConfig], copier: Any, tmp_path: Path) -
 
 
 def test_targets_are_the_translations_of_the_teacher(config: RunConfig, copier: Any, tmp_path: Path) -> None:
-    data = replace_targets(config, tmp_path, lambda _: None)
+    data = make_student_text(config, tmp_path, lambda _: None)
     (corpus,) = data.training_corpora
     sources, targets = map(list, zip(*read(corpus.pairs), strict=True))
     assert targets == Translator.load(copier.result.folder / "best").translate(sources)
@@ -44,7 +44,7 @@ def test_targets_are_the_translations_of_the_teacher(config: RunConfig, copier: 
 
 
 def test_an_ensemble_translates_together(config: RunConfig, copier: Any, tmp_path: Path) -> None:
-    alone = replace_targets(config, tmp_path, lambda _: None)
+    alone = make_student_text(config, tmp_path, lambda _: None)
     bundle = Bundle.open(copier.result.folder / "best")
     model = bundle.load_model()
     with torch.no_grad():
@@ -53,7 +53,7 @@ def test_an_ensemble_translates_together(config: RunConfig, copier: Any, tmp_pat
     save_bundle(tmp_path / "other", model, bundle.load_tokenizer(), bundle.description)
     data = config.data.model_copy(update={"teacher_ensemble": (str(tmp_path / "other"),)})
     messages: list[str] = []
-    together = replace_targets(config.model_copy(update={"data": data}), tmp_path, messages.append)
+    together = make_student_text(config.model_copy(update={"data": data}), tmp_path, messages.append)
     assert f"{bundle.folder}, {tmp_path / 'other'}" in messages[0]
     assert alone.training_corpora[0].pairs != together.training_corpora[0].pairs
     sources, targets = map(list, zip(*read(together.training_corpora[0].pairs), strict=True))
@@ -67,9 +67,34 @@ def test_an_ensemble_needs_a_teacher(make_config: Callable[..., RunConfig]) -> N
         make_config(data__teacher_ensemble=["other"])
 
 
+@pytest.mark.parametrize("validation", [None, "validation.tsv"])
+def test_targets_are_kept_beside_the_translations(config: RunConfig, tmp_path: Path, validation: str | None) -> None:
+    data = config.data.model_copy(update={"validation_pairs": validation})
+    config = config.model_copy(update={"data": data})
+    (replaced,) = make_student_text(config, tmp_path, lambda _: None).training_corpora
+    kept = config.model_copy(update={"data": data.model_copy(update={"keep_targets": True})})
+    both = make_student_text(kept, tmp_path, lambda _: None)
+    assert both.training_corpora == (*data.training_corpora, replaced)
+    plain = prepare(data, config.text, tmp_path / "plain", report=lambda _: None)
+    prepared = prepare(both, config.text, tmp_path / "both", report=lambda _: None)
+    assert prepared.validation == plain.validation
+    real, translated = prepared.corpora
+    assert real.cleaning == plain.corpora[0].cleaning
+    # What the teacher says as a person did is a repetition; no source is that of a held-out pair.
+    pairs, said_by_people = read(replaced.pairs), set(open_corpus(data, *data.training_corpora))
+    assert translated.cleaning["duplicate"] == sum(pair in said_by_people for pair in pairs) > 0
+    assert translated.cleaning.get("held_out", 0) == translated.cleaning.get("like_held_out", 0) == 0
+    assert prepared.cleaning["kept"] == len(prepared.train) > len(plain.train)
+
+
+def test_keeping_targets_needs_a_teacher(make_config: Callable[..., RunConfig]) -> None:
+    with pytest.raises(ConfigError, match="keep_targets is given without teacher"):
+        make_config(data__keep_targets=True)
+
+
 def test_translations_are_targets_where_the_sides_of_the_files_are_exchanged(config: RunConfig, tmp_path: Path) -> None:
     exchanged = config.model_copy(update={"data": config.data.model_copy(update={"swap_sides": True})})
-    data = replace_targets(exchanged, tmp_path, lambda _: None)
+    data = make_student_text(exchanged, tmp_path, lambda _: None)
     (corpus,) = data.training_corpora
     assert list(open_corpus(data, corpus)) == read(corpus.pairs)
 
@@ -77,7 +102,7 @@ def test_translations_are_targets_where_the_sides_of_the_files_are_exchanged(con
 def test_validation_is_that_of_a_run_without_teacher(config: RunConfig, tmp_path: Path) -> None:
     plain = config.data.model_copy(update={"teacher": None})
     expected = prepare(plain, config.text, tmp_path / "plain", report=lambda _: None).validation
-    data = replace_targets(config, tmp_path, lambda _: None)
+    data = make_student_text(config, tmp_path, lambda _: None)
     prepared = prepare(data, config.text, tmp_path / "distilled", report=lambda _: None)
     assert prepared.validation == expected
     sources = {source for source, _ in read(data.training_corpora[0].pairs)}
@@ -90,7 +115,7 @@ def test_sides_that_are_swapped_are_swapped_once(config: RunConfig, tmp_path: Pa
     swapped = config.model_copy(update={"data": config.data.model_copy(update=given)})
     plain = swapped.data.model_copy(update={"teacher": None})
     expected = prepare(plain, config.text, tmp_path / "plain", report=lambda _: None).validation
-    data = replace_targets(swapped, tmp_path, lambda _: None)
+    data = make_student_text(swapped, tmp_path, lambda _: None)
     assert prepare(data, config.text, tmp_path / "distilled", report=lambda _: None).validation == expected
     (real,), (made,) = plain.training_corpora, data.training_corpora
     sources = [source for source, _ in open_corpus(plain, real)]
@@ -112,7 +137,7 @@ def test_corpora_keep_weight_and_tag_and_only_real_ones_are_held_out(
     several = config.model_copy(update={"data": changed})
     plain = changed.model_copy(update={"teacher": None})
     expected = prepare(plain, config.text, tmp_path / "plain", report=lambda _: None).validation
-    data = replace_targets(several, tmp_path, lambda _: None)
+    data = make_student_text(several, tmp_path, lambda _: None)
     assert [(one.weight, one.tag) for one in data.training_corpora] == [(10.0, ">>in<<"), (0.5, None)]
     assert prepare(data, config.text, tmp_path / "distilled", report=lambda _: None).validation == expected
     held_out = {source.removeprefix(">>in<< ") for source, _ in expected}
@@ -121,7 +146,7 @@ def test_corpora_keep_weight_and_tag_and_only_real_ones_are_held_out(
         assert [source for source, _ in read(one.pairs)] == [one for one in sources if one not in held_out]
     only_made = changed.model_copy(update={"corpora": corpora[1:]})
     with pytest.raises(CorpusError, match="none of the 0 pairs that no model has made can be held out"):
-        replace_targets(config.model_copy(update={"data": only_made}), tmp_path, lambda _: None)
+        make_student_text(config.model_copy(update={"data": only_made}), tmp_path, lambda _: None)
 
 
 def test_filters_are_refused(make_config: Callable[..., RunConfig], copier: Any) -> None:
@@ -131,7 +156,7 @@ def test_filters_are_refused(make_config: Callable[..., RunConfig], copier: Any)
 
 def test_given_validation_text_is_kept(config: RunConfig, corpus: Path, tmp_path: Path) -> None:
     given = config.model_copy(update={"data": config.data.model_copy(update={"validation_pairs": "validation.tsv"})})
-    data = replace_targets(given, tmp_path, lambda _: None)
+    data = make_student_text(given, tmp_path, lambda _: None)
     assert (data.validation_pairs, data.validation_columns) == ("validation.tsv", None)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from transduce.config import DataConfig, RunConfig
 from transduce.errors import ConfigError
 from transduce.text import LONE_SURROGATE
-from transduce.training.synthetic.distillation import replace_targets
+from transduce.training.synthetic.distillation import make_student_text
 from transduce.training.synthetic.monolingual import (
     add_synthetic_corpora,
     has_monolingual_text,
@@ -28,7 +28,7 @@ def make_synthetic_text(
 ) -> DataConfig:
     """Make the synthetic text of a run, or find it in `cache`; returns the settings of all text, synthetic and given.
 
-    For the arguments, see `replace_targets`, which does the work if there is a teacher, and `add_synthetic_corpora`.
+    For the arguments, see `make_student_text`, which does the work if there is a teacher, and `add_synthetic_corpora`.
 
     Raises:
         ConfigError: the path of `cache` is not UTF-8, as settings must be; see also these two functions.
@@ -38,10 +38,11 @@ def make_synthetic_text(
             f"{cache.resolve()}: is not UTF-8, as the path of synthetic text must be: rename the folder, or use another"
         )
     if config.data.teacher is not None:
-        return replace_targets(config, cache, report, known)
+        return make_student_text(config, cache, report, known)
     return add_synthetic_corpora(config, cache, train, report, known)
 
 
 def remove_synthetic_text(data: DataConfig) -> DataConfig:
     """The settings of the same text without its synthetic part."""
-    return remove_monolingual_text(data).model_copy(update={"teacher": None, "teacher_ensemble": ()})
+    without_teacher = {"teacher": None, "teacher_ensemble": (), "keep_targets": False}
+    return remove_monolingual_text(data).model_copy(update=without_teacher)

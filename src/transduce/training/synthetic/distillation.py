@@ -1,4 +1,4 @@
-"""Distillation: a student learns from the translations of a teacher instead of from the targets of its text.
+"""Distillation: a student learns from a teacher's translations, instead of from the targets of its text or as well.
 
 Sequence-level knowledge distillation (Kim & Rush 2016): what one model says is more uniform than what many people
 wrote, and a small network learns it better.
@@ -23,12 +23,12 @@ from transduce.training.synthetic.translation import SyntheticText
 from transduce.translation import TranslationOptions
 
 
-def replace_targets(
+def make_student_text(
     config: RunConfig, cache: Path, report: Callable[[str], None], known: Collection[str] = ()
 ) -> DataConfig:
-    """Translate the sources of a run's text by its teachers, and put the translations in place of the targets.
+    """Translate the sources of a run's text by its teachers, `data.teacher` and `data.teacher_ensemble`.
 
-    These are `data.teacher` and `data.teacher_ensemble`.
+    The translations stand in place of the targets, or with `data.keep_targets` in further pairs beside them.
 
     Given validation text keeps its targets. If none is given, pairs are held out of the training text, as for every
     run, and their sources are not translated. A corpus's tag is put in front of its sources if the teacher knows it.
@@ -40,7 +40,8 @@ def replace_targets(
         known: names of the files of pairs that the run has already been trained on; no teacher is loaded for these.
 
     Returns:
-        `config.data` with each corpus replaced by a synthetic one of the same weight and tag.
+        `config.data` with each corpus replaced by a synthetic one of the same weight and tag, or with these after its
+        own.
 
     Raises:
         BundleError, CorpusError: the teacher or the text cannot be read, or no pair can be held out.
@@ -64,8 +65,9 @@ def replace_targets(
         path = synthetic.translate(cache, config.training.device, data.translation_workers, report, known).resolve()
         changed = {"source": None, "target": None, "pairs": str(path), "columns": columns, "synthetic": True}
         corpora.append(corpus.model_copy(update=changed))
-    changes: dict[str, object] = {"source": None, "target": None, "pairs": None, "corpora": tuple(corpora)}
-    if held_out:
+    kept = data.training_corpora if data.keep_targets else ()
+    changes: dict[str, object] = {"source": None, "target": None, "pairs": None, "corpora": (*kept, *corpora)}
+    if held_out and not kept:
         changes |= {"validation_pairs": str(_write_pairs(cache, held_out)), "validation_columns": columns}
     return data.model_copy(update=changes)
 
