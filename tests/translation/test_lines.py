@@ -221,10 +221,12 @@ def test_a_space_ends_the_last_word_of_the_prefix(translator: Translator) -> Non
         assert re.match(rf"{begin}( |$)", whole)
 
 
-def test_a_repeated_space_is_named_by_its_piece(translator: Translator) -> None:
+def test_what_is_required_may_be_repeated(translator: Translator) -> None:
     strict = translator.with_search({"no_repeat_ngram": 1})
-    with pytest.raises(ConfigError, match="has '▁' twice"):
-        LineTranslator(strict, TranslationOptions(prefix="x y"))
+    (prefixed,) = translate(strict, ["moon"], prefix="road road")
+    assert prefixed.startswith("road road")
+    (required,) = translate(translator.with_search({"no_repeat_ngram": 2}), ["moon"], require=("fish fish",))
+    assert "fish fish" in required
 
 
 def test_terms_are_written_as_the_glossary_has_them(translator: Translator) -> None:

@@ -223,10 +223,10 @@ def beam_search(
 
     If every continuation of a sentence is forbidden, it gets one hypothesis, whose last log-probability is -inf.
 
-    With constraints or a `logits_processor`, candidates are the best continuations of every hypothesis and those that
-    continue a required phrase. The beam is divided among groups of hypotheses with equally many required tokens
-    (Post & Vilar 2018). Without constraints and `logits_processor`, `kernels.native.decoding.run_beam_search` returns
-    the same hypotheses for a compiled network.
+    With constraints, or a `logits_processor` that does more than forbid repeated n-grams, candidates are the best
+    continuations of every hypothesis and those that continue a required phrase. The beam is divided among groups of
+    hypotheses with equally many required tokens (Post & Vilar 2018). Without these,
+    `kernels.native.decoding.run_beam_search` returns the same hypotheses for a compiled network.
 
     Args:
         step: computes the log-probabilities of the next tokens.
@@ -272,7 +272,11 @@ def search_sentences(
         if num_steps < task.min_length:
             too_short = [index for index, sentence in enumerate(in_batch) if not sentence.is_at_limit]
             log_probs[torch.tensor(too_short, dtype=torch.int64, device=device), :, task.end_id] = -torch.inf
-        if in_batch[0].automaton is None:
+        automaton = in_batch[0].automaton
+        if automaton is None:
+            _advance(log_probs, in_batch, task.end_id, beam)
+        elif task.constraints is None and automaton.logits_processor.only_forbids:
+            _forbid_tokens(log_probs, dict(_iterate_rows(in_batch)), in_batch, task.end_id)
             _advance(log_probs, in_batch, task.end_id, beam)
         else:
             _advance_constrained(log_probs, in_batch, task.end_id, beam)

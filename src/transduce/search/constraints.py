@@ -26,6 +26,11 @@ class LogitsProcessor:
     repetition_penalty: float = 1.0
     diversity: float = 0.0
 
+    @property
+    def only_forbids(self) -> bool:
+        """Whether no log-probability changes but those of repeated n-grams, to -inf."""
+        return self == LogitsProcessor(self.no_repeat_ngram)
+
     def find_repeating_tokens(self, last: LinkedToken | None) -> set[int]:
         """Tokens that would repeat an n-gram of the hypothesis that ends with `last`."""
         n = self.no_repeat_ngram
@@ -116,7 +121,10 @@ class Automaton:
         ]
 
     def find_forbidden(self, progress: ConstraintProgress, last: LinkedToken | None) -> set[int]:
-        """Tokens that must not come next, except for those of `find_continuing`."""
+        """Tokens that must not come next, except for those of `find_continuing`.
+
+        What is required may repeat n-grams.
+        """
         found = {
             phrase[-1]
             for place, phrase in enumerate(self.phrases)
@@ -125,7 +133,10 @@ class Automaton:
         }
         if not self.may_end(progress):
             found.add(self.end_id)
-        return found | self.logits_processor.find_repeating_tokens(last)
+        repeating = self.logits_processor.find_repeating_tokens(last)
+        if repeating:
+            repeating -= {*self.find_advancing_tokens(progress), self.find_forced_token(progress)}
+        return found | repeating
 
     def find_advancing_tokens(self, progress: ConstraintProgress) -> list[int]:
         """Tokens that extend the match of a required phrase that is still to be generated."""

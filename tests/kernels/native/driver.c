@@ -216,7 +216,7 @@ typedef struct {
     int num_sentences, lengths[MAX_SENTENCES], ids[MAX_SENTENCES][MAX_LENGTH];
     int widths[STEPS], parents[STEPS][MAX_SENTENCES][MAX_WIDTH], last_ids[STEPS][MAX_SENTENCES][MAX_WIDTH];
     int num_best, limits[MAX_SENTENCES];
-    int beam, min_length, max_lengths[MAX_SENTENCES], pauses;
+    int beam, min_length, no_repeat_ngram, max_lengths[MAX_SENTENCES], pauses;
     const float *positions; /* [MAX_LENGTH, d_model] */
 } search;
 
@@ -237,6 +237,7 @@ static search draw_search(const transformer *model) {
     }
     task.beam = draw_from(1, MAX_WIDTH);
     task.min_length = draw_from(0, MAX_LENGTH);
+    task.no_repeat_ngram = draw_from(0, 4);
     task.pauses = draw_from(1, MAX_LENGTH);
     for (int sentence = 0; sentence < task.num_sentences; sentence++)
         task.max_lengths[sentence] = draw_from(1, MAX_LENGTH);
@@ -403,7 +404,8 @@ static hypotheses find_hypotheses(const transformer *model, const search *task, 
     const uint64_t room = count_search_workspace(sentences, beam);
     search_task own = {.step = &step, .position_table = task->positions, .num_sentences = last - first,
                        .start_id = model->vocabulary - 1, .end_id = 1, .beam = task->beam, .num_best = num_best,
-                       .min_length = task->min_length, .limits = limits, .greatest_penalties = greatest,
+                       .min_length = task->min_length, .no_repeat_ngram = task->no_repeat_ngram,
+                       .limits = limits, .greatest_penalties = greatest,
                        .workspace = allocate(room), .workspace_bytes = room, .num_found = allocate(sentences * 4),
                        .scores = allocate(found * 8), .lengths = allocate(found * 4)};
     int result = UNFINISHED;
@@ -435,6 +437,14 @@ static hypotheses find_hypotheses(const transformer *model, const search *task, 
     return (hypotheses){own.num_found, own.lengths, own.ids, own.pause, own.scores, own.token_scores};
 }
 
+/* Whether an n-gram occurs twice. */
+static int has_repetition(const int32_t *ids, size_t length, size_t n) {
+    for (size_t place = n; n > 0 && place <= length; place++)
+        for (size_t before = n; before < place; before++)
+            if (memcmp(ids + before - n, ids + place - n, n * sizeof(int32_t)) == 0) return 1;
+    return 0;
+}
+
 /* Compare what is found for a sentence in a batch with what is found for it alone, and with what it has to be. */
 static void check_hypotheses(const search *task, int sentence, const hypotheses *batch, const hypotheses *alone) {
     const size_t num_best = (size_t)(task->num_best < 2 * task->beam ? task->num_best : 2 * task->beam);
@@ -456,6 +466,7 @@ static void check_hypotheses(const search *task, int sentence, const hypotheses 
         check(sum / (1.0 + (double)length) == alone->scores[rank], "a hypothesis has another score than its tokens");
         check((int)length <= limit && (sum == -INFINITY || (int)length >= (limit < task->min_length ? limit : task->min_length)),
               "a hypothesis is too short or too long");
+        check(!has_repetition(ids, length, (size_t)task->no_repeat_ngram), "a hypothesis repeats what it may not");
         check(rank == 0 || alone->scores[rank] <= alone->scores[rank - 1], "hypotheses are not in order");
     }
 }

@@ -28,8 +28,11 @@ SEARCHES = [
     SearchConfig(beam=3, max_extra_length=5, batch_tokens=30),
     SearchConfig(beam=1, max_extra_length=5),
     SearchConfig(beam=4, min_length=6, max_length=9, length_penalty=0.0),
+    SearchConfig(beam=3, max_extra_length=5, batch_tokens=30, no_repeat_ngram=2),
+    SearchConfig(beam=1, min_length=9, no_repeat_ngram=1),
+    SearchConfig(beam=4, min_length=12, no_repeat_ngram=3, length_penalty=1.5),
 ]
-PROCESSED = [{"no_repeat_ngram": 2}, {"repetition_penalty": 1.2}, {"diversity": 0.5}]
+PROCESSED = [{"no_repeat_ngram": 2, "diversity": 0.1}, {"repetition_penalty": 1.2}, {"diversity": 0.5}]
 
 pytestmark = pytest.mark.skipif(find_library() is None, reason="the library of compiled kernels is missing")
 
@@ -244,11 +247,12 @@ PLAIN: list[list[str]] = [
     ["--precision", "int8", "--beam", "1"],
     ["--precision", "float32", "--num-best", "2", "--length-penalty", "1", "--min-length", "2", "--max-length", "9"],
     ["--document"],
+    ["--no-repeat-ngram", "2"],
 ]
 MORE = [
     ["--forbid", "sun"],
     ["--require", "lamp"],
-    ["--no-repeat-ngram", "2"],
+    ["--repetition-penalty", "2"],
     ["--diversity", "0.5", "--num-best", "2"],
     ["--samples", "2"],
     ["--protect"],
@@ -305,7 +309,7 @@ def test_python_translates_without_pytorch_and_loads_it_on_demand(folder: Path, 
     found, imported = run_watched(program)
     assert imported == []
     assert found == f"{translator.translate(['sun moon', 'river stone bird'])}\n"
-    _, imported = run_watched(program + "translator.with_search({'no_repeat_ngram': 2}).translate(['sun'])")
+    _, imported = run_watched(program + "translator.with_search({'diversity': 0.5}).translate(['sun'])")
     assert "torch" in imported
 
 

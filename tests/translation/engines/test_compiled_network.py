@@ -16,7 +16,7 @@ from transduce.kernels.native import library as library_module
 from transduce.kernels.native.decoding import FoundHypothesis, run_beam_search
 from transduce.kernels.native.library import Library
 from transduce.model import Transformer
-from transduce.search import Hypothesis, Sampling, SearchTask, beam_search
+from transduce.search import Hypothesis, LogitsProcessor, Sampling, SearchTask, beam_search
 from transduce.translation import NetworkEngine, PyTorchEngine
 from transduce.translation.engines.networks import (
     CompiledNetwork,
@@ -164,8 +164,11 @@ def test_the_compiled_search_is_beam_search_to_the_last_bit(library: Library, se
     task = SearchTask(model.pad_id, END, limits, int(random.choice([0, 1, 3, 40])))
     for num_best in (1, int(random.integers(1, 2 * beam + 2))):
         settings = {"beam": beam, "alpha": float(random.choice([0.0, 0.6, 2.0])), "num_best": num_best}
-        expected = beam_search(network.step, network.start(*pad(sources, model.pad_id)), task, **settings)
-        assert network.model.search(sources, task, **settings) == expected
+        for length in (0, int(random.choice([1, 2, 3, 4, 100]))):
+            state = network.start(*pad(sources, model.pad_id))
+            processor = LogitsProcessor(no_repeat_ngram=length)
+            expected = beam_search(network.step, state, task, logits_processor=processor, **settings)
+            assert network.model.search(sources, task, no_repeat_ngram=length, **settings) == expected
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
@@ -274,6 +277,7 @@ def test_a_cache_is_searched_once(library: Library, random_model: Transformer) -
             end_id=END,
             max_lengths=[3] * len(LENGTHS),
             min_length=1,
+            no_repeat_ngram=0,
             beam=2,
             num_best=1,
         )

@@ -386,6 +386,7 @@ def run_beam_search(  # noqa: PLR0913 - what a search is given
     end_id: int,
     max_lengths: Sequence[int],
     min_length: int,
+    no_repeat_ngram: int,
     beam: int,
     num_best: int,
 ) -> list[list[FoundHypothesis]]:
@@ -400,6 +401,7 @@ def run_beam_search(  # noqa: PLR0913 - what a search is given
         end_id: the id that ends a hypothesis.
         max_lengths: [sentences], the greatest number of tokens, the end included, at least 1.
         min_length: the least number of tokens, where the greatest is not smaller.
+        no_repeat_ngram: no n-gram of this length is repeated in a hypothesis; 0: any may be.
         beam: hypotheses that are continued of each sentence, at least 1.
         num_best: at least 1.
 
@@ -437,6 +439,7 @@ def run_beam_search(  # noqa: PLR0913 - what a search is given
         beam=beam,
         num_best=num_best,
         min_length=min(min_length, _MAX_STEPS),
+        no_repeat_ngram=min(no_repeat_ngram, _MAX_STEPS),
         limits=address(limits),
         greatest_penalties=address(greatest_penalties),
         workspace=address(workspace),

@@ -115,7 +115,7 @@ class SearchTaskStructure(Structure):
     _fields_ = _list_fields(
         (POINTER(DecoderTaskStructure), "step"),
         (c_void_p, "position_table"),
-        (c_int32, "num_sentences start_id end_id beam num_best min_length pause"),
+        (c_int32, "num_sentences start_id end_id beam num_best min_length no_repeat_ngram pause"),
         (c_void_p, "limits penalties greatest_penalties tokens"),
         (c_int64, "parents_start"),
         (c_void_p, "workspace"),

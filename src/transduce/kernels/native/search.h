@@ -1,7 +1,8 @@
 /* Beam search of a batch, from the encoder's result to finished hypotheses.
  *
- * It is what `beam_search` in search/beam.py does without constraints, to the last bit: sums are of type double, as Python's
- * floats are, and every order is stable. The caller gives the memory, and more of it when asked: UNFINISHED.
+ * It is what `beam_search` in search/beam.py does without constraints, to the last bit, repeated n-grams forbidden or not:
+ * sums are of type double, as Python's floats are, and every order is stable. The caller gives the memory, and more of it
+ * when asked: UNFINISHED.
  *
  * A hypothesis is a row of the decoder, and its last token has a slot of the cache, as its key and value do. Slots are never
  * moved, so that a slot and those before it stay a hypothesis for as long as it is of use, whatever becomes of its row.
@@ -11,12 +12,6 @@
 
 #include "transformer.h"
 
-/* The token of a slot. */
-typedef struct {
-    int32_t id, previous; /* the slot of the token before; of the start symbol, which nothing goes back to, any number */
-    float score;          /* log-probability */
-} slot_token;
-
 /* A search, and how far it has come. */
 typedef struct {
     decoder_task *step;     /* before the first step: one row for each sentence */
@@ -25,6 +20,7 @@ typedef struct {
     int32_t start_id, end_id; /* the id before the first token, and the one that ends a hypothesis */
     int32_t beam, num_best;   /* num_best: at most 2 * beam */
     int32_t min_length;
+    int32_t no_repeat_ngram; /* the length of n-grams that a hypothesis may not have twice; 0: any */
     int32_t pause; /* hypotheses of this length are left to the next call; at most `ancestor_stride` */
     const int32_t *limits;            /* [sentences]: the greatest length, which counts the end */
     const double *penalties;          /* [pause + 1]: the length penalty of each length */
@@ -261,7 +257,8 @@ static int run_search(const transformer *model, search_task *task) {
     step->source_lengths = state.source_lengths;
     step->key_starts = state.key_starts;
     const best_task best = {2 * task->beam, task->end_id,       state.relative_sums, state.limits,
-                            state.scores,   state.best_parents, state.best_ids};
+                            state.scores,   state.best_parents, state.best_ids,        task->no_repeat_ngram,
+                            task->tokens};
     while (step->num_sentences > 0) {
         const int64_t rows = (int64_t)step->num_sentences * step->width;
         if (step->length >= task->pause || step->used + rows > step->num_slots) return UNFINISHED;

@@ -301,6 +301,12 @@ typedef struct {
 /* What may come next in a sentence. */
 enum { ANYTHING = 0, NO_END = 1, END_ALONE = 2 };
 
+/* The token of a slot. */
+typedef struct {
+    int32_t id, previous; /* the slot of the token before; of the start symbol, which nothing goes back to, any number */
+    float score;          /* log-probability */
+} slot_token;
+
 /* The best continuations that are asked for, and where they are written. */
 typedef struct {
     int32_t count, end_id;
@@ -308,6 +314,8 @@ typedef struct {
     const uint8_t *limits; /* [sentences]: ANYTHING, NO_END or END_ALONE */
     float *scores;         /* [sentences, count]; -inf fills up */
     int32_t *parents, *ids; /* [sentences, count] */
+    int32_t no_repeat_ngram;  /* the length of n-grams that a hypothesis may not have twice; 0: any */
+    const slot_token *tokens; /* [slots] */
 } best_task;
 
 /* Self-attention of the hypotheses `first` to `first` + rows - 1, after their keys and values went into the cache. */
@@ -382,6 +390,20 @@ static int run_decoder_layers(row_group *group, const decoder_task *task, int fi
     return DONE;
 }
 
+/* Where a hypothesis ends with the first n - 1 tokens of an n-gram that it has, the logit of the last one becomes -inf.
+ * `slots` are those of its `length` tokens, after that of the start symbol. As `LogitsProcessor.find_repeating_tokens`. */
+static void forbid_repetitions(const best_task *best, const int32_t *slots, int length, float *logits) {
+    const int n = best->no_repeat_ngram;
+    const slot_token *tokens = best->tokens;
+    if (n == 0) return;
+    const int32_t *end = slots + length - n + 2; /* of the last n - 1 tokens */
+    for (int place = 1; place <= length - n + 1; place++) {
+        int same = 0;
+        while (same < n - 1 && tokens[slots[place + same]].id == tokens[end[same]].id) same++;
+        if (same == n - 1) logits[tokens[slots[place + n - 1]].id] = -INFINITY;
+    }
+}
+
 /* Take a row of logits into the list of the best continuations of its sentence. */
 static void find_best_of_row(const transformer *model, const best_task *best, best_list *list, int limit, float *logits,
                              row_normalizer normalizer, float so_far, int32_t parent) {
@@ -418,6 +440,7 @@ static void predict(const row_group *group, const decoder_task *task, int first,
             best_list list = {group->buffer.totals, best->scores + offset, best->parents + offset, best->ids + offset,
                               best->count};
             if (parent == 0) clear_best(&list);
+            forbid_repetitions(best, task->next_ancestors + row * (size_t)task->ancestor_stride, task->length, logits);
             find_best_of_row(model, best, &list, best->limits[sentence], logits, normalizer, best->sums[row],
                              (int32_t)parent);
         }

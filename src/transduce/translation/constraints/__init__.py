@@ -279,11 +279,6 @@ def find_contradictions(
                 yield f"{name} {text!r}: is also forbidden; leave out one of them"
             elif _count(forbidden, ids):
                 yield f"{name} {text!r}: contains {decode(forbidden)!r}, which is forbidden; leave out one of them"
-        times = constraints.required.count(ids) if name == "require" else 1
-        repeated = _find_repeated(ids * times if times > 1 else ids, search.no_repeat_ngram, len(ids))
-        if repeated is not None:
-            rule = f"no_repeat_ngram = {search.no_repeat_ngram} forbids repeating this many tokens"
-            yield f"{name} {text!r}: has {decode(repeated)!r} twice, and {rule}; shorten it, or allow repetitions"
     for _, ids, text in required:
         if _count(ids, constraints.prefix) + constraints.given.count(ids) > constraints.required.count(ids):
             yield (
@@ -341,16 +336,3 @@ def _count_shared(before: Ids, ids: Ids) -> int:
 
 def _count(phrase: Ids, ids: Ids) -> int:
     return sum(ids[place : place + len(phrase)] == phrase for place in range(len(ids) - len(phrase) + 1))
-
-
-def _find_repeated(ids: Ids, n: int, once: int) -> Ids | None:
-    """The first n-gram that occurs twice in `ids`, or None; those across copies of `once` ids do not count."""
-    seen = set[Ids]()
-    for place in range(len(ids) - n + 1 if n else 0):
-        ngram = ids[place : place + n]
-        if place % once + n > once:
-            continue
-        if ngram in seen:
-            return ngram
-        seen.add(ngram)
-    return None

@@ -111,11 +111,18 @@ class CompiledModel:
         cache.step(last_ids, address(self._find_table(position + 1)[position]), log_probs)
 
     def search(
-        self, sources: Sequence[Sequence[int]], task: SearchTask, *, beam: int, alpha: float, num_best: int = 1
+        self,
+        sources: Sequence[Sequence[int]],
+        task: SearchTask,
+        *,
+        beam: int,
+        alpha: float,
+        num_best: int = 1,
+        no_repeat_ngram: int = 0,
     ) -> list[list[Hypothesis]]:
         """The result of `search.beam_search` without constraints, bit-identical; the whole search is compiled code.
 
-        Constraints of `task` are ignored.
+        Constraints of `task` are ignored; for `no_repeat_ngram`, see `search.LogitsProcessor`.
 
         Raises:
             ConfigError: `beam` or `num_best` is below 1, `beam` is above 2^29, or `alpha` is negative.
@@ -132,6 +139,7 @@ class CompiledModel:
             end_id=task.end_id,
             max_lengths=task.max_lengths,
             min_length=task.min_length,
+            no_repeat_ngram=no_repeat_ngram,
             beam=beam,
             num_best=num_best,
         )
@@ -235,7 +243,8 @@ class _Packer:
 
 
 class CompiledEngine(BatchEngine):
-    """The engine of a `CompiledModel`. Only beam search needs no PyTorch; all else is passed on to `pytorch_engine`.
+    """The engine of a `CompiledModel`. Only beam search needs no PyTorch, with repeated n-grams forbidden or
+    not; all else is passed on to `pytorch_engine`.
 
     Args:
         model: the model.
@@ -268,10 +277,17 @@ class CompiledEngine(BatchEngine):
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """Hypotheses found by beam search; see `Engine`."""
-        if constraints is not None or make_logits_processor(config) is not None:
+        processor = make_logits_processor(config)
+        if constraints is not None or not (processor is None or processor.only_forbids):
             return self.pytorch_engine.search(sources, config, num_best, constraints)
 
-        search = partial(self._model.search, beam=config.beam, alpha=config.length_penalty, num_best=num_best)
+        search = partial(
+            self._model.search,
+            beam=config.beam,
+            alpha=config.length_penalty,
+            num_best=num_best,
+            no_repeat_ngram=config.no_repeat_ngram,
+        )
         return self._search_batches(
             sources, config, search, ("beam", config.beam), max_hypotheses=self._model.max_hypotheses
         )
