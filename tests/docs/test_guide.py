@@ -25,7 +25,7 @@ REPLACED = {
     r"^make demo$": "transduce demo --updates 20",
     r"^(pip install|\. \.venv/bin/activate).*\n": "",
     # The model of most pages has to write words, on a slow and busy machine, too.
-    r"--output runs/mine --time 30m": "--output runs/mine --set training.updates=100",
+    r"--output runs/(mine|seed-\$seed) --time 30m": r"--output runs/\1 --set training.updates=100",
     r"--time 30m": "--time 10s",
     # Inputs of the demonstration differ by one word, which is serious.
     r"^(transduce doctor (?:.*\\\n)*.*)$": r"\1 || [ $? -eq 3 ]",

@@ -234,7 +234,7 @@ def test_the_length_penalty_of_best_is_fitted_once(
     settings |= {"training__updates": 30, "training__validate_every": 10, "training__checkpoint_every": 10}
     folder = train(make_config(**settings)).folder
     best, line = Bundle.open(folder / "best").description, metrics_of(folder)[-1]
-    assert line["kind"] == "length_penalty"
+    assert line["kind"] == "fitted_search"
     assert best.search.length_penalty == best.training["fitted_length_penalty"] == line["length_penalty"] > 0.5
     assert [score.value for score in best.scores] == [score["value"] for score in line["scores"]]
     before = max(line["scores"][1]["value"] for line in metrics_of(folder) if line["kind"] in {"validation", "average"})

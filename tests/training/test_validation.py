@@ -13,7 +13,14 @@ from transduce.errors import CorpusError
 from transduce.evaluation import corpus_scores
 from transduce.model import Transformer
 from transduce.training import Validation, Validator
-from transduce.training.validation import MAX_PIECES, METRICS, commonest_share, repetition_share, token_f1
+from transduce.training.validation import (
+    MAX_PIECES,
+    METRICS,
+    NO_REPEAT_NGRAM,
+    commonest_share,
+    repetition_share,
+    token_f1,
+)
 from transduce.translation import Translator
 
 
@@ -141,15 +148,51 @@ def test_the_length_penalty_is_sought_upwards_and_then_downwards(
         num_wrong = round(2 * abs(search.length_penalty - best)) * len(copier.unseen) // 8
         return ["wrong"] * num_wrong + [target for _, target in copier.unseen[num_wrong:]]
 
-    config = copier.config.model_copy(update={"search": SearchConfig(length_penalty=0.5)})
+    config = copier.config.with_training(fit_length_penalty=True)
+    config = config.model_copy(update={"search": SearchConfig(length_penalty=0.5)})
     searcher = Validator(copier.unseen, validator.tokenizer, config)
     monkeypatch.setattr(Validator, "_translate", translate)
     references = [target for _, target in copier.unseen]
     first = corpus_scores(translate(searcher, model, config.search), references, METRICS)
     asked.clear()
-    penalty, scores = searcher.fit_length_penalty(model, first)
-    assert (penalty, asked) == (best, tried)
+    search, scores = searcher.fit_search(model, first)
+    assert (search.length_penalty, asked) == (best, tried)
     assert scores[0].value == pytest.approx(100)
+
+
+@pytest.mark.parametrize("is_better", [False, True])
+def test_repetitions_are_forbidden_where_both_metrics_are_better(
+    copier: Any, validator: Validator, model: Transformer, monkeypatch: pytest.MonkeyPatch, *, is_better: bool
+) -> None:
+    """The length penalty is fitted after that."""
+    asked: list[tuple[int, float]] = []
+    repeated = [target if number % 2 else f"{target} {target}" for number, (_, target) in enumerate(copier.unseen)]
+
+    def translate(_self: Validator, _model: Transformer, search: SearchConfig) -> list[str]:
+        asked.append((search.no_repeat_ngram, search.length_penalty))
+        if not search.no_repeat_ngram:
+            return repeated
+        return [target if is_better else "x" * 30 for _, target in copier.unseen]
+
+    config = copier.config.with_training(fit_no_repeat_ngram=True, fit_length_penalty=True)
+    searcher = Validator(copier.unseen, validator.tokenizer, config)
+    monkeypatch.setattr(Validator, "_translate", translate)
+    first = corpus_scores(repeated, [target for _, target in copier.unseen], METRICS)
+    search, scores = searcher.fit_search(model, first)
+    chosen = NO_REPEAT_NGRAM if is_better else 0
+    assert search.no_repeat_ngram == chosen
+    assert asked[0] == (NO_REPEAT_NGRAM, config.search.length_penalty)
+    assert {length for length, _ in asked[1:]} == {chosen}
+    assert [score.value for score in scores] == pytest.approx([100, 100] if is_better else [one.value for one in first])
+
+
+def test_a_given_length_of_repeated_ngrams_stays(
+    copier: Any, validator: Validator, model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = copier.config.with_training(fit_no_repeat_ngram=True)
+    given = config.model_copy(update={"search": SearchConfig(no_repeat_ngram=3)})
+    monkeypatch.setattr(Validator, "_translate", lambda *_: pytest.fail("there is nothing to try"))
+    assert Validator(copier.unseen, validator.tokenizer, given).fit_search(model, []) == (given.search, [])
 
 
 @pytest.mark.parametrize("name", ["best", "last"])

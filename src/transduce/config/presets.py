@@ -26,6 +26,7 @@ _ANYTIME: dict[str, Any] = {
     "checkpoint_every": 500,
     "keep_checkpoints": 1,
     "fit_length_penalty": True,
+    "fit_no_repeat_ngram": True,
 }
 """Settings of runs that may be stopped at any time or have a time limit; every validation is of an averaged model."""
 

@@ -182,6 +182,11 @@ class TrainingConfig(Section):
     in the same way (6.1) with millions of training pairs; a model trained on few is under-confident, and with 0.6 its
     translations are too short."""
 
+    fit_no_repeat_ngram: bool = False
+    """Whether it is tried, when the run ends, that `best` may not repeat any four tokens within a translation
+    (`search.no_repeat_ngram`): that stays if its translations of the validation text are then better by both BLEU and
+    chrF. A model of little text often writes the same words again and again."""
+
     baseline: str | None = None
     """A bundle, or a run with one, that the best model is compared with when the run ends: differences of BLEU and chrF
     on at most 1,000 validation pairs, with confidence intervals and significance, as by `transduce compare`. Default:

@@ -50,6 +50,7 @@ MAY_DIFFER = {
     "training.keep_checkpoints",
     "training.tensorboard",
     "training.baseline",
+    "training.fit_no_repeat_ngram",
     "training.scorecard_sentences",
     "search.batch_tokens",
 }

@@ -226,7 +226,7 @@ class Trainer:
     def finish(self) -> TrainingResult:
         """Choose the final model, compare it with the baseline, and measure its scorecard.
 
-        The choice validates averages of the weights and fits the length penalty. After an interruption, a further call
+        The choice validates averages of the weights and fits the search. After an interruption, a further call
         does not repeat those of the three steps that were completed.
         """
         if not self.state.finished:
@@ -235,7 +235,7 @@ class Trainer:
                 num_without_gain = self.state.without_gain
                 self._validate()
                 self.state.without_gain = num_without_gain  # a run that ended by early stopping does not continue
-            self._try_averages_and_fit_penalty()
+            self._try_averages_and_fit_search()
             if self.ranks.is_file_writer:
                 seed, epoch = self.config.training.seed, self.state.place.epoch
                 remove_epochs(self.prepared, self.config.text, seed, before=epoch + 1)
@@ -310,9 +310,9 @@ class Trainer:
         if training.schedule != "warmup_stable_decay":
             return False
         before = state.decay
-        # The end validates this model and the averages that `ModelSelection` tries, and about two length penalties.
+        # The end validates this model, the averages that `ModelSelection` tries, and about three settings of search.
         num_validations = 1 + (training.ema_decay > 0) + (training.keep_checkpoints > 1)
-        num_validations += 2 * training.fit_length_penalty
+        num_validations += 2 * training.fit_length_penalty + training.fit_no_repeat_ngram
         # What is measured then takes about as long: two models translate for a comparison, one for the scorecard.
         num_validations += 2 * (find_baseline(self.config) is not None) + (training.scorecard_sentences > 0)
         left = training.time_limit_seconds - self._elapsed - num_validations * self._throughput.validation_seconds
@@ -438,11 +438,10 @@ class Trainer:
                 f"learning rate of later updates is {training.plateau_factor**state.num_plateaus:.3g} times the peak"
             )
 
-    def _try_averages_and_fit_penalty(self) -> None:
+    def _try_averages_and_fit_search(self) -> None:
         if self.ranks.is_first:
             self.selection.try_averages(self.updater, self.state)
-            if self.config.training.fit_length_penalty:
-                self.selection.fit_length_penalty(self.device)
+            self.selection.fit_search(self.device)
         self._broadcast_best()
 
     def _broadcast_best(self) -> None:

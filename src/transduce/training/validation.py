@@ -40,10 +40,14 @@ from transduce.translation import PROBLEMS, PyTorchEngine, Translator, batch_by_
 METRICS = ("bleu", "chrf")
 
 PENALTY_STEP = 0.5
-"""Difference between two length penalties that `Validator.fit_length_penalty` tries."""
+"""Difference between two length penalties that `Validator.fit_search` tries."""
 
 MAX_PENALTY = 3.0
 """A length penalty above which no tested corpus showed any change (docs/experiments.md)."""
+
+NO_REPEAT_NGRAM = 4
+"""The `no_repeat_ngram` that `Validator.fit_search` tries: of a model of news, it was as good as 3 and forbids less
+(docs/experiments.md)."""
 
 MAX_PIECES = 2048
 """Pieces of a side of a validation pair up to which it counts for the loss, unless `text.max_pieces` is more. A longer
@@ -95,34 +99,40 @@ class Validator:
         shares = commonest_share(sources, translations), repetition_share(sources, translations)
         return Validation(loss, accuracy, tuple(scores), tuple(chosen), f1, *shares)
 
-    def fit_length_penalty(self, model: EncoderDecoder, scores: Sequence[Score]) -> tuple[float, list[Score]]:
-        """The length penalty with the best translations of the validation text, and their scores.
+    def fit_search(self, model: EncoderDecoder, scores: Sequence[Score]) -> tuple[SearchConfig, list[Score]]:
+        """The settings of the search with the best translations of the validation text, and their scores.
 
-        The search begins at the configured length penalty. It goes up in steps of `PENALTY_STEP` as long as each step
+        With `training.fit_no_repeat_ngram`, n-grams are not repeated if that is better by both BLEU and chrF. With
+        `training.fit_length_penalty`, the length penalty goes up in steps of `PENALTY_STEP` as long as each step
         improves the score, and down instead if the first step up does not.
 
         Args:
-            model: the model to translate with; compared by BLEU, or by chrF if `training.best_by` is "chrf".
-            scores: the scores with the configured length penalty.
+            model: the model to translate with; length penalties are compared by BLEU, or by chrF if `training.best_by`
+                is "chrf".
+            scores: the scores with the configured settings.
         """
-        metric = "chrf" if self.config.training.best_by == "chrf" else "bleu"
-        _, references = self._get_scored_texts()
-
-        def quality(found: Sequence[Score]) -> float:
-            return next(score.value for score in found if score.metric.lower() == metric)
-
-        first = best = self.config.search.length_penalty
-        best_scores = list(scores)
-        for step in (PENALTY_STEP, -PENALTY_STEP):
-            while 0 <= best + step <= MAX_PENALTY:
-                search = self.config.search.model_copy(update={"length_penalty": round(best + step, 6)})
-                found = corpus_scores(self._translate(model, search), references, METRICS, confidence=True)
-                if quality(found) <= quality(best_scores):
+        training, best, best_scores = self.config.training, self.config.search, list(scores)
+        if training.fit_no_repeat_ngram and not best.no_repeat_ngram:
+            search = best.model_copy(update={"no_repeat_ngram": NO_REPEAT_NGRAM})
+            found = self._score(model, search)
+            if all(_get_value(found, metric) > _get_value(best_scores, metric) for metric in METRICS):
+                best, best_scores = search, found
+        metric = "chrf" if training.best_by == "chrf" else "bleu"
+        first = best
+        for step in (PENALTY_STEP, -PENALTY_STEP) if training.fit_length_penalty else ():
+            while 0 <= best.length_penalty + step <= MAX_PENALTY:
+                search = best.model_copy(update={"length_penalty": round(best.length_penalty + step, 6)})
+                found = self._score(model, search)
+                if _get_value(found, metric) <= _get_value(best_scores, metric):
                     break
-                best, best_scores = search.length_penalty, found
+                best, best_scores = search, found
             if best != first:
                 break
         return best, best_scores
+
+    def _score(self, model: EncoderDecoder, search: SearchConfig) -> list[Score]:
+        _, references = self._get_scored_texts()
+        return corpus_scores(self._translate(model, search), references, METRICS, confidence=True)
 
     def _get_scored_texts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         sources, references = zip(*self.pairs[: self.config.training.max_validation_pairs or None], strict=True)
@@ -132,6 +142,10 @@ class Validator:
         engine = PyTorchEngine(model, self.tokenizer.end_id)
         translator = Translator(engine, self.tokenizer, search, self.config.data.source_language)
         return translator.translate(self._get_scored_texts()[0])
+
+
+def _get_value(scores: Sequence[Score], metric: str) -> float:
+    return next(score.value for score in scores if score.metric.lower() == metric)
 
 
 class TeacherForcedMetrics(NamedTuple):
@@ -199,6 +213,12 @@ def repetition_share(sources: Sequence[str], translations: Sequence[str]) -> flo
     return sum(map(PROBLEMS["repetition"], sources, translations)) / len(sources)
 
 
+def _list_fitted(given: SearchConfig, fitted: SearchConfig) -> dict[str, float]:
+    """The settings of the search that are fitted and differ, with their fitted values."""
+    names = ("no_repeat_ngram", "length_penalty")
+    return {name: getattr(fitted, name) for name in names if getattr(fitted, name) != getattr(given, name)}
+
+
 @dataclass
 class ModelSelection:
     """Validates models, writes them to `last/` and `best/`, and logs their figures; used by the first rank alone.
@@ -244,28 +264,37 @@ class ModelSelection:
             self.reporter.report(f"{name}:")
             self._record("average", validation, state, is_best=is_best, **average)
 
-    def fit_length_penalty(self, device: torch.device) -> None:
-        """Set the length penalty of `best/` to the one that translates the validation text best."""
-        bundle, given = Bundle.open(self.folder.best), self.config.search.length_penalty
+    def fit_search(self, device: torch.device) -> None:
+        """Set the length penalty and `no_repeat_ngram` of `best/` to those that translate the validation text best.
+
+        That is done as `training.fit_length_penalty` and `training.fit_no_repeat_ngram` say.
+        """
+        training = self.config.training
+        if not (training.fit_length_penalty or training.fit_no_repeat_ngram):
+            return
+        bundle, given = Bundle.open(self.folder.best), self.config.search
         fitted = bundle.description
-        if fitted.search.length_penalty == given:  # else it was fitted before this run was stopped
+        changes = _list_fitted(given, fitted.search)
+        if not changes:  # else it was fitted before this run was stopped
             model = bundle.load_model().to(device)
             recorded = [Score(**score.model_dump(exclude={"data"})) for score in fitted.scores]
-            penalty, found = self._validator.fit_length_penalty(model, recorded)
-            if penalty == given:
+            search, found = self._validator.fit_search(model, recorded)
+            changes = _list_fitted(given, search)
+            if not changes:
                 return
             changed = {
-                "search": fitted.search.model_copy(update={"length_penalty": penalty}),
+                "search": fitted.search.model_copy(update=changes),
                 "scores": [RecordedScore(**asdict(score), data="validation") for score in found],
-                "training": {**fitted.training, "fitted_length_penalty": penalty},
+                "training": {**fitted.training, **{f"fitted_{name}": value for name, value in changes.items()}},
             }
             fitted, tokenizer = fitted.model_copy(update=changed), bundle.load_tokenizer()
             self.folder.set_aside_foreign(self.folder.best, self.reporter.report)
             save_bundle(self.folder.best, model, tokenizer, fitted)
         scores = [score.model_dump(exclude={"data"}) for score in fitted.scores]
-        self.log("length_penalty", {"length_penalty": fitted.search.length_penalty, "scores": scores})
+        self.log("fitted_search", {**changes, "scores": scores})
+        settings = [f"{name} {value:g} instead of {getattr(given, name):g}" for name, value in changes.items()]
         self.reporter.report(
-            f"length penalty {fitted.search.length_penalty:g} instead of {given:g} for {self.folder.best}, fitted on "
+            f"{' and '.join(settings).replace('length_penalty', 'length penalty')} for {self.folder.best}, fitted on "
             f"the validation text: " + ", ".join(f"{score.metric} {score.value:.2f}" for score in fitted.scores)
         )
 
@@ -366,13 +395,13 @@ class ModelSelection:
 def read_recorded_rank(folder: Path, config: RunConfig) -> list[float] | None:
     """The `Validation.rank` that the bundle in `folder` records.
 
-    None if it cannot be read, or if the bundle has another length penalty than the run's, a fitted one.
+    None if it cannot be read, or if the bundle's search was fitted, so that it is not the run's.
     """
     try:
         description = Bundle.open(folder).description
     except BundleError:
         return None
-    if description.search.length_penalty != config.search.length_penalty:
+    if _list_fitted(config.search, description.search):
         return None
     loss = description.training.get("validation_loss")
     figures = {"scores": description.model_dump()["scores"], "loss": loss if isinstance(loss, float) else math.nan}

@@ -166,9 +166,9 @@ def test_an_average_that_is_best_is_named_and_stands_in_the_table(tmp_path: Path
         assert cell in table
 
 
-def test_the_scores_at_the_top_are_those_of_the_fitted_length_penalty(tmp_path: Path) -> None:
+def test_the_scores_at_the_top_are_those_of_the_fitted_search(tmp_path: Path) -> None:
     data, *rest = lines()
-    fitted = {"kind": "length_penalty", "update": 200, "scores": [{**SCORES[0], "value": 13.21}]}
+    fitted = {"kind": "fitted_search", "update": 200, "scores": [{**SCORES[0], "value": 13.21}]}
     page = page_of(tmp_path, {**data, "num_validation_pairs": 2345}, *rest, fitted)
     top = page[: page.index("<h2>")]
     assert ">13.21<" in top

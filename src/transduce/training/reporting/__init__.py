@@ -34,7 +34,7 @@ class MetricsLog:
     """The log of one run: lines with `update` and `kind`.
 
     Kinds are "data", "training", "skipped", "source_use", "validation", "finding"; and, when a run ends, "average",
-    "length_penalty", "comparison" and "scorecard".
+    "fitted_search", "comparison" and "scorecard".
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +66,7 @@ class MetricsLog:
         """
         kept = [line for line in self.read() if line["update"] <= update]
         if not is_finished:
-            ends = ("average", "length_penalty", "comparison", "scorecard")
+            ends = ("average", "fitted_search", "comparison", "scorecard")
             kept = [line for line in kept if line["kind"] not in ends or line["update"] != update]
         with replace_file(self.path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)

@@ -172,10 +172,10 @@ def _list_facts(best: MetricsLine | None, data: Sequence[MetricsLine]) -> list[t
 
 
 def _find_best(lines: Sequence[MetricsLine]) -> MetricsLine | None:
-    """The validation of the best model so far, with the scores by its fitted length penalty if it has one."""
+    """The validation of the best model so far, with the scores by its fitted search if it has one."""
     validations = select_lines(lines, "validation", "average")
     best = next((line for line in reversed(validations) if line.get("is_best")), None)
-    fitted = select_lines(lines, "length_penalty")[-1:]
+    fitted = select_lines(lines, "fitted_search")[-1:]
     if best is None or not fitted or fitted[0]["update"] < best["update"]:
         return best
     return {**best, "scores": fitted[0]["scores"]}
