@@ -2,6 +2,7 @@
 
 import io
 import re
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -334,6 +335,26 @@ def test_a_size_that_is_a_lie_is_noticed(plain: bytes) -> None:
     bomb[place + 24 : place + 28] = (10).to_bytes(4, "little")
     with pytest.raises(DocumentError, match="damaged"):
         read(bytes(bomb))
+
+
+@pytest.mark.parametrize("name", [TYPES, MAIN, "word/media/picture.png"])
+def test_no_more_is_unpacked_than_the_declared_size(plain: bytes, name: str) -> None:
+    with_picture = replace_parts(plain, **{"word/media/picture.png": b"x"})
+    bomb = bytearray(replace_parts(with_picture, **{name: lambda _: bytes(50_000_000)}))
+    place = bomb.index(name.encode(), bomb.index(b"PK\1\2")) - 46
+    bomb[place + 24 : place + 28] = (10).to_bytes(4, "little")
+
+    def rebuild(content: bytes) -> bytes:
+        found = read(content)
+        return found.write(found.text)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(DocumentError, match="damaged"):
+            rebuild(bytes(bomb))
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_two_parts_of_one_name_are_refused(plain: bytes) -> None:

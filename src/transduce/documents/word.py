@@ -153,7 +153,7 @@ def _read_parts(content: bytes) -> tuple[dict[str, Any], "_Markup", Any]:
         with ZipFile(BytesIO(content)) as archive:
             _check_archive(archive)
             names = _find_translated_parts(archive, etree)
-            contents = {name: archive.read(name) for name in names}
+            contents = {name: _read_entry(archive, archive.getinfo(name)) for name in names}
         num_tags = sum(part.count(b"<") for part in contents.values())
         if num_tags > MAX_TAGS:
             raise DocumentError(f"the text has {num_tags:,} tags of XML, at most {MAX_TAGS:,} are read: divide it")  # noqa: TRY301
@@ -188,6 +188,12 @@ def _check_archive(archive: ZipFile) -> None:
             raise BadZipFile("not a compression of Office Open XML")
 
 
+def _read_entry(archive: ZipFile, entry: ZipInfo) -> bytes:
+    """Read a file of the archive, and no more of it than its declared size: `ZipFile.read` unpacks all there is."""
+    with archive.open(entry) as file:
+        return file.read(entry.file_size)
+
+
 def _find_translated_parts(archive: ZipFile, etree: Any) -> list[str]:  # noqa: ANN401 - a library without types
     """Find the names of the parts with text: the document itself comes first."""
     entries = {entry.filename.lower(): entry for entry in archive.infolist()}
@@ -195,7 +201,7 @@ def _find_translated_parts(archive: ZipFile, etree: Any) -> list[str]:  # noqa: 
     if listed is None or listed.file_size > MAX_XML_BYTES:
         raise BadZipFile("no list of parts")
     kinds: dict[str, str] = {}
-    for element in _parse_xml(archive.read(listed), etree):
+    for element in _parse_xml(_read_entry(archive, listed), etree):
         name, kind = str(element.get("PartName", "")).lstrip("/").lower(), str(element.get("ContentType", ""))
         if kind in _TRANSLATED and name in entries:
             kinds[name] = kind
@@ -384,7 +390,7 @@ def _write(content: bytes, translation: str) -> bytes:
                 found = (
                     etree.tostring(trees[entry.filename], encoding="UTF-8", xml_declaration=True, standalone=True)
                     if is_changed
-                    else archive.read(entry)
+                    else _read_entry(archive, entry)
                 )
                 copy = ZipInfo(entry.filename, entry.date_time)
                 copy.compress_type, copy.external_attr = entry.compress_type, entry.external_attr
