@@ -85,6 +85,11 @@ def test_html_has_bytes_that_the_larger_encoding_does_not_have() -> None:
         ("foo-99", b"&#246; &#8364; &#1080;"),
         ("utf-16", b"&#246; &#8364; &#1080;"),
         ("hex", b"&#246; &#8364; &#1080;"),
+        ("idna", b"&#246; &#8364; &#1080;"),
+        ("punycode", b"&#246; &#8364; &#1080;"),
+        ("unicode_escape", b"&#246; &#8364; &#1080;"),
+        ("utf-7", b"&#246; &#8364; &#1080;"),
+        ("utf_8_sig", b"&#246; &#8364; &#1080;"),
     ],
 )
 def test_a_page_of_ascii_is_written_in_the_encoding_that_it_declares(name: str, written: bytes) -> None:
@@ -98,7 +103,7 @@ def test_a_page_of_ascii_that_declares_nothing_is_written_in_utf_8() -> None:
     assert read_formatted_document(b"<p>Sun</p>", ".html").write("<p>ö</p>") == "<p>ö</p>".encode()
 
 
-@pytest.mark.parametrize("name", ["hex", "rot13", "nothing", "idna"])
+@pytest.mark.parametrize("name", ["hex", "rot13", "nothing", "idna", "unicode_escape", "utf-16"])
 def test_html_declares_encodings_of_text_only(name: str) -> None:
     with pytest.raises(DocumentError):
         read_formatted_document(f'<meta charset="{name}">'.encode() + b"\xff", ".html")

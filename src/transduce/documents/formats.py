@@ -32,6 +32,7 @@ _BYTE_ORDER_MARKS = {
 }
 _DECLARED = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([A-Za-z0-9_-]+)""", re.IGNORECASE)
 _DECLARATION_BYTES = 1_024  # where browsers look for it
+_ASCII = "".join(map(chr, range(0x20, 0x7F)))
 _SUPERSETS = {
     **dict.fromkeys(("ascii", "us-ascii", "iso-8859-1", "iso8859-1", "latin1", "l1"), "windows-1252"),
     **dict.fromkeys(("iso-8859-9", "latin5", "l5"), "windows-1254"),
@@ -131,8 +132,9 @@ def _choose_encoding_of_ascii(content: bytes, declared: str | None) -> str:
 
 
 def _is_text_encoding(name: str) -> bool:
+    """Return whether an encoding is one in which a page can declare it: each character of ASCII is the same byte."""
     try:
-        return isinstance("".encode(name), bytes)
+        return _ASCII.encode(name) == _ASCII.encode()
     except (LookupError, ValueError):  # unknown, or one of Python's that is no encoding of text
         return False
 
