@@ -51,6 +51,9 @@ def test_nothing_is_lost(markup: str, is_xml: bool) -> None:
         ("<p don't>b", [("<p don't>", "start", "p"), ("b", "text", "")]),
         ("<!-- <b> -->c", [("<!-- <b> -->", "other", ""), ("c", "text", "")]),
         ("<!-->a<!--->b", [("<!-->", "other", ""), ("a", "text", ""), ("<!--->", "other", ""), ("b", "text", "")]),
+        ("<!-- a --!>b", [("<!-- a --!>", "other", ""), ("b", "text", "")]),
+        ("<!--!>b-->c", [("<!--!>b-->", "other", ""), ("c", "text", "")]),
+        ("a <é> b", [("a <é> b", "text", "")]),
         (
             "<script>a<b></script>",
             [("<script>", "start", "script"), ("a<b>", "text", ""), ("</script>", "end", "script")],
@@ -72,6 +75,17 @@ def test_names_of_xml_are_as_they_are_written() -> None:
         ("single", "a"),
         ("end", "script"),
         ("end", "Br"),
+    ]
+
+
+def test_names_of_xml_may_begin_with_any_letter() -> None:
+    found = list(parse_markup("<été à='b'>c</été><_d/><東京/>", is_xml=True))
+    assert [(part.shape, part.name) for part in found] == [
+        ("start", "été"),
+        ("text", ""),
+        ("end", "été"),
+        ("single", "_d"),
+        ("single", "東京"),
     ]
 
 

@@ -18,9 +18,11 @@ RAW = frozenset({"script", "style", "textarea", "title", "xmp"})
 
 _VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())  # noqa: SIM905 - a list of words
 _NAME = re.compile(r"</?([A-Za-z_][^\s/>]*)")
+_NAME_OF_XML = re.compile(r"</?([^\W\d][^\s/>]*)")  # may begin with a letter of any script
 # A tag from its "<" to its ">", which quoted values may also contain. Possessive, so that matching takes linear time.
-_TAG = re.compile(r"""</?[A-Za-z_][^\s/>]*+(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?)*+>""")
-_CLOSINGS = {"<!--": "-->", "<![CDATA[": "]]>", "<!": ">", "<?": ">"}
+_TAG = re.compile(r"""</?[^\W\d][^\s/>]*+(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?)*+>""")
+_COMMENT_END = re.compile("-->|(?<!<!)--!>")
+_CLOSINGS = {"<![CDATA[": "]]>", "<!": ">", "<?": ">"}
 
 Shape = Literal["start", "end", "single", "text", "other"]
 
@@ -70,12 +72,14 @@ def _read_construct(markup: str, start: int, *, is_xml: bool) -> tuple[int, Shap
 
     The end is -1 if the part is not closed, and `start` if the "<" is text.
     """
+    if markup.startswith("<!--", start):
+        closed = _COMMENT_END.search(markup, start + 2)  # "<!-->" is a whole comment
+        return (closed.end() if closed else -1), "other", ""
     for opening, closing in _CLOSINGS.items():
         if markup.startswith(opening, start):
-            # "<!-->" is a whole comment.
-            end = markup.find(closing, start + (2 if opening == "<!--" else len(opening)))
+            end = markup.find(closing, start + len(opening))
             return (-1 if end < 0 else end + len(closing)), "other", ""
-    named = _NAME.match(markup, start)
+    named = (_NAME_OF_XML if is_xml else _NAME).match(markup, start)
     if not named:
         return start, "text", ""
     tag = _TAG.match(markup, start)
