@@ -12,6 +12,7 @@ import httpx
 import pytest
 import torch
 
+from transduce.documents import FormattedDocument, read_formatted_document
 from transduce.errors import (
     ConfigError,
     DeadlineExceededError,
@@ -274,6 +275,32 @@ def test_what_does_not_end_in_time_is_told_so(bundle: Path, make_sentences: Sent
             await accepted
 
     asyncio.run(run())
+
+
+def test_what_waits_for_a_thread_as_the_service_stops_is_told_so(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def read(content: bytes, ending: str) -> FormattedDocument:
+        has_begun.set()
+        assert may_end.wait(30)
+        return read_formatted_document(content, ending)
+
+    monkeypatch.setattr(service_module, "read_formatted_document", read)
+
+    async def test(service: Service) -> None:
+        async def translate_document() -> None:
+            with service.admit():
+                await service.translate_document(b"The sun.", ".txt", *EN_DE)
+
+        requests = [asyncio.create_task(translate_document()) for _ in range(3)]
+        await until(has_begun.is_set)
+        requests[2].cancel()  # a client that leaves
+        await service.drain()
+        may_end.set()
+        found = await asyncio.gather(*requests, return_exceptions=True)
+        assert [type(one) for one in found] == [DrainingError, DrainingError, asyncio.CancelledError]
+
+    served(test, bundle, limits=Limits(drain_seconds=0.01))
 
 
 async def until(has_happened: Callable[[], bool]) -> None:

@@ -287,12 +287,12 @@ class Service:
         Raises:
             DocumentError: the document is damaged, too large when unpacked, or of another format.
         """
-        run = asyncio.get_running_loop().run_in_executor
+        run = partial(self._run, self._documents)
         async with self._limit_time(None):
-            document = await run(self._documents, read_formatted_document, content, ending)
+            document = await run(read_formatted_document, content, ending)
             request = TranslationRequest([document.text], source, target, markup=document.rules, glossary=glossary)
             (found,) = (await self.translate(request, report_pair)).translations
-            written = await run(self._documents, document.write, found.text)
+            written = await run(document.write, found.text)
         return TranslatedDocument(written, found.source, len(document.text))
 
     async def score(
@@ -493,7 +493,20 @@ class Service:
     async def _prepare(self, function: Callable[..., _ResultT], *arguments: Any) -> _ResultT:  # noqa: ANN401
         """Call a function in a thread, as splitting a book into sentences takes seconds."""
         with record_span("prepare"):
-            return await asyncio.get_running_loop().run_in_executor(self._preparing, function, *arguments)
+            return await self._run(self._preparing, function, *arguments)
+
+    async def _run(self, executor: ThreadPoolExecutor, function: Callable[..., _ResultT], *arguments: Any) -> _ResultT:  # noqa: ANN401
+        """Call a function in a thread; raises `DrainingError` if the service stops before it has begun."""
+        if not self._is_running:
+            raise _make_closed_error()
+        call = executor.submit(function, *arguments)
+        try:
+            return await asyncio.wrap_future(call)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._is_running or (task is not None and task.cancelling()):  # the caller was cancelled
+                raise
+            raise _make_closed_error() from None
 
 
 def _mark_tags(passages: Sequence[Passage]) -> dict[Passage, str]:
