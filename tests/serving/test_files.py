@@ -1,6 +1,9 @@
 """Documents in memory, without a server."""
 
 import asyncio
+import gc
+from threading import Event
+from weakref import finalize
 
 import pytest
 
@@ -52,6 +55,39 @@ def test_room_is_limited_and_is_free_again() -> None:
             await failed.task
         assert store.get(failed.identifier) is failed
         assert store.num_bytes == ENTRY_BYTES
+
+    asyncio.run(check())
+
+
+def test_a_failed_document_is_not_kept() -> None:
+    class Content:
+        def decode(self) -> str:
+            raise ValueError
+
+    def read(content: Content) -> TranslatedDocument:
+        try:
+            return TranslatedDocument(content.decode().encode(), "en", 4)
+        except ValueError:
+            raise DocumentError("no text") from None
+
+    async def translate(content: Content) -> TranslatedDocument:
+        return await asyncio.to_thread(read, content)
+
+    async def check() -> None:
+        store = FileStore(ENTRY_BYTES + 10, 60.0)
+        content = Content()
+        freed = Event()
+        finalize(content, freed.set)
+        failed = store.add(translate(content), "x", ".txt", 1)
+        del content
+        await asyncio.wait([failed.task])
+        await asyncio.sleep(0)
+        gc.collect()
+        assert freed.is_set()
+        for _ in range(2):
+            with pytest.raises(DocumentError, match="no text"):
+                failed.task.result()
+        assert isinstance(failed.task.exception(), DocumentError)
 
     asyncio.run(check())
 

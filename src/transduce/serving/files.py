@@ -72,10 +72,11 @@ class FileStore:
             translating.close()
             raise FilesFullError("too many documents are translated or wait to be downloaded: retry in a minute")
         file = StoredFile(
-            token_urlsafe(32) + ending, token_urlsafe(32), name, asyncio.create_task(translating), num_bytes
+            token_urlsafe(32) + ending, token_urlsafe(32), name, asyncio.create_task(_translate(translating)), num_bytes
         )
         self._files[file.identifier] = file
         file.task.add_done_callback(lambda _: self._finish(file))
+        file.task.add_done_callback(lambda _: translating.close())  # if it was cancelled before it began
         return file
 
     def get(self, identifier: str, key: str | None = None) -> StoredFile:
@@ -102,12 +103,16 @@ class FileStore:
             return
         if file.identifier not in self._files:
             return
-        error = file.task.exception()
-        if error is None:
-            file.num_bytes = len(file.task.result().content)
-        else:
-            file.num_bytes = 0
-            if not isinstance(error, TransduceError):
-                log("document failed", logging.ERROR, **describe_failure(error))
-            error.__traceback__ = None  # its frames hold the document
+        file.num_bytes = 0 if file.task.exception() else len(file.task.result().content)
         file.removal = asyncio.get_running_loop().call_later(self._seconds, self.remove, file)
+
+
+async def _translate(translating: Coroutine[Any, Any, TranslatedDocument]) -> TranslatedDocument:
+    """Await a translation; an error that it raises keeps nothing of the document in memory, as its frames would."""
+    try:
+        return await translating
+    except Exception as error:
+        if not isinstance(error, TransduceError):
+            log("document failed", logging.ERROR, **describe_failure(error))
+        error.__traceback__ = error.__context__ = error.__cause__ = None
+        raise
