@@ -78,6 +78,16 @@ def test_names_of_xml_are_as_they_are_written() -> None:
     ]
 
 
+def test_entities_that_an_xml_document_declares_are_kept() -> None:
+    markup = "<p>&product; &amp; &nbsp;the sun &the.moon-1;, &#65;</p>"
+    pieces = split_markup(markup, MarkupRules(is_xml=True))
+    (passage,) = [piece for piece in pieces if isinstance(piece, Passage)]
+    assert passage.to_marked_text() == "<m0/> & \xa0the sun <m1/>, A"
+    assert passage.restore_tags("Sonne <m0/> & <m1/>.") == "Sonne &product; &amp; &the.moon-1;."
+    (passage,) = [piece for piece in split_markup(markup, HTML) if isinstance(piece, Passage)]
+    assert passage.get_texts() == ["&product; & \xa0the sun &the.moon-1;, A"]
+
+
 def test_names_of_xml_may_begin_with_any_letter() -> None:
     found = list(parse_markup("<été à='b'>c</été><_d/><東京/>", is_xml=True))
     assert [(part.shape, part.name) for part in found] == [

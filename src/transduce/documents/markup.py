@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from html.entities import html5
 from html.parser import HTMLParser
 from itertools import count
 from typing import Literal, NamedTuple
@@ -24,6 +25,8 @@ _TAG = re.compile(r"""</?[^\W\d][^\s/>]*+(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?)
 _COMMENT_END = re.compile("-->|(?<!<!)--!>")
 _CLOSINGS = {"<![CDATA[": "]]>", "<!": ">", "<?": ">"}
 
+_ENTITY = re.compile(r"&([^\W\d][\w.-]*+;)")
+
 Shape = Literal["start", "end", "single", "text", "other"]
 
 
@@ -33,7 +36,7 @@ class Part(NamedTuple):
     Args:
         raw: the source text of the part.
         shape: for a tag, whether it opens or closes an element or is empty; otherwise text, or other, such as a
-            comment.
+            comment, or in XML a reference to an entity that HTML does not have.
         name: name of the element, in lower case for HTML.
     """
 
@@ -56,15 +59,26 @@ def parse_markup(markup: str, *, is_xml: bool) -> Iterator[Part]:
         if end == start:
             start += 1
             continue
-        if done < start:
-            yield Part(markup[done:start], "text")
+        yield from _divide_text(markup[done:start], is_xml=is_xml)
         yield Part(markup[start:end], shape, name)
         done = start = end
         if shape == "start" and name in RAW and not is_xml:
             closing = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(markup, end)
             start = closing.start() if closing else len(markup)
-    if done < len(markup):
-        yield Part(markup[done:], "text")
+    yield from _divide_text(markup[done:], is_xml=is_xml)
+
+
+def _divide_text(text: str, *, is_xml: bool) -> Iterator[Part]:
+    """Divide text by the references to entities that an XML document has declared itself, which are kept."""
+    done = 0
+    for reference in _ENTITY.finditer(text) if is_xml else ():
+        if reference[1] not in html5:
+            if done < reference.start():
+                yield Part(text[done : reference.start()], "text")
+            yield Part(reference[0], "other")
+            done = reference.end()
+    if done < len(text):
+        yield Part(text[done:], "text")
 
 
 def _read_construct(markup: str, start: int, *, is_xml: bool) -> tuple[int, Shape, str]:
