@@ -291,7 +291,7 @@ def test_fields_within_fields_show_text_if_all_of_them_do(plain: bytes) -> None:
     body = (
         f"<w:t>a</w:t>{begin('  TOC x')}<w:t>b</w:t>"
         f"{begin('PAGE')}<w:t>c</w:t>{begin('HYPERLINK')}<w:t>d</w:t>{end}{end}"
-        f"{begin(' HYPERLINK')}<w:t>e</w:t>{end}{end}<w:t>f</w:t>"
+        f"{begin(' Hyperlink')}<w:t>e</w:t>{end}{end}<w:t>f</w:t>"
     )
     run = f"<w:p><w:r>{body}</w:r></w:p></w:body>".encode()
     found = read(replace_parts(plain, **{MAIN: lambda found: found.replace(b"</w:body>", run)}))

@@ -244,8 +244,8 @@ class _Field:
         return self._is_within_text and self._instruction.startswith(_TRANSLATED_FIELDS)
 
     def read(self, instruction: str) -> None:
-        """Read more of the instruction, whose beginning is kept."""
-        self._instruction = (self._instruction + instruction).lstrip()[: max(map(len, _TRANSLATED_FIELDS))]
+        """Read more of the instruction, whose beginning is kept in upper case, as its case means nothing."""
+        self._instruction = (self._instruction + instruction.upper()).lstrip()[: max(map(len, _TRANSLATED_FIELDS))]
 
 
 def _find_items(parent: Any, fields: list[_Field]) -> Iterator[tuple[Any, str]]:  # noqa: ANN401 - a library without types
