@@ -88,6 +88,16 @@ def test_entities_that_an_xml_document_declares_are_kept() -> None:
     assert passage.get_texts() == ["&product; & \xa0the sun &the.moon-1;, A"]
 
 
+def test_declarations_of_a_document_type_belong_to_it() -> None:
+    doctype = '<!DOCTYPE a SYSTEM "x" [<!ENTITY sun "moon">\n<!-- b -->] >'
+    assert list(parse_markup(f"{doctype}<a>c</a>", is_xml=True))[:2] == [
+        Part(doctype, "other"),
+        Part("<a>", "start", "a"),
+    ]
+    assert next(parse_markup("<!DOCTYPE a><a>[]></a>", is_xml=True)) == Part("<!DOCTYPE a>", "other")
+    assert list(parse_markup("<!DOCTYPE a [<b>", is_xml=True)) == [Part("<!DOCTYPE a [<b>", "text")]
+
+
 def test_names_of_xml_may_begin_with_any_letter() -> None:
     found = list(parse_markup("<été à='b'>c</été><_d/><東京/>", is_xml=True))
     assert [(part.shape, part.name) for part in found] == [

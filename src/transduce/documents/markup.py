@@ -22,9 +22,15 @@ _NAME = re.compile(r"</?([A-Za-z_][^\s/>]*)")
 _NAME_OF_XML = re.compile(r"</?([^\W\d][^\s/>]*)")  # may begin with a letter of any script
 # A tag from its "<" to its ">", which quoted values may also contain. Possessive, so that matching takes linear time.
 _TAG = re.compile(r"""</?[^\W\d][^\s/>]*+(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?)*+>""")
-_COMMENT_END = re.compile("-->|(?<!<!)--!>")
-_CLOSINGS = {"<![CDATA[": "]]>", "<!": ">", "<?": ">"}
-
+_DECLARATIONS = r"<!DOCTYPE[^\[>]*+\[", r"\]\s*+>"  # of entities, for example, within the document type of XML
+_CONSTRUCTS = (
+    (r"<!(?=--)", r"-->|(?<!<!)--!>"),  # "<!-->" is a whole comment
+    (r"<!\[CDATA\[", r"\]\]>"),
+    (r"<!", r">"),
+    (r"<\?", r">"),
+)
+_HTML_CONSTRUCTS = [(re.compile(opening), re.compile(closing)) for opening, closing in _CONSTRUCTS]
+_XML_CONSTRUCTS = [(re.compile(opening), re.compile(closing)) for opening, closing in (_DECLARATIONS, *_CONSTRUCTS)]
 _ENTITY = re.compile(r"&([^\W\d][\w.-]*+;)")
 
 Shape = Literal["start", "end", "single", "text", "other"]
@@ -86,13 +92,10 @@ def _read_construct(markup: str, start: int, *, is_xml: bool) -> tuple[int, Shap
 
     The end is -1 if the part is not closed, and `start` if the "<" is text.
     """
-    if markup.startswith("<!--", start):
-        closed = _COMMENT_END.search(markup, start + 2)  # "<!-->" is a whole comment
-        return (closed.end() if closed else -1), "other", ""
-    for opening, closing in _CLOSINGS.items():
-        if markup.startswith(opening, start):
-            end = markup.find(closing, start + len(opening))
-            return (-1 if end < 0 else end + len(closing)), "other", ""
+    for opening, closing in _XML_CONSTRUCTS if is_xml else _HTML_CONSTRUCTS:
+        if opened := opening.match(markup, start):
+            closed = closing.search(markup, opened.end())
+            return (closed.end() if closed else -1), "other", ""
     named = (_NAME_OF_XML if is_xml else _NAME).match(markup, start)
     if not named:
         return start, "text", ""
