@@ -226,3 +226,10 @@ def test_a_cue_of_many_lines_takes_linear_time(time_growth: Callable[..., float]
 def test_what_are_no_subtitles_is_refused(content: bytes, ending: str, message: str) -> None:
     with pytest.raises(DocumentError, match=message):
         read_formatted_document(content, ending)
+
+
+def test_a_speech_without_a_translation_leaves_no_blank_line() -> None:
+    content = b"WEBVTT\n\n00:01.000 --> 00:02.000\n- Uh.\n- The sun.\n- Oh\n"
+    document = read_formatted_document(content, ".vtt")
+    written = document.write("<cue></cue><cue>- Die Sonne.</cue><cue>- Oh</cue>")
+    assert written == b"WEBVTT\n\n00:01.000 --> 00:02.000\n- Die Sonne.\n- Oh\n"

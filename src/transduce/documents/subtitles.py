@@ -143,7 +143,9 @@ class _Speech:
         return " ".join(self.lines)
 
     def write(self, translation: str) -> str:
-        """Write a translation in as many lines, or fewer if it is short."""
+        """Write a translation in as many lines, or fewer if it is short: a blank line would end a cue of WebVTT."""
+        if not translation.strip() and self.line_ends[-1].startswith("\n"):
+            return ""
         lines = _wrap(translation, len(self.lines)) or [""]
         line_ends = [*self.line_ends[: len(lines) - 1], self.line_ends[-1]]
         return "".join(map("".join, zip(lines, line_ends, strict=True)))
