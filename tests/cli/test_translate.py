@@ -511,8 +511,6 @@ def test_what_is_left_untranslated_in_a_file_is_said(transduce: Any, run_folder:
         (["given.txt", "found/given.txt"], "found/given.txt: must be a file in a folder that exists"),
         (["given.txt", "given.txt", "--force"], "given.txt: is the document to translate, which would be lost"),
         (["given.txt", "link.txt", "--force"], "link.txt: is the document to translate"),
-        (["given.txt", "found.txt", "--num-best=2"], "--num-best"),
-        (["given.txt", "found.txt", "--require=ba"], "--require: would apply to every sentence"),
     ],
 )
 def test_what_is_no_document(
@@ -525,3 +523,16 @@ def test_what_is_no_document(
     assert (answer.exit_code, message in answer.messages) == (2, True)
     assert Path("given.txt").read_bytes() == b"ba do."
     assert not list(Path().glob("found*"))
+
+
+@pytest.mark.parametrize("option", ["--num-best", "--prefix", "--require"])
+def test_help_for_documents_has_no_option_that_is_refused(
+    transduce: Any, run_folder: Path, workspace: Path, option: str
+) -> None:
+    assert option not in transduce("translate-file", "--help").output.decode()
+    assert option in transduce("translate", "--help").output.decode()
+    Path("given.txt").write_bytes(b"ba do.")
+    answer = transduce("translate-file", run_folder, "given.txt", "found.txt", f"{option}=2")
+    assert answer.exit_code == 2
+    assert f"Unknown option: {option}." in answer.messages
+    assert not Path("found.txt").exists()

@@ -1,7 +1,7 @@
 """Options of the commands that translate: engine and precision, search, protected text, and input."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, make_dataclass
 from pathlib import Path
@@ -91,6 +91,10 @@ _OPTION = re.compile(rf"(?<![\w.])(?:({'|'.join(_FLAGS)}) = |`({'|'.join(_FLAGS)
 _NO_FLAGS = ("protect", "glossary", "split_sentences", "align")
 """Options without a flag here: those covered by `SourceFlags`, and those for texts of several sentences."""
 
+_NO_DOCUMENT_FLAGS = (*_NO_FLAGS, "num_best", "prefix", "require")
+"""Options without a flag where a document is translated: it has one translation, of which a prefix or a required word
+would be in every sentence."""
+
 _MORE_HELP = {
     "num_best": "above 1, each line is number, tab, score, tab, translation, where the score is the log-probability "
     "divided by the length penalty, or with --mbr the mean chrF.",
@@ -103,15 +107,15 @@ _MORE_HELP = {
 """Additions to the help of a flag, after the description of its option."""
 
 
-def _make_flags() -> type:
+def _make_flags(class_name: str, no_flags: Collection[str], more_help: Mapping[str, str]) -> type:
     """A dataclass with a field for each option that is a flag: its type, default and description, for cyclopts."""
     fields = []
     for name, option in TranslationOptions.model_fields.items():
-        if name not in _NO_FLAGS:
+        if name not in no_flags:
             text = option.description or ""
             text = text[0].lower() + text[1:]
-            if name in _MORE_HELP:
-                text = f"{text.removesuffix('.')}; {_MORE_HELP[name]}"
+            if name in more_help:
+                text = f"{text.removesuffix('.')}; {more_help[name]}"
             flag = Parameter(name=_FLAGS[name], help=text, negative=())
             default = option.default
             given = field(default_factory=list) if isinstance(default, list) else field(default=default)
@@ -119,7 +123,7 @@ def _make_flags() -> type:
             kind = list[str] if isinstance(default, list) else option.annotation
             fields.append((name, Annotated[kind, flag], given))
     # cyclopts treats classes of standard modules, such as `types`, as plain values.
-    made = make_dataclass("TranslationFlags", fields, frozen=True, namespace={"__module__": __name__})
+    made = make_dataclass(class_name, fields, frozen=True, namespace={"__module__": __name__})
     return Parameter(name="*")(made)
 
 
@@ -127,8 +131,12 @@ if TYPE_CHECKING:
     from transduce.bulk import BlockTranslatorSettings, WorkerPool
 
     TranslationFlags = TranslationOptions
+    DocumentFlags = TranslationOptions
 else:
-    TranslationFlags = _make_flags()
+    TranslationFlags = _make_flags("TranslationFlags", _NO_FLAGS, _MORE_HELP)
+    DocumentFlags = _make_flags(
+        "DocumentFlags", _NO_DOCUMENT_FLAGS, {**_MORE_HELP, "num_samples": "the best of them is written."}
+    )
 
 
 @Parameter(name="*")
@@ -249,7 +257,7 @@ def name_flags_in_errors() -> Iterator[None]:
         raise ConfigError(message) from error
 
 
-def make_options(flags: TranslationFlags, source_flags: SourceFlags) -> TranslationOptions:
+def make_options(flags: TranslationFlags | DocumentFlags, source_flags: SourceFlags) -> TranslationOptions:
     """The options that the flags stand for.
 
     Raises:

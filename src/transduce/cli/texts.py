@@ -28,7 +28,7 @@ class TextFlags:
     """Training text, target side, line for line."""
     pairs: Annotated[FileName | None, Parameter(allow_leading_hyphen=True)] = None
     """Instead of both: a .tsv, .csv, .json, .jsonl, .tmx, .parquet or .zip file, a saved data set of Hugging Face, or -
-    for TSV on standard input."""
+    for TSV on standard input, except with `distill`."""
     validation_source: FileName | None = None
     """Validation text, source side; without it, some training pairs are set aside."""
     validation_target: FileName | None = None

@@ -6,21 +6,20 @@ from pathlib import Path
 from transduce.bulk.block_translator import describe_unusual_line, open_calibrated_bundle
 from transduce.cli.console import print_message
 from transduce.cli.options import (
+    DocumentFlags,
     EngineFlags,
     SourceFlags,
-    TranslationFlags,
-    check_document_flags,
     check_engine,
     make_options,
     name_flags_in_errors,
     report_guard,
 )
 from transduce.documents import FORMATS, find_format, read_formatted_document
-from transduce.errors import ConfigError, OutputError
+from transduce.errors import OutputError
 from transduce.interop import NATIVE
 from transduce.storage import check_output_file, write_output_file
 
-_FLAGS, _SOURCE_FLAGS, _ENGINE_FLAGS = TranslationFlags(), SourceFlags(), EngineFlags()
+_FLAGS, _SOURCE_FLAGS, _ENGINE_FLAGS = DocumentFlags(), SourceFlags(), EngineFlags()
 
 
 @name_flags_in_errors()
@@ -30,7 +29,7 @@ def translate_file(
     output: Path,
     /,
     *,
-    flags: TranslationFlags = _FLAGS,
+    flags: DocumentFlags = _FLAGS,
     source_flags: SourceFlags = _SOURCE_FLAGS,
     engine_flags: EngineFlags = _ENGINE_FLAGS,
     force: bool = False,
@@ -48,15 +47,12 @@ def translate_file(
     """
     from transduce.translation import AlignmentHead, DocumentTranslator  # noqa: PLC0415 - the former loads PyTorch
 
-    if flags.num_best > 1:
-        raise ConfigError("--num-best: a document has one translation; leave it out")
     ending = find_format(document.name)
     if FORMATS[find_format(output.name)] != FORMATS[ending]:  # .htm and .html are the same
         raise OutputError(f"{output}: must end in {ending}, as a document keeps its format")
     if output.exists() and output.samefile(document):
         raise OutputError(f"{output}: is the document to translate, which would be lost: choose another name")
     check_output_file(output, None, "document", force=force)
-    check_document_flags(flags)
     options = make_options(flags, source_flags)
     check_engine(engine_flags.engine, source_flags.given)
     engine_flags.report_missing_kernels([model])
