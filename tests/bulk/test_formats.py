@@ -64,6 +64,7 @@ def test_a_json_object_keeps_every_byte(translate: Translate) -> None:
         ('{"x": "a"}', r"must have the key 's', but has 'x': choose it by --column"),
         ('{"s": null}', "'s' must be text, but is null"),
         ('{"s": "a", "t": "b"}', "has the key 't' already: choose another by --translation-column"),
+        ('{"s": "a", "s": "b"}', "has the key 's' twice: give it once"),
         ('{"s": "\\ud800"}', "unpaired surrogate"),
     ],
 )

@@ -32,6 +32,7 @@ def test_a_line_says_what_is_asked_of_it() -> None:
         ('{"text": "a", "forbid": [""]}', "input, line 7: forbid '': must not be blank"),
         ('{"text": "a\\nb"}', "input, line 7: text: must not contain line ends"),
         ('{"text": "a", "require": ["b\\nc"]}', "input, line 7: require 'b\\nc': must not contain line ends"),
+        ('{"text": "a", "text": "b"}', "input, line 7: has the key 'text' twice: give it once"),
         ('{"text": "\\ud800"}', "input, line 7: Invalid JSON"),
     ],
 )

@@ -14,6 +14,7 @@ from transduce.documents import FORMATS
 from transduce.errors import ConfigError, CorpusError
 from transduce.text import COMPRESSIONS, LONE_SURROGATE, compress, decompress, read_stream
 from transduce.text.formats.columns import list_names
+from transduce.text.json_objects import RepeatedKeyError, make_object
 
 _DOCUMENTS = FORMATS.keys() - {".txt"}
 
@@ -130,7 +131,9 @@ class JsonFormat(_LineFormat):
 
     def _read(self, record: str, place: str) -> list[str]:
         try:
-            found = json.loads(record)
+            found = json.loads(record, object_pairs_hook=make_object)
+        except RepeatedKeyError as error:
+            raise CorpusError(f"{place}: {error}") from None
         except (ValueError, RecursionError) as error:
             raise CorpusError(f"{place}: must be a JSON object, but is {record[:60]!r} ({error}): correct it") from None
         if not isinstance(found, dict):

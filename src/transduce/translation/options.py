@@ -1,5 +1,6 @@
 """The options of a translation, and its result for programs: sentences, alternatives, words, tokens."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -10,6 +11,7 @@ from transduce.config import SearchConfig, Settings, first_problem, setting_prob
 from transduce.errors import ConfigError, CorpusError
 from transduce.search import Sampling
 from transduce.text import SpanKind
+from transduce.text.json_objects import RepeatedKeyError, make_object
 from transduce.translation.constraints import TextConstraints
 
 SEARCH_OPTIONS = (
@@ -230,12 +232,13 @@ class TranslationLine(TranslationOptions):
         """The text and options in a line, a JSON object; errors give its number in the file, which they call `name`.
 
         Raises:
-            CorpusError: the line is not a JSON object with a "text", has an unknown key or a value of a wrong type, or
-                a phrase that is blank or contains a line end.
+            CorpusError: the line is not a JSON object with a "text", has an unknown key, a key twice or a value of a
+                wrong type, or a phrase that is blank or contains a line end.
         """
         problem = None
         try:
             found = cls.model_validate_json(line)
+            json.loads(line, object_pairs_hook=make_object)
             others = sorted(found.model_fields_set - {"text", "require", "forbid", "prefix"})
             if not others:
                 _ = found.constraints
@@ -246,7 +249,7 @@ class TranslationLine(TranslationOptions):
             if wrong_phrase is not None:
                 raise CorpusError(f"{name}, line {number}: {wrong_phrase}") from None
             problem = first_problem(error).removeprefix("it: ")
-        except ConfigError as error:
+        except (ConfigError, RepeatedKeyError) as error:
             raise CorpusError(f"{name}, line {number}: {error}") from None
         raise CorpusError(
             f"{name}, line {number}: {problem}; give a JSON object with the key text, and if wanted "

@@ -139,6 +139,7 @@ def test_what_there_is(client: httpx.Client) -> None:
         ({"content": b'{"q": "\\ud800", "source": "en", "target": "de"}'}, "unpaired surrogate"),
         ({"content": b'{"q":' + b"[" * 100_000}, "Invalid request: the body is not JSON in UTF-8"),
         ({"content": b'{"alternatives": ' + b"9" * 5_000 + b"}"}, "Invalid request: the body is not JSON in UTF-8"),
+        ({"content": b'{"q": "Sun.", "q": "Moon."}'}, "Invalid request: an object in the body has the key 'q' twice"),
         ({"content": b'{"alternatives": NaN}'}, "Invalid request: the body is not JSON in UTF-8"),
         (
             {"json": ASKED | {"q": "a" * 500_001}},

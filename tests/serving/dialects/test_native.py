@@ -229,6 +229,16 @@ def test_an_object_has_no_more_names_than_it_can_need(client: httpx.Client, plac
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [(b'{"text": "Sun.", "text": "Moon."}', "text"), (b'{"text": "Sun.", "glossary": {"a": "b", "a": "c"}}', "a")],
+)
+def test_a_key_that_is_given_twice_is_refused(client: httpx.Client, body: bytes, key: str) -> None:
+    answer = client.post("/v1/translate", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert f"an object in the body has the key '{key}' twice: give it once" in answer.json()["detail"]
+
+
 def test_bytes_of_half_a_character_are_refused(client: httpx.Client) -> None:
     body = b'{"text": "sun \xed\xa0\x80 moon"}'
     response = client.post("/v1/translate", content=body, headers={"Content-Type": "application/json"})

@@ -23,6 +23,7 @@ from transduce.errors import ParameterError, WrongMediaTypeError
 from transduce.serving.files import StoredFile
 from transduce.serving.middleware import admit_request, get_service
 from transduce.serving.service import Service
+from transduce.text.json_objects import RepeatedKeyError, make_object
 
 _MAX_OTHER_FIELDS = 100
 """Maximum number of fields of a form besides one for each text that a request may have."""
@@ -302,7 +303,9 @@ def _parse_url_encoded(body: bytes, max_fields: int) -> list[tuple[str, str]]:
 
 def _parse_json(body: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(body, parse_constant=_refuse_constant)
+        value = json.loads(body, parse_constant=_refuse_constant, object_pairs_hook=make_object)
+    except RepeatedKeyError as error:
+        raise ParameterError(f"Invalid request: an object in the body {error}") from None
     except (ValueError, RecursionError):
         raise ParameterError("Invalid request: the body is not JSON in UTF-8") from None
     if not isinstance(value, dict):

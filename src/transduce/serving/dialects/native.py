@@ -19,6 +19,7 @@ from transduce.serving.error_responses import describe_errors
 from transduce.serving.middleware import admit_request, set_logged_pair
 from transduce.serving.models import LanguagePair, ModelInfo, SupportedLanguages, find_language
 from transduce.serving.service import Service, TranslationRequest, TranslationResponse
+from transduce.text.json_objects import RepeatedKeyError, make_object
 from transduce.translation import DescribedFields, PairScore, TranslationOptions
 
 _MARKUP = {"text": None, "html": MarkupRules(), "xml": MarkupRules(is_xml=True)}
@@ -169,29 +170,32 @@ async def admit(request: Request) -> AsyncIterator[Service]:
 
 
 def check_body(body: bytes) -> None:
-    """Reject a body whose validation would take much longer than reading it; invalid JSON is left to FastAPI.
+    """Reject a body that would lose a value or take long to validate; invalid JSON is left to FastAPI.
 
     Raises:
-        ParameterError: a text contains an unpaired surrogate, or an object has more than `_MAX_NAMES` names.
+        ParameterError: a text contains an unpaired surrogate, or an object has a key twice, or more than `_MAX_NAMES`
+            of them.
     """
     try:
-        value = json.loads(body, object_pairs_hook=_make_object)
+        value = json.loads(body, object_pairs_hook=_make_narrow_object)
         if b"\\u" in body or b"\xed" in body:  # an escape, or the first byte of one in UTF-8, which `json` accepts
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         raise ParameterError(
             "the body contains an unpaired surrogate (half of a character): send complete characters"
         ) from None
+    except RepeatedKeyError as error:
+        raise ParameterError(f"an object in the body {error}") from None
     except ParameterError:
         raise
     except (ValueError, RecursionError):
         return
 
 
-def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_narrow_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > _MAX_NAMES:
         raise ParameterError(f"an object in the body has more than {_MAX_NAMES:,} names: split the request")
-    return dict(pairs)
+    return make_object(pairs)
 
 
 _Admitted = Annotated[Service, Depends(admit)]

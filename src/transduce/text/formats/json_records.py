@@ -11,6 +11,7 @@ from typing import Any
 from transduce.errors import CorpusError
 from transduce.text.corpus import LONE_SURROGATE, Pair, ParallelCorpus
 from transduce.text.formats.columns import SideSelection, choose_languages, list_names, shorten
+from transduce.text.json_objects import RepeatedKeyError, make_object
 from transduce.text.lines import read_lines
 
 
@@ -23,8 +24,8 @@ def open_json(path: Path, selection: SideSelection) -> ParallelCorpus:
     part of it.
 
     Raises (while it is read):
-        CorpusError: a record is not a JSON object, lacks a key, has a value that is not text, or has several texts of
-            which the source is unknown; see also `read_lines`.
+        CorpusError: a record is not a JSON object, lacks a key, has one twice, has a value that is not text, or has
+            several texts of which the source is unknown; see also `read_lines`.
     """
     return ParallelCorpus(str(path), (path,), partial(_read_json, path, selection), is_by_language=True)
 
@@ -54,7 +55,9 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any]]:
             )
         place = f"{path}, line {number}"
         try:
-            record = json.loads(line)
+            record = json.loads(line, object_pairs_hook=make_object)
+        except RepeatedKeyError as error:
+            raise CorpusError(f"{place}: {error}") from None
         except (ValueError, RecursionError) as error:
             raise CorpusError(f"{place}: must be a JSON object, not {shorten(line)} ({error})") from None
         yield place, record
@@ -92,6 +95,8 @@ def _read_item(text: str, position: int, place: str) -> tuple[Any, int] | None:
     """The item of an array at `position`, and the position after it; None if the item continues on the next line."""
     try:
         return _DECODER.raw_decode(text, position)
+    except RepeatedKeyError as error:
+        raise CorpusError(f"{place}: {error}") from None
     except (ValueError, RecursionError) as error:
         # An error at the very end means that the item continues: JSON strings cannot contain line ends.
         if getattr(error, "pos", 0) >= len(text.rstrip()) - 1:
@@ -100,7 +105,7 @@ def _read_item(text: str, position: int, place: str) -> tuple[Any, int] | None:
         raise CorpusError(f"{place}: must be a JSON object, not {found} ({error})") from None
 
 
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(object_pairs_hook=make_object)
 _SPACE = re.compile(r"\s*")
 
 
