@@ -380,6 +380,35 @@ def test_what_standard_output_was_sent_to_the_end_of_stays(good: Path, process: 
     assert (good / "log").read_bytes().startswith(b"years of work<!doctype html>")
 
 
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [("compare", ["--json"]), ("compare", []), ("scorecard, a page", ["--json"]), ("doctor", ["--json"])],
+)
+def test_a_file_is_not_mixed_with_what_is_printed(
+    good: Path, transduce: Callable, monkeypatch: pytest.MonkeyPatch, command: str, options: list[str]
+) -> None:
+    writer = WRITERS[command]
+    forbid(monkeypatch, writer)
+    (good / "page.html").symlink_to("/dev/stdout")
+    answer = writer.call(transduce, "page.html", *options)
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert "page.html: is standard output, where the" in answer.messages
+    assert "give the name of another file" in answer.messages
+
+
+def test_translations_and_reports_are_not_mixed_with_what_is_printed(good: Path, transduce: Callable) -> None:
+    (good / "out").mkdir()
+    (good / "out" / "valid.model.txt").symlink_to("/dev/stdout")
+    test_set = ("--source", "valid.source", "--reference", "valid.target")
+    for arguments in (
+        ("evaluate", "model", *test_set, "--output", "out"),
+        ("lab", "report", "run", "--output", "out/valid.model.txt"),
+    ):
+        answer = transduce(*arguments)
+        assert (answer.exit_code, answer.output) == (2, b"")
+        assert "valid.model.txt: is standard output, where the" in answer.messages
+
+
 def test_a_pipe_is_written_to(good: Path, transduce: Callable) -> None:
     os.mkfifo(good / "pipe")
     with ThreadPool(1) as pool:

@@ -107,7 +107,7 @@ def doctor(
     )
     places = [] if output is None else _list_places(output)
     for place in places:
-        check_output_file(place, is_report, REPORT, force=force, makes_folder=True)
+        check_output_file(place, is_report, REPORT, force=force, makes_folder=True, also_prints=True)
     give_back_large_blocks()  # of many sizes: a million pairs take a tenth less memory, and no more time
     examination = examine_corpus(
         config.data, config.text, corpus, standard_input=open_standard_input(), report=print_message

@@ -208,7 +208,7 @@ def compare(
     if frequencies is not None and output is None:
         raise UserError("--frequencies: only the page shows them; give --output as well")
     if output is not None:
-        check_output_file(output, _is_page, PAGE, force=force)
+        check_output_file(output, _is_page, PAGE, force=force, also_prints=True)
     comet = measured.find_comet()
     test_sets = measured.read(systems)
     tokenizations = [measured.tokenize or choose_tokenization(one.references[0]) for one in test_sets]
@@ -274,7 +274,7 @@ def _name_outputs(
             "their files; evaluate them one at a time, with a folder for each"
         )
     for path in files.values():
-        check_output_file(path, None, "translation", force=force, makes_folder=True)
+        check_output_file(path, None, "translation", force=force, makes_folder=True, also_prints=True)
     return files
 
 

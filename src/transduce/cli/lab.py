@@ -102,7 +102,7 @@ def report(folders: list[Path], /, *, output: Path | None = None, force: bool = 
         force: replace any existing file.
     """
     if output is not None:
-        check_output_file(output, is_report, PAGE, force=force)
+        check_output_file(output, is_report, PAGE, force=force, also_prints=True)
     reports = [write_reports(folder) for folder in folders]
     if output is not None:
         write_output_file(output, render_html(reports).encode("utf-8"), is_report, PAGE, force=force)

@@ -83,7 +83,7 @@ def scorecard(
     if not print_only:
         check_scorecard(bundle, force=force)
     if output is not None:
-        check_output_file(output, is_scorecard_page, PAGE, force=force)
+        check_output_file(output, is_scorecard_page, PAGE, force=force, also_prints=True)
     found = read_validation_sentences(model, bundle) if source is None else read_sentences(source, reference)
     translator = Translator.load(bundle.folder, device=device)
     measured = measure_scorecard(translator, found, num_sentences=inputs.sentences, seed=inputs.seed)

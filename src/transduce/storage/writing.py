@@ -152,7 +152,13 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 def check_output_file(
-    path: Path, is_own: Callable[[Path], bool] | None, kind: str, *, force: bool, makes_folder: bool = False
+    path: Path,
+    is_own: Callable[[Path], bool] | None,
+    kind: str,
+    *,
+    force: bool,
+    makes_folder: bool = False,
+    also_prints: bool = False,
 ) -> None:
     """Check that a file may be written at `path`; nothing is changed.
 
@@ -163,9 +169,10 @@ def check_output_file(
         kind: what this command writes, for the message, as in "page of transduce inspect".
         force: replace any file.
         makes_folder: whether the caller makes the folder of the file if there is none.
+        also_prints: whether the caller prints results, too, so that the file must not be standard output.
 
     Raises:
-        OutputError: another file exists there, its folder does not, or `path` cannot be written.
+        OutputError: another file exists there, its folder does not, or `path` cannot be written, or must not be.
         WriteError: its disk is full.
     """
     try:
@@ -174,6 +181,11 @@ def check_output_file(
         if path.is_dir():
             raise OutputError(f"{path}: is a folder, which is not replaced: give the name of a file")
         if _is_standard_output(path):
+            if also_prints and not path.samefile(os.devnull):
+                raise OutputError(
+                    f"{path}: is standard output, where the {kind} would be mixed with the results that are printed: "
+                    "give the name of another file"
+                )
             return
         if path.exists() and not os.access(path, os.W_OK):
             raise OutputError(f"{path}: is read-only; make it writable, or choose another name")
