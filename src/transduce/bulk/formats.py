@@ -112,7 +112,8 @@ class TextFormat(_LineFormat):
 class JsonFormat(_LineFormat):
     """JSON lines: every object gets one more key, and is otherwise left as it is, byte for byte.
 
-    A text of several lines is translated line by line. Blank lines at the end of a file are passed over.
+    A text of several lines is translated line by line; the translation of a null is null. Blank lines at the end of a
+    file are passed over.
     """
 
     def __init__(self, column: str, translation_column: str) -> None:
@@ -124,12 +125,15 @@ class JsonFormat(_LineFormat):
             for number, records in enumerate(_cut(_read_records(raw, file), size)):
                 first = 1 + number * size
                 texts = [self._read(record, f"{file.path}, line {line}") for line, record in enumerate(records, first)]
-                lines = [line for text in texts for line in text]
-                numbers = [line for line, text in enumerate(texts, first) for _ in text]
-                kept = list(zip(records, map(len, texts), strict=True))
+                lines = [line for text in texts for line in text or ()]
+                numbers = [line for line, text in enumerate(texts, first) for _ in text or ()]
+                kept = [
+                    (record, None if text is None else len(text)) for record, text in zip(records, texts, strict=True)
+                ]
                 yield Block(number, first, lines, numbers, kept, _find_share(raw, file))
 
-    def _read(self, record: str, place: str) -> list[str]:
+    def _read(self, record: str, place: str) -> list[str] | None:
+        """The lines of the text in a record; None if it is null."""
         try:
             found = json.loads(record, object_pairs_hook=make_object)
         except RepeatedKeyError as error:
@@ -147,6 +151,8 @@ class JsonFormat(_LineFormat):
                 f"{place}: has the key {self._translation_key!r} already: choose another by --translation-column"
             )
         text = found[self._key]
+        if text is None:
+            return None
         if not isinstance(text, str):
             raise CorpusError(f"{place}: {self._key!r} must be text, but is {json.dumps(text)[:60]}: correct it")
         if LONE_SURROGATE.search(text):
@@ -159,7 +165,8 @@ class JsonFormat(_LineFormat):
         for record, num_lines in block.records:
             before = record.rstrip().removesuffix("}").rstrip()
             comma = "" if before.endswith("{") else ", "
-            added = json.dumps({self._translation_key: "\n".join(islice(rest, num_lines))}, ensure_ascii=False)
+            text = None if num_lines is None else "\n".join(islice(rest, num_lines))
+            added = json.dumps({self._translation_key: text}, ensure_ascii=False)
             written.append(f"{before}{comma}{added[1:]}")
         return _write_lines(written, file)
 

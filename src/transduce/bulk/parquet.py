@@ -26,8 +26,8 @@ _WRITTEN = {"UNCOMPRESSED": "NONE"} | {name: name for name in ("SNAPPY", "GZIP",
 class ParquetFormat:
     """Reads Parquet files in blocks of rows, and writes them with one more column, the translation, as the last.
 
-    A text of several lines is translated line by line; a null stays null. The file has the
-    compression of its texts again. The file of a block is a stream of Arrow.
+    A text of several lines is translated line by line; the translation of a null is null. The file has the compression
+    of its texts again. The file of a block is a stream of Arrow.
     """
 
     def __init__(self, column: str, translation_column: str) -> None:
