@@ -163,7 +163,7 @@ def test_only_the_command_line_prints_and_exits() -> None:
 
 
 def test_no_module_is_a_drawer() -> None:
-    drawers = {"util", "utils", "helper", "helpers", "common", "constants", "misc"}
+    drawers = {"util", "utils", "helper", "helpers", "common", "constants", "misc", "interface"}
     assert not [module for module in MODULES if drawers & set(module.split("."))]
 
 

@@ -4,7 +4,7 @@ from hypothesis import given, strategies
 from transduce.errors import ConfigError
 from transduce.search import Constraints, LogitsProcessor
 from transduce.search.constraints import Automaton, ConstraintProgress
-from transduce.search.interface import LinkedToken
+from transduce.search.hypothesis import LinkedToken
 
 END = 1
 PHRASES = strategies.lists(strategies.lists(strategies.integers(2, 4), min_size=1, max_size=4).map(tuple), max_size=3)

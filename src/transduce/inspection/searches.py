@@ -28,7 +28,7 @@ from transduce.search import (
 )
 from transduce.search.beam import CandidateFields, SentenceSearch, search_sentences
 from transduce.search.constraints import Automaton
-from transduce.search.interface import backtrack
+from transduce.search.hypothesis import backtrack
 from transduce.text import Tokenizer
 from transduce.translation import Network, Translator
 from transduce.translation.engines.engine import MAX_PROBABILITIES, make_logits_processor

@@ -11,16 +11,18 @@ from transduce.lazy_imports import import_on_first_use
 if TYPE_CHECKING:
     from transduce.search.beam import SearchState, StepFunction, beam_search
     from transduce.search.constraints import LogitsProcessor
-    from transduce.search.interface import Constraints, Hypothesis, Sampling, SearchTask, length_penalty
+    from transduce.search.hypothesis import Hypothesis, length_penalty
     from transduce.search.sampling import sample_search
+    from transduce.search.task import Constraints, Sampling, SearchTask
 else:
     __getattr__ = import_on_first_use(
         __name__,
         {
             "transduce.search.beam": "SearchState StepFunction beam_search",
             "transduce.search.constraints": "LogitsProcessor",
-            "transduce.search.interface": "Constraints Hypothesis Sampling SearchTask length_penalty",
+            "transduce.search.hypothesis": "Hypothesis length_penalty",
             "transduce.search.sampling": "sample_search",
+            "transduce.search.task": "Constraints Sampling SearchTask",
         },
     )
 

@@ -14,16 +14,8 @@ from torch import Tensor
 from transduce.errors import NotANumberError
 from transduce.kernels.token_selection import find_best_continuations
 from transduce.search.constraints import Automaton, ConstraintProgress, LogitsProcessor
-from transduce.search.interface import (
-    Constraints,
-    Hypothesis,
-    LinkedToken,
-    SearchTask,
-    backtrack,
-    check_settings,
-    compact_batch,
-    length_penalty,
-)
+from transduce.search.hypothesis import Hypothesis, LinkedToken, backtrack, length_penalty
+from transduce.search.task import Constraints, SearchTask, check_settings, compact_batch
 
 _SelfT = TypeVar("_SelfT")  # used instead of Self, which cannot be checked at run time in a single method
 

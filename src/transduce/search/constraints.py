@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from transduce.search.interface import Constraints, LinkedToken, Phrase, backtrack
+from transduce.search.hypothesis import LinkedToken, backtrack
+from transduce.search.task import Constraints, Phrase
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from torch import Tensor
 from transduce.errors import ConfigError, NotANumberError
 from transduce.kernels.token_selection import draw_nucleus_tokens, draw_tokens
 from transduce.search.beam import StateT, StepFunction
-from transduce.search.interface import Hypothesis, Sampling, SearchTask, compact_batch
+from transduce.search.hypothesis import Hypothesis
+from transduce.search.task import Sampling, SearchTask, compact_batch
 
 _FLOAT32 = torch.finfo(torch.float32)
 

@@ -39,7 +39,7 @@ from transduce.kernels.native.packing import (
     WeightMemory,
 )
 from transduce.search import Constraints, Hypothesis, Sampling, SearchTask, length_penalty
-from transduce.search.interface import check_settings
+from transduce.search.task import check_settings
 from transduce.translation.engines.engine import BatchEngine, Engine, Sources, count_token_bytes, make_logits_processor
 
 _FIRST_POSITIONS = 256
