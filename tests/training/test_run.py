@@ -416,7 +416,7 @@ def test_another_version_that_would_prepare_otherwise_goes_on_with_what_is_there
     for updates in (4, 12):
         config = make_config(training__updates=updates, training__validate_every=4, **cache)
         train(config)
-        monkeypatch.setattr("transduce.data.inputs.PREPARATION_VERSION", "another")
+        monkeypatch.setattr("transduce.data.input_files.PREPARATION_VERSION", "another")
     found, expected = outcome_of(Path(config.output)), outcome_of(tmp_path / "unbroken")
     weights = [name for name in expected if name.startswith("weights/")]
     assert weights

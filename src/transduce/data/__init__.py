@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         sample_pairs,
         select_epoch_pairs,
     )
-    from transduce.data.inputs import choose_generated_columns, open_corpus
+    from transduce.data.input_files import choose_generated_columns, open_corpus
     from transduce.data.preparation import (
         PreparedCorpus,
         PreparedData,
@@ -38,7 +38,7 @@ else:
                 "Batch count_max_repetitions measure_longest_sides open_epoch_store plan_batches read_batches "
                 "remove_epochs sample_pairs select_epoch_pairs"
             ),
-            "transduce.data.inputs": "choose_generated_columns open_corpus",
+            "transduce.data.input_files": "choose_generated_columns open_corpus",
             "transduce.data.preparation": (
                 "PreparedCorpus PreparedData find_prepared_folder find_prepared_tokenizer find_prepared_validation "
                 "list_prepared_files open_prepared_copy prepare"

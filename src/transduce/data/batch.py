@@ -14,9 +14,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from transduce.config import TextConfig
-from transduce.data.inputs import iterate_chunks
 from transduce.data.preparation import PreparedData, read_pairs
 from transduce.data.store import TokenStore, create_store, explain_cache_errors
+from transduce.data.training_text import iterate_chunks
 from transduce.errors import RunError
 from transduce.text import augment_pairs
 from transduce.text.letter_case import has_dotless_i

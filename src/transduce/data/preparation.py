@@ -15,19 +15,18 @@ from jaxtyping import Int
 from pydantic import ValidationError
 
 from transduce.config import DataConfig, Settings, TextConfig
-from transduce.data.inputs import (
+from transduce.data.input_files import Inputs, open_inputs
+from transduce.data.store import STORE_FILES, TokenStore, create_store, explain_cache_errors
+from transduce.data.training_text import (
     FilteredPairs,
-    Inputs,
     RepetitionFinder,
     TrainingText,
     choose_held_out,
     is_blank,
     iterate_chunks,
     may_be_held_out,
-    open_inputs,
     split_data_tag,
 )
-from transduce.data.store import STORE_FILES, TokenStore, create_store, explain_cache_errors
 from transduce.errors import CorpusError, RunError
 from transduce.storage import DigestCache, compute_file_digest, create_folder_atomically, scratch_folder
 from transduce.text import (

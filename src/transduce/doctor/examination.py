@@ -11,7 +11,7 @@ import numpy as np
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
 from transduce.data import open_corpus
-from transduce.data.inputs import spool_standard_input
+from transduce.data.input_files import spool_standard_input
 from transduce.doctor.checking import SEARCHES, CheckResults, check_lines_and_pairs, choose_reported
 from transduce.doctor.checks.coverage import Coverage, find_unknown_words, measure_coverage
 from transduce.doctor.checks.duplicates import NearDuplicates

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transduce.data.inputs import iterate_chunks
+from transduce.data.training_text import iterate_chunks
 from transduce.doctor.corpus.texts import Part, Side, Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.errors import CorpusError

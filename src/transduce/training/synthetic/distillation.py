@@ -14,8 +14,8 @@ from pathlib import Path
 from transduce.bundle import Bundle, find_bundle
 from transduce.config import CorpusConfig, DataConfig, RunConfig
 from transduce.data import choose_generated_columns, open_corpus
-from transduce.data.inputs import choose_held_out, may_be_held_out
 from transduce.data.store import explain_cache_errors
+from transduce.data.training_text import choose_held_out, may_be_held_out
 from transduce.errors import CorpusError
 from transduce.storage import replace_file
 from transduce.text import Cleaner
