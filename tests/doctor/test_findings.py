@@ -2,7 +2,6 @@ import re
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.findings import (
@@ -13,7 +12,6 @@ from transduce.doctor.findings import (
     mark_nothing,
     mark_pattern,
     merge_spans,
-    spread_evenly,
 )
 
 
@@ -34,16 +32,6 @@ def test_differing_words_are_marked_in_both_pairs() -> None:
     assert (marked(pairs[0][0], first[0]), first[1]) == (["dog"], [])
     assert (marked(pairs[1][0], second[0]), second[1]) == (["cat", "fast"], [])
     assert mark_differences([("a", "b")]) == [([], [])]
-
-
-@pytest.mark.parametrize("max_count", [1, 2, 5, 100])
-def test_samples_are_spread(max_count: int) -> None:
-    rows = np.arange(0, 300, 3)
-    chosen = spread_evenly(rows, max_count)
-    assert len(chosen) == min(max_count, 100)
-    assert chosen[0] == 0
-    assert max_count == 1 or chosen[-1] == 297
-    assert max_count == 1 or np.diff(chosen).max() - np.diff(chosen).min() <= 3
 
 
 def test_a_finding_counts_its_pairs(read: Callable[..., Text]) -> None:

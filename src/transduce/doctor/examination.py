@@ -7,8 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
-import numpy as np
-
 from transduce.config import CorpusConfig, DataConfig, TextConfig
 from transduce.data import open_corpus
 from transduce.data.input_files import spool_standard_input
@@ -40,9 +38,10 @@ from transduce.doctor.corpus.reading import open_unequal_corpus, read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.doctor.filtering import TrainingEstimate, estimate_training, judge_sample
-from transduce.doctor.findings import Finding, spread_evenly
+from transduce.doctor.findings import Finding
 from transduce.doctor.pairing.examination import Pairing
 from transduce.errors import ConfigError
+from transduce.pages import sample_evenly
 from transduce.text import ParallelCorpus, Tokenizer
 
 
@@ -185,7 +184,7 @@ class _Examiner:
         checked = check_lines_and_pairs(self._texts, self._vocabulary, self._config, self._report)
         self._findings += checked.findings
         self._report("looking at languages, words and pieces")
-        samples = [text.fetch_pairs(spread_evenly(np.arange(len(text)), MAX_PAIRS).tolist()) for text in self._texts]
+        samples = [text.fetch_pairs(sample_evenly(range(len(text)), MAX_PAIRS)) for text in self._texts]
         tokenizer, description = open_tokenizer(self._config, samples[0], len(self._training))
         figures = tuple(
             self._measure(text, sample, (tokenizer, description), checked, number)
@@ -208,7 +207,7 @@ class _Examiner:
         checked: CheckResults,
         number: int,
     ) -> TextFigures:
-        few = [(row, sample[row]) for row in spread_evenly(np.array(list(sample)), MAX_SENTENCES).tolist()]
+        few = [(row, sample[row]) for row in sample_evenly(list(sample), MAX_SENTENCES)]
         languages = measure_languages(text, few, self._data.languages)
         scripts = measure_scripts(text, self._vocabulary)
         self._findings += find_wrong_languages(text, languages)

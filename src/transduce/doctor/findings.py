@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from transduce.doctor.corpus.texts import Place, Text
-from transduce.pages import format_count
+from transduce.pages import format_count, sample_evenly
 from transduce.text import Pair
 
 NUM_SAMPLES = 5
@@ -148,14 +148,7 @@ class Finding:
 
 def choose_samples(text: Text, rows: Int[np.ndarray, " rows"]) -> tuple[tuple[PairReference, ...], ...]:
     """Up to `NUM_SAMPLES` of some pairs, spread evenly."""
-    return tuple((PairReference(text, int(row)),) for row in spread_evenly(rows, NUM_SAMPLES))
-
-
-def spread_evenly(rows: Int[np.ndarray, " rows"], max_count: int) -> Int[np.ndarray, " chosen"]:
-    """At most `max_count` of the rows, spread evenly; the first and the last are among them."""
-    if len(rows) <= max_count:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, max_count).astype(np.int64)]
+    return tuple((PairReference(text, int(rows[at])),) for at in sample_evenly(range(len(rows)), NUM_SAMPLES))
 
 
 def format_pairs(num_pairs: int, share: float) -> str:

@@ -1,4 +1,4 @@
-"""What reports are made of: charts, tables, templates and style sheets of pages that open from disk."""
+"""What reports are made of: charts, tables, samples, templates and style sheets of pages that open from disk."""
 
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         make_standalone,
         name_bin,
     )
+    from transduce.pages.samples import sample_evenly
     from transduce.pages.tables import Table, format_columns, format_count, format_table
     from transduce.pages.templates import make_templates, read_style, shorten_text
 else:
@@ -24,6 +25,7 @@ else:
             "transduce.pages.charts": (
                 "MAX_SERIES Series draw_bar_chart draw_histogram draw_line_chart make_standalone name_bin"
             ),
+            "transduce.pages.samples": "sample_evenly",
             "transduce.pages.tables": "Table format_columns format_count format_table",
             "transduce.pages.templates": "make_templates read_style shorten_text",
         },
@@ -43,5 +45,6 @@ __all__ = [
     "make_templates",
     "name_bin",
     "read_style",
+    "sample_evenly",
     "shorten_text",
 ]

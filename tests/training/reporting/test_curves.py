@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from transduce.training.reporting.curves import MAX_POINTS, draw_charts, draw_learning_curve, sample_evenly
+from transduce.training.reporting.curves import MAX_POINTS, draw_charts, draw_learning_curve
 from transduce.training.reporting.report import count_not_finite, format_score, tabulate_training, tabulate_validations
 
 
@@ -86,19 +86,6 @@ def test_the_curve_of_a_run_stands_alone() -> None:
         picture = ET.fromstring(draw_learning_curve(lines))
         assert picture.tag == "{http://www.w3.org/2000/svg}svg"
         assert any(node.tag.endswith("style") for node in picture)
-
-
-@pytest.mark.parametrize(("count", "most"), [(0, 3), (3, 3), (4, 3), (1000, 40)])
-def test_the_first_and_the_last_are_always_among_the_few(count: int, most: int) -> None:
-    found = sample_evenly(range(count), most)
-    assert len(found) == min(count, most)
-    assert found == sorted(set(found))
-    assert not count or (found[0], found[-1]) == (0, count - 1)
-
-
-@pytest.mark.parametrize("max_count", [0, 1])
-def test_of_one_item_or_none_there_is_no_last_one(max_count: int) -> None:
-    assert sample_evenly(range(5), max_count) == [0][:max_count]
 
 
 def test_a_score_without_interval_stands_alone() -> None:

@@ -18,8 +18,8 @@ from transduce.doctor.findings import (
     format_pairs,
     grade,
     mark_differences,
-    spread_evenly,
 )
+from transduce.pages import sample_evenly
 
 MIN_WORDS = 5
 """Minimum number of words of lines that are compared with others: many shorter lines differ by one word."""
@@ -84,7 +84,7 @@ def _pair_up(
     text: Text, others: Int64[np.ndarray, " found"], rows: Int64[np.ndarray, " found"]
 ) -> tuple[tuple[PairReference, ...], ...]:
     """Some samples of two pairs each: one of `rows`, after the pair at the same position of `others`."""
-    chosen = spread_evenly(np.arange(len(rows)), NUM_SAMPLES)
+    chosen = sample_evenly(range(len(rows)), NUM_SAMPLES)
     return tuple((PairReference(text, int(others[at])), PairReference(text, int(rows[at]))) for at in chosen)
 
 

@@ -16,8 +16,8 @@ from transduce.doctor.findings import (
     format_pairs,
     grade,
     mark_differences,
-    spread_evenly,
 )
+from transduce.pages import sample_evenly
 
 MIN_LEAKAGE_SHARE = 0.01
 """Share of a text's pairs from which leakage is a finding: one in a hundred moves a score by less than its error."""
@@ -133,5 +133,5 @@ def _pair_up(
 ) -> tuple[tuple[PairReference, ...], ...]:
     return tuple(
         (PairReference(text, int(row)), PairReference(other, int(partner[row])))
-        for row in spread_evenly(rows, NUM_SAMPLES)
+        for row in rows[sample_evenly(range(len(rows)), NUM_SAMPLES)]
     )

@@ -120,7 +120,7 @@ def find_same_translation(source: str, others: Sequence[str], translations: Tran
 
 
 def choose_evenly(items: Sequence[_Item], count: int) -> list[_Item]:
-    """At most `count` of the items, in their order, evenly spread."""
+    """At most `count` of the items, in their order: the first of each of `count` equal stretches."""
     if len(items) <= count:
         return list(items)
     return [items[index * len(items) // count] for index in range(count)]

@@ -2,22 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
 
-from transduce.pages import Series, draw_line_chart, make_standalone
+from transduce.pages import Series, draw_line_chart, make_standalone, sample_evenly
 from transduce.training.reporting import MetricsLine, select_lines
-
-_ItemT = TypeVar("_ItemT")
 
 MAX_POINTS = 120
 """Maximum number of points of a curve; of a longer one, means and ranges are shown."""
-
-
-def sample_evenly(items: Sequence[_ItemT], max_count: int) -> list[_ItemT]:
-    """At most `max_count` of the items, evenly spread: the first, and if there may be more than one, also the last."""
-    if len(items) <= max_count:
-        return list(items)
-    return [items[round(number * (len(items) - 1) / max(1, max_count - 1))] for number in range(max_count)]
 
 
 def has_r_drop(training: Sequence[MetricsLine]) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.errors import MissingExtraError
 from transduce.evaluation import mark_shared, tabulate_behaviours
-from transduce.pages import draw_histogram, make_templates, name_bin, read_style, shorten_text
+from transduce.pages import draw_histogram, make_templates, name_bin, read_style, sample_evenly, shorten_text
 from transduce.storage import replace_file
 from transduce.training.diagnosis import CHECKS
 from transduce.training.final_measurements import read_behaviours, tabulate_differences, tabulate_models
@@ -26,7 +26,6 @@ from transduce.training.reporting.curves import (
     draw_charts,
     group_lines,
     has_r_drop,
-    sample_evenly,
     to_finite,
 )
 from transduce.training.run_folder import RunFolder

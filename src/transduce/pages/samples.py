@@ -1,0 +1,13 @@
+"""Which of many items a report shows, or a figure in it is measured on."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+
+
+def sample_evenly(items: Sequence[_Item], max_count: int) -> list[_Item]:
+    """At most `max_count` of the items, evenly spread: the first, and if there may be more than one, also the last."""
+    if len(items) <= max_count:
+        return list(items)
+    return [items[number * (len(items) - 1) // max(1, max_count - 1)] for number in range(max_count)]
