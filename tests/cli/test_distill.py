@@ -98,7 +98,11 @@ def test_mistakes_are_named(transduce: Any, workspace: Path, run_folder: Path) -
     for arguments, named in (
         (("distill", "nothing", *TEXT, "--output", "student"), "nothing"),
         (("distill", run_folder, "--pairs", "-", "--output", "student"), "give a file"),
-        (("distill", run_folder, *TEXT, "--output", "student", "--student", "huge"), '"huge" must be one of'),
+        (
+            ("distill", run_folder, *TEXT, "--output", "student", "--student", "huge"),
+            "huge: must be shallow, same, or a preset",
+        ),
+        (("distill", run_folder, *TEXT, "--output", "student", "--ensemble", run_folder), "is given twice"),
         (("distill", run_folder, *TEXT, "--output", "student", "--time", "soon"), "--time"),
     ):
         answer = transduce(*arguments)

@@ -164,6 +164,21 @@ def test_any_model_of_the_same_languages_may_be_the_baseline(make_config: Make, 
     assert not (tmp_path / "third").exists()
 
 
+def test_a_tag_that_the_baseline_does_not_know_is_no_text_to_it(tune: Make, copier: Any) -> None:
+    held_out = {"data.validation_pairs": None, "data.held_out": 12}
+    plain = train(tune("plain", **held_out))
+    corpora = [{"pairs": "train.tsv", "tag": ">>in<<"}]
+    tagged = train(tune("tagged", **held_out, **{"data.pairs": None, "data.corpora": corpora}))
+    assert plain.comparison is not None
+    assert tagged.comparison is not None
+    first, second = (result.comparison["systems"][0] for result in (plain, tagged))
+    assert first["system"] == second["system"] == str(copier.result.folder)
+    assert {name: score["value"] for name, score in first["scores"].items()} == {
+        name: score["value"] for name, score in second["scores"].items()
+    }
+    assert first["scores"]["chrf"]["value"] > 90
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

@@ -12,7 +12,7 @@ from transduce.bundle import Bundle, find_bundle
 from transduce.cli.completion import FileName
 from transduce.cli.console import ConsoleReporter, print_message
 from transduce.cli.texts import TextFlags, choose_automatic_settings, get_text_settings
-from transduce.config import TransformerConfig, load_run_config
+from transduce.config import PRESETS, TransformerConfig, load_run_config
 from transduce.errors import UserError
 from transduce.pages import format_columns
 from transduce.training import tabulate_differences, tabulate_models, train
@@ -70,7 +70,12 @@ def distill(
     """
     students = students or StudentFlags()
     student = students.student
+    if student not in {SHALLOW, SAME, *PRESETS}:
+        raise UserError(f"--student {student}: must be {SHALLOW}, {SAME}, or a preset: {', '.join(PRESETS)}")
     bundle = Bundle.open(find_bundle(teacher))
+    models = [bundle.folder.resolve(), *(find_bundle(other).resolve() for other in students.ensemble)]
+    if twice := next((model for number, model in enumerate(models) if model in models[:number]), None):
+        raise UserError(f"--ensemble: {twice} is given twice, as TEACHER or as another: give each model once")
     network, languages = bundle.description.model, bundle.description.languages
     known = {"data.source_language": languages.source, "data.target_language": languages.target}
     given: dict[str, Any] = {name: code for name, code in known.items() if code}

@@ -5,12 +5,14 @@ Both become lines of metrics.jsonl, and sections of report.html.
 
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from transduce.bundle import Bundle, RecordedBehaviour, find_bundle
 from transduce.config import RunConfig
 from transduce.data import PreparedData
+from transduce.data.training_text import split_data_tag
 from transduce.errors import ConfigError, TransduceError
 from transduce.evaluation import (
     Sentence,
@@ -125,7 +127,11 @@ def compare_with_baseline(
         name = ", ".join([str(baseline), *ensemble])
         report(f"comparing the best model with {name}, on {len(sources):,} sentences of the validation text")
         models = {name: [bundle, *others], str(folder.path): [Bundle.open(folder.best)]}
-        outputs = [_translate(config, name, own, test_set) for name, own in models.items()]
+        # The best model has read the tags of the corpora, as whatever its tokenizer makes of them.
+        test_sets = _remove_unknown_tags(test_set, data.tags, bundle), test_set
+        outputs = [
+            _translate(config, name, own, texts) for (name, own), texts in zip(models.items(), test_sets, strict=True)
+        ]
         comparison = compare_systems(test_set, outputs, METRICS)
     except TransduceError as error:
         report(f"not compared with {baseline}: {error}")
@@ -143,6 +149,13 @@ def compare_with_baseline(
     for text in describe_comparison(figures):
         report(text)
     return figures
+
+
+def _remove_unknown_tags(test_set: TestSet, tags: Sequence[str], bundle: Bundle) -> TestSet:
+    """The test set without the tags of corpora at the beginning of sources that would be text to a model."""
+    tokenizer = bundle.load_tokenizer()
+    unknown = [tag for tag in tags if not tokenizer.split_tag(f"{tag} ")[0]]
+    return replace(test_set, sources=[split_data_tag(source, unknown)[1] for source in test_set.sources])
 
 
 def _translate(config: RunConfig, name: str, models: Sequence[Bundle], test_set: TestSet) -> SystemOutput:

@@ -296,7 +296,13 @@ def test_columns_of_csv_are_found_as_those_of_tsv(
     assert read_pairs(tsv, languages=languages) == [expected]
 
 
-@pytest.mark.parametrize("header", ["A dog.,Ein Hund.", "a,b", "de;en", "source"])
+@pytest.mark.parametrize("header", ["source;target", '"source";"target"'])
+def test_semicolons_are_named(read_pairs: ReadPairs, write: Write, header: str) -> None:
+    with pytest.raises(CorpusError, match=r"a\.csv: its cells are separated by semicolons, not by commas: .*; save it"):
+        read_pairs(write("a.csv", f"{header}\na;b, c\n"))
+
+
+@pytest.mark.parametrize("header", ["A dog.,Ein Hund.", "a,b", "source"])
 def test_csv_without_names_of_columns_is_refused(read_pairs: ReadPairs, write: Write, header: str) -> None:
     path = write("a.csv", f"{header}\nA,B\n")
     with pytest.raises(CorpusError, match=r"a\.csv: its first row must name the columns, separated by commas, but has"):

@@ -140,13 +140,19 @@ def open_csv(path: Path, selection: SideSelection) -> ParallelCorpus:
     Raises (while it is read):
         ConfigError: a given column is not named in the first row.
         CorpusError: the names do not say which columns are source and target, a row has more or fewer cells than the
-            first, a cell has more than `MAX_CELL_LENGTH` characters, or quotation marks are missing; see also
-            `read_lines`.
+            first, a cell has more than `MAX_CELL_LENGTH` characters, quotation marks are missing, or semicolons stand
+            for commas; see also `read_lines`.
     """
     return ParallelCorpus(str(path), (path,), partial(_read_csv, path, selection), is_by_language=True)
 
 
 def _read_csv(path: Path, selection: SideSelection) -> Iterator[Pair]:
+    first = next(iter(read_lines(path)), "")
+    if ";" in first and "," not in first:
+        raise CorpusError(
+            f"{path}: its cells are separated by semicolons, not by commas: {shorten(first)}; save it with commas, or "
+            "with tabs as TSV"
+        )
     rows = _read_csv_rows(path)
     _, header = next(rows, (1, []))
     if not header:
