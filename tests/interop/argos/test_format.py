@@ -52,6 +52,19 @@ def test_it_is_a_format(make_bundle: Callable[..., Bundle], tmp_path: Path) -> N
     assert isinstance(FORMAT.load(package, bundle.load_tokenizer()), Runtime)
 
 
+def test_the_card_says_that_argos_translate_may_repeat_ngrams(
+    make_bundle: Callable[..., Bundle], tmp_path: Path
+) -> None:
+    bundle = make_bundle()
+    search = bundle.description.search.model_copy(update={"no_repeat_ngram": 4})
+    description = bundle.description.model_copy(update={"search": search})
+    save_bundle(tmp_path / "fitted", bundle.load_model(), bundle.load_tokenizer(), description)
+    for model, is_said in ((bundle, False), (Bundle.open(tmp_path / "fitted"), True)):
+        with zipfile.ZipFile(written(model, tmp_path / f"{is_said}.argosmodel")) as archive:
+            card = archive.read(f"{TOP}/README.md").decode("utf-8")
+        assert ("no 4 tokens occur twice" in card) == is_said
+
+
 def test_a_package_has_what_argos_looks_for(make_bundle: Callable[..., Bundle], tmp_path: Path) -> None:
     bundle = make_bundle()
     with zipfile.ZipFile(written(bundle, tmp_path / "made.argosmodel", "int8")) as archive:

@@ -34,8 +34,8 @@ from transduce.translation import ForcedDecoder, Translator, score_ids
 pytest.importorskip("ctranslate2")
 
 
-def card(*, is_joint: bool, **languages: str) -> str:
-    search = SearchConfig(max_pieces=77, length_penalty=0.9)
+def card(*, is_joint: bool, no_repeat_ngram: int = 0, **languages: str) -> str:
+    search = SearchConfig(max_pieces=77, length_penalty=0.9, no_repeat_ngram=no_repeat_ngram)
     description = BundleDescription(model=TransformerConfig(), search=search, languages=Languages(**languages))
     return render_card(marian_format.__file__, description, "float16", is_joint=is_joint, tags=[])
 
@@ -47,6 +47,11 @@ def test_it_says_what_the_model_is() -> None:
     assert "at most 77 pieces" in text
     assert "n^0.9" in text
     assert card(is_joint=True).startswith("# Translation model for Marian\n")
+
+
+def test_it_says_that_marian_may_repeat_ngrams() -> None:
+    assert "Marian does not\nhave that" not in card(is_joint=True)
+    assert "no 4 tokens occur twice" in card(is_joint=True, no_repeat_ngram=4)
 
 
 def test_files_are_named_that_are_there() -> None:

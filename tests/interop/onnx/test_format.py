@@ -37,17 +37,20 @@ from transduce.translation import Engine, ForcedDecoder, Network, PyTorchEngine,
 
 pytest.importorskip("onnxruntime")
 
+BEAMS = [(1, 0), (3, 0), (1, 1), (4, 3)]
+
 
 @pytest.fixture
 def saved(random_model: Callable[..., Transformer], tmp_path: Path) -> Callable[..., Bundle]:
     """A bundle with a network that ends some translations soon, others at their limit."""
 
-    def make(tokenizer: Tokenizer, **settings: Any) -> Bundle:
+    def make(tokenizer: Tokenizer, no_repeat_ngram: int = 0, **settings: Any) -> Bundle:
         sizes = {"num_decoder_layers": 2, "tied_embeddings": "none", "output_bias": True}
         model = random_model(**sizes, **settings)
         with torch.no_grad():
             model.projection.bias[tokenizer.end_id] += 4
-        description = BundleDescription(model=model.config, search=SearchConfig(max_extra_length=5))
+        search = SearchConfig(max_extra_length=5, no_repeat_ngram=no_repeat_ngram)
+        description = BundleDescription(model=model.config, search=search)
         save_bundle(tmp_path / "bundle", model, tokenizer, description)
         return Bundle.open(tmp_path / "bundle")
 
@@ -70,12 +73,18 @@ def translated(bundle: Bundle, lines: list[str], beam: int) -> list[str]:
     return Translator.load(bundle.folder, device="cpu", precision="float32").translate(lines, beam=beam)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize(
+    ("beam", "no_repeat_ngram"), [(3, 2), *(pytest.param(*one, marks=pytest.mark.exhaustive) for one in BEAMS)]
+)
 def test_the_program_translates_as_we_do(
-    saved: Callable[..., Bundle], tokenizer: Tokenizer, texts: list[str], tmp_path: Path, beam: int
+    saved: Callable[..., Bundle],
+    tokenizer: Tokenizer,
+    texts: list[str],
+    tmp_path: Path,
+    beam: int,
+    no_repeat_ngram: int,
 ) -> None:
-    bundle = saved(tokenizer)
+    bundle = saved(tokenizer, no_repeat_ngram)
     lines = [*texts[:7], "", "  ", "Größe ☃ <unk></s>", "moon"]
     found = run(bundle, tmp_path / "written", lines, *([str(beam)] if beam > 1 else []))
     assert not found.stderr
@@ -134,7 +143,7 @@ def test_the_program_is_short(name: str, tokenizer: Tokenizer, tagged: Tokenizer
     for file, program in programs.items():
         compile(program, file, "exec")
         lines = program.splitlines()
-        assert len(lines) <= 60
+        assert len(lines) <= 64
         assert max(map(len, lines)) <= 120
         imported = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
         known = {"json", "re", "sys", "pathlib", "numpy", "onnxruntime", "sentencepiece", f"{name}_tokenizer"}
