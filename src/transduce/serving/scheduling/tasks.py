@@ -51,7 +51,7 @@ class TranslatedText(DescribedFields):
     """Other translations, best first."""
 
     sentences: tuple[TranslatedSentence, ...]
-    """Sentences; none for markup, or for a text without letters or digits, which is returned unchanged."""
+    """Sentences; none for markup, or for a text without letters, which is returned unchanged."""
 
     source: Annotated[str, Field(examples=["en"])]
     """Language code of the text."""
