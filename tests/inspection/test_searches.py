@@ -81,7 +81,8 @@ def test_a_prefix_with_its_end_is_the_translation(
 
 
 def test_what_the_model_rules_out_is_refused(make_model: Callable[..., Transformer], make_searches: Make) -> None:
-    searches = make_searches(make_model(), prefix=(33, 33), no_repeat_ngram=1)
+    model = make_model()
+    searches = make_searches(model, prefix=(33, model.pad_id))
     with pytest.raises(UserError, match="cannot begin a translation"):
         searches.run_traced_beam_search()
 

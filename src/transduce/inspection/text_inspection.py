@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import inf
 from textwrap import dedent
 from typing import Any
 
@@ -171,6 +170,7 @@ def find_continuations(searches: SentenceSearches, target: Side) -> list[Continu
         if position >= len(searches.prefix)
         for choice in [one for one in step.alternatives if one.token != target.ids[position]][:NUM_CONTINUATIONS]
         if choice.probability > 0
+        and not _repeats_ngram([*target.ids[:position], choice.token], searches.config.no_repeat_ngram)
     ]
     found = searches.run_greedy_search([(*target.ids[:position], choice.token) for position, choice in others])
     return [
@@ -184,8 +184,12 @@ def find_continuations(searches: SentenceSearches, target: Side) -> list[Continu
             log_probabilities=round_all(hypothesis.token_scores),
         )
         for (position, choice), hypothesis in zip(others, found, strict=True)
-        if hypothesis.score > -inf  # no_repeat_ngram may forbid what the prefix itself repeats
     ]
+
+
+def _repeats_ngram(ids: Sequence[int], n: int) -> bool:
+    """Whether the last n tokens, with n above 0, are there before."""
+    return n > 0 and list(ids[-n:]) in [list(ids[place : place + n]) for place in range(len(ids) - n)]
 
 
 MAX_LOGITS = 2**24
