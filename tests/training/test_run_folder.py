@@ -124,6 +124,7 @@ def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: P
         "training__keep_checkpoints": 2,
         "training__tensorboard": True,
         "training__baseline": str(baseline),
+        "training__fit_no_repeat_ngram": True,
         "training__scorecard_sentences": 1,
         "search__batch_tokens": 100,
     }
