@@ -51,7 +51,7 @@ def distill(
     /,
     *,
     texts: TextFlags | None = None,
-    students: StudentFlags | None = None,
+    flags: StudentFlags | None = None,
     output: FileName,
     time: Annotated[str | None, Parameter(metavar="DURATION")] = None,
     settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
@@ -62,18 +62,18 @@ def distill(
     Args:
         teacher: a bundle, or the folder of a run.
         texts: the text files; the best are those that the teacher was trained on.
-        students: the student's network, and what it learns from.
+        flags: the student's network, and what it learns from.
         output: folder of the student's run.
         time: time budget of the student's training, as in 30m or 2h.
         settings: change one setting of the student's run, as in model.d_ff=256; may be repeated.
         restart: delete the earlier run in the folder and start over.
     """
-    students = students or StudentFlags()
-    student = students.student
+    flags = flags or StudentFlags()
+    student = flags.student
     if student not in {SHALLOW, SAME, *PRESETS}:
         raise UserError(f"--student {student}: must be {SHALLOW}, {SAME}, or a preset: {', '.join(PRESETS)}")
     bundle = Bundle.open(find_bundle(teacher))
-    models = [bundle.folder.resolve(), *(find_bundle(other).resolve() for other in students.ensemble)]
+    models = [bundle.folder.resolve(), *(find_bundle(other).resolve() for other in flags.ensemble)]
     if twice := next((model for number, model in enumerate(models) if model in models[:number]), None):
         raise UserError(f"--ensemble: {twice} is given twice, as TEACHER or as another: give each model once")
     network, languages = bundle.description.model, bundle.description.languages
@@ -82,10 +82,10 @@ def distill(
     given |= get_text_settings(texts, output, time)
     if given.get("data.pairs") == "-":
         raise UserError("--pairs -: the text is read several times; give a file")
-    given |= {"data.teacher": str(teacher), "data.teacher_ensemble": [str(other) for other in students.ensemble]}
-    given |= {"text.tokenizer": str(bundle.tokenizer_path)} | (
-        {"data.keep_targets": True} if students.keep_targets else {}
-    )
+    given |= {"data.teacher": str(teacher), "data.teacher_ensemble": [str(other) for other in flags.ensemble]}
+    given["text.tokenizer"] = str(bundle.tokenizer_path)
+    if flags.keep_targets:
+        given["data.keep_targets"] = True
     shallow: dict[str, Any] = {
         "model.num_decoder_layers": min(SHALLOW_LAYERS, network.num_decoder_layers),
         "model.dropout": SHALLOW_DROPOUT,

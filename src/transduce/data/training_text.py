@@ -59,9 +59,10 @@ def may_be_held_out(pair: Pair, cleaner: Cleaner, tags: Sequence[str] = ()) -> b
 
 
 def choose_held_out(pairs: Iterable[Pair], count: int, is_clean: Callable[[Pair], bool]) -> list[Pair]:
-    """The `count` distinct clean pairs with the smallest SHA-256.
+    """Choose the pairs that are held out for validation: of the clean ones, `count` with the smallest SHA-256.
 
-    This random choice does not depend on the order of the corpus and changes little when it grows.
+    Each pair is chosen once. This random choice does not depend on the order of the corpus and changes little when it
+    grows.
     """
     chosen: dict[int, Pair] = {}
     largest_first: list[int] = []  # the digests in `chosen`, negated, as a heap
@@ -165,7 +166,7 @@ class TrainingText:
         return (pair for number in range(len(self.corpora)) for pair, _ in self.iterate_corpus(number))
 
     def iterate_corpus(self, number: int, left_out: Counter[str] | None = None) -> Iterator[tuple[Pair, bool]]:
-        """The pairs of corpus `number`, each with whether it is the same as an earlier one of any corpus.
+        """Iterate over the pairs of one corpus, each with whether an earlier pair, of this or another one, is the same.
 
         Args:
             number: index of the corpus, from 0.

@@ -63,6 +63,7 @@ from transduce.model import (
 )
 from transduce.search import Hypothesis, length_penalty
 from transduce.search.beam import SentenceSearch
+from transduce.search.constraints import find_repeating_tokens
 from transduce.text import Tokenizer
 from transduce.translation import Confidence, Translator, find_pytorch_engine
 from transduce.translation.confidence.calibration import score_words
@@ -170,7 +171,7 @@ def find_continuations(searches: SentenceSearches, target: Side) -> list[Continu
         if position >= len(searches.prefix)
         for choice in [one for one in step.alternatives if one.token != target.ids[position]][:NUM_CONTINUATIONS]
         if choice.probability > 0
-        and not _repeats_ngram([*target.ids[:position], choice.token], searches.config.no_repeat_ngram)
+        and choice.token not in find_repeating_tokens(target.ids[:position], searches.config.no_repeat_ngram)
     ]
     found = searches.run_greedy_search([(*target.ids[:position], choice.token) for position, choice in others])
     return [
@@ -185,11 +186,6 @@ def find_continuations(searches: SentenceSearches, target: Side) -> list[Continu
         )
         for (position, choice), hypothesis in zip(others, found, strict=True)
     ]
-
-
-def _repeats_ngram(ids: Sequence[int], n: int) -> bool:
-    """Whether the last n tokens, with n above 0, are there before."""
-    return n > 0 and list(ids[-n:]) in [list(ids[place : place + n]) for place in range(len(ids) - n)]
 
 
 MAX_LOGITS = 2**24

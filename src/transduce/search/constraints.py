@@ -4,12 +4,21 @@ Required phrases after Hokamp & Liu 2017 and Post & Vilar 2018; repeated n-grams
 of repetitions after Keskar et al. 2019.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from transduce.search.hypothesis import LinkedToken, backtrack
 from transduce.search.task import Constraints, Phrase
+
+
+def find_repeating_tokens(ids: Sequence[int], n: int) -> set[int]:
+    """Tokens that would repeat an n-gram of `ids` if they came next; none if n is 0."""
+    if not n or len(ids) < n - 1:
+        return set()
+    start = ids[len(ids) - n + 1 :]
+    return {ids[place + n - 1] for place in range(len(ids) - n + 1) if ids[place : place + n - 1] == start}
 
 
 @dataclass(frozen=True)
@@ -35,11 +44,7 @@ class LogitsProcessor:
     def find_repeating_tokens(self, last: LinkedToken | None) -> set[int]:
         """Tokens that would repeat an n-gram of the hypothesis that ends with `last`."""
         n = self.no_repeat_ngram
-        ids = backtrack(last)[0] if n else []
-        if not n or len(ids) < n - 1:
-            return set()
-        start = ids[len(ids) - n + 1 :] if n > 1 else []
-        return {ids[place + n - 1] for place in range(len(ids) - n + 1) if ids[place : place + n - 1] == start}
+        return find_repeating_tokens(backtrack(last)[0], n) if n else set()
 
     def find_penalized_tokens(self, last: LinkedToken | None) -> set[int]:
         """Tokens whose repetition is penalised."""

@@ -1,4 +1,4 @@
-"""What a search is asked to do: a batch of sentences, constraints of their hypotheses, and how samples are drawn."""
+"""The input of beam search and sampling: a batch of sentences, what their translations must contain, how to sample."""
 
 import math
 from collections.abc import Sequence

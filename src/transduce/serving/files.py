@@ -108,7 +108,11 @@ class FileStore:
 
 
 async def _translate(translating: Coroutine[Any, Any, TranslatedDocument]) -> TranslatedDocument:
-    """Await a translation; an error that it raises keeps nothing of the document in memory, as its frames would."""
+    """Await the translation of a document.
+
+    An error that it raises is stored until somebody asks for the result. It loses its traceback, whose frames hold the
+    document, so that the document does not stay in memory with it.
+    """
     try:
         return await translating
     except Exception as error:

@@ -100,7 +100,7 @@ class Validator:
         return Validation(loss, accuracy, tuple(scores), tuple(chosen), f1, *shares)
 
     def fit_search(self, model: EncoderDecoder, scores: Sequence[Score]) -> tuple[SearchConfig, list[Score]]:
-        """The settings of the search with the best translations of the validation text, and their scores.
+        """Find the settings of the search that translate the validation text best, of those tried, and their scores.
 
         With `training.fit_no_repeat_ngram`, n-grams are not repeated if that is better by both BLEU and chrF. With
         `training.fit_length_penalty`, the length penalty goes up in steps of `PENALTY_STEP` as long as each step

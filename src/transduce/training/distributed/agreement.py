@@ -170,7 +170,7 @@ def _find_remote_machines(
 
 @contextmanager
 def _write_token(folders: Sequence[Path]) -> Iterator[tuple[int, str]]:
-    """Write an empty file for the duration of the block, by which other machines see whether they share its folder.
+    """Keep an empty file in a folder while the block runs, by which other machines see whether they share the folder.
 
     That folder is the first of `folders` that exists; the name of the file is random.
 

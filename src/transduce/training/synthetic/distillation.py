@@ -1,4 +1,4 @@
-"""Distillation: a student learns from a teacher's translations, instead of from the targets of its text or as well.
+"""Distillation: a student is trained on a teacher's translations of its text, in place of the targets or beside them.
 
 Sequence-level knowledge distillation (Kim & Rush 2016): what one model says is more uniform than what many people
 wrote, and a small network learns it better.
