@@ -212,64 +212,76 @@ def test_the_average_becomes_best_only_if_it_is_better(
     assert description.training["validation_loss"] == min(average["loss"], validation["loss"])
 
 
+def _improve_by_search(self: Validator, _model: Transformer, search: SearchConfig) -> list[str]:
+    """More right lines with a greater length penalty, and without repetitions: a model as small as these has none."""
+    share = (1 + search.length_penalty + (search.no_repeat_ngram > 0)) / 5
+    num_right = round(len(self.pairs) * share)
+    return [target if number < num_right else "x" for number, (_, target) in enumerate(self.pairs)]
+
+
+@pytest.fixture
+def make_improvable(make_config: MakeConfig, tmp_path: Path) -> MakeConfig:
+    """Runs whose validation text is long enough for `_improve_by_search` to improve BLEU."""
+    pairs = tmp_path / "improvable.tsv"
+    pairs.write_text("".join(f"a b c d {number}\t{number} d c b a\n" for number in range(20)), encoding="utf-8")
+    settings = {"data__validation_pairs": str(pairs), "search__length_penalty": 0.5, "training__best_by": "chrf"}
+    return lambda *name, **changes: make_config(*name, **settings, **changes)
+
+
 @pytest.mark.exhaustive
-def test_the_length_penalty_of_best_is_fitted_once(
-    make_config: MakeConfig,
+@pytest.mark.parametrize("name", ["length_penalty", "no_repeat_ngram"])
+def test_the_search_of_best_is_fitted_once(
+    name: str,
+    make_improvable: MakeConfig,
     metrics_of: MetricsOf,
     watcher: Any,
     killed: type[BaseException],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A model as small as these translates nothing; here a greater length penalty has more of the references."""
-
-    def shortened(self: Validator, _model: Transformer, search: SearchConfig) -> list[str]:
-        return [target[: round(len(target) * (1 + search.length_penalty) / 4)] for _, target in self.pairs]
-
-    monkeypatch.setattr(Validator, "_translate", shortened)
-    settings: dict[str, Any] = {
-        "training__fit_length_penalty": True,
-        "training__best_by": "chrf",
-        "search__length_penalty": 0.5,
-    }
-    settings |= {"training__updates": 30, "training__validate_every": 10, "training__checkpoint_every": 10}
-    folder = train(make_config(**settings)).folder
+    monkeypatch.setattr(Validator, "_translate", _improve_by_search)
+    settings: dict[str, Any] = {"training__updates": 30, f"training__fit_{name}": True}
+    settings |= {"training__validate_every": 10, "training__checkpoint_every": 10}
+    config = make_improvable(**settings)
+    given = getattr(config.search, name)
+    folder = train(config).folder
     best, line = Bundle.open(folder / "best").description, metrics_of(folder)[-1]
     assert line["kind"] == "fitted_search"
-    assert best.search.length_penalty == best.training["fitted_length_penalty"] == line["length_penalty"] > 0.5
+    assert getattr(best.search, name) == best.training[f"fitted_{name}"] == line[name] > given
     assert [score.value for score in best.scores] == [score["value"] for score in line["scores"]]
     before = max(line["scores"][1]["value"] for line in metrics_of(folder) if line["kind"] in {"validation", "average"})
     assert best.scores[1].value > before
-    assert Bundle.open(folder / "last").description.search.length_penalty == 0.5
+    assert getattr(Bundle.open(folder / "last").description.search, name) == given
     # A run that is killed as soon as it is fitted comes to the same end.
     with pytest.raises(killed):
-        train(make_config("killed", **settings), watcher(end_at="length penalty"))
-    train(make_config("killed", **settings))
+        train(make_improvable("killed", **settings), watcher(end_at=name.replace("_penalty", " penalty")))
+    train(make_improvable("killed", **settings))
     again = folder.parent / "killed"
     assert Bundle.open(again / "best").description.search == best.search
     assert Bundle.open(again / "best").digest == Bundle.open(folder / "best").digest
     assert [line["kind"] for line in metrics_of(again)] == [line["kind"] for line in metrics_of(folder)]
-    # Trained further, what is compared are models with the same length penalty.
+    # Trained further, what is compared are models with the same search.
     settings["training__updates"] = 40
-    further = Bundle.open(train(make_config(**settings)).folder / "best").description
+    further = Bundle.open(train(make_improvable(**settings)).folder / "best").description
     assert further.scores[1].value >= before
 
 
-def test_files_in_best_are_kept_when_its_length_penalty_is_fitted(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+def test_files_in_best_are_kept_when_its_search_is_fitted(
+    make_improvable: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = make_config(
-        training__updates=2, training__best_by="chrf", training__fit_length_penalty=True, search__length_penalty=0.5
-    )
+    fits = {"training__fit_no_repeat_ngram": True, "training__fit_length_penalty": True}
+    config = make_improvable(training__updates=2, **fits)
     best = Path(config.output) / "best"
 
-    def shortened(self: Validator, _model: Transformer, search: SearchConfig) -> list[str]:
+    def translate(self: Validator, model: Transformer, search: SearchConfig) -> list[str]:
         if best.is_dir():
             (best / "notes").write_text("of the user", encoding="utf-8")
-        return [target[: round(len(target) * (1 + search.length_penalty) / 4)] for _, target in self.pairs]
+        return _improve_by_search(self, model, search)
 
-    monkeypatch.setattr(Validator, "_translate", shortened)
+    monkeypatch.setattr(Validator, "_translate", translate)
     train(config)
-    assert Bundle.open(best).description.search.length_penalty > 0.5
+    fitted = Bundle.open(best).description
+    assert fitted.search.no_repeat_ngram == fitted.training["fitted_no_repeat_ngram"] > 0
+    assert fitted.search.length_penalty == fitted.training["fitted_length_penalty"] > 0.5
     assert list(best.parent.glob("best.kept-*/notes"))
 
 

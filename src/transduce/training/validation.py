@@ -213,7 +213,7 @@ def repetition_share(sources: Sequence[str], translations: Sequence[str]) -> flo
     return sum(map(PROBLEMS["repetition"], sources, translations)) / len(sources)
 
 
-def _list_fitted(given: SearchConfig, fitted: SearchConfig) -> dict[str, float]:
+def _list_fitted(given: SearchConfig, fitted: SearchConfig) -> dict[str, int | float]:
     """The settings of the search that are fitted and differ, with their fitted values."""
     names = ("no_repeat_ngram", "length_penalty")
     return {name: getattr(fitted, name) for name in names if getattr(fitted, name) != getattr(given, name)}
