@@ -215,7 +215,7 @@ def test_it_learns_to_write_words_in_another_place(architecture: str) -> None:
     settings: dict[str, Any] = {"vocabulary": 12, "d_model": 32, "num_heads": 4, "dropout": 0.0}
     settings |= {"architecture": architecture, "num_encoder_layers": num_layers, "num_decoder_layers": num_layers}
     model = make_encoder_decoder(TransformerConfig(**settings))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
     positions = torch.arange(longest + 1)
 
     def draw(sentences: int) -> tuple[Tensor, ...]:
@@ -228,9 +228,12 @@ def test_it_learns_to_write_words_in_another_place(architecture: str) -> None:
         )
         return source_ids, mask, target_ids, mask
 
-    for _ in range(150):
+    # Roundings differ from processor to processor, and with them the updates that it takes: at most 228 with 60 seeds.
+    for _ in range(600):
         _, mask, target_ids, _ = example = draw(32)
         loss = F.cross_entropy(model(*example)[mask], target_ids[mask])
+        if loss < 0.1:  # of new examples each time
+            break
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

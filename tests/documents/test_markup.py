@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.documents.markup import MarkupRules, Part, Passage, parse_markup, split_markup
+from transduce.documents.markup import MarkupRules, Part, Passage, declare_language, parse_markup, split_markup
 
 FRAGMENTS = [
     "<",
@@ -277,13 +277,53 @@ def test_marks_are_short_whatever_the_text_contains() -> None:
         "<a ='=\"",
         "<a translate=no>",
         "<a translate='a\" ",
+        "<html lang=en ",
+        "<p lang='en' a=\"\" b>",
     ],
 )
 def test_hostile_markup_takes_linear_time(pattern: str, time_growth: Callable[..., float]) -> None:
     def work(markup: str) -> Any:
+        declare_language(markup, "de", replaces=lambda _: True, direction="rtl")
         return [one.to_marked_text() for one in split_markup(markup, HTML) if isinstance(one, Passage)]
 
     assert time_growth(work, pattern * 500, pattern * 4_000) < 24  # 8 times the text; squares would be 64
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ('<html lang="en"><p>a</p></html>', '<html dir="rtl" lang="ar"><p>a</p></html>'),
+        ("<!doctype html><HTML LANG=en-GB dir='ltr'>", '<!doctype html><HTML lang="ar" dir="rtl">'),
+        ('<html xml:lang="en" lang="en" class="no-js">', '<html dir="rtl" xml:lang="ar" lang="ar" class="no-js">'),
+        ("<html>", '<html dir="rtl">'),
+        ("<html >", '<html dir="rtl" >'),
+        ("<html lang='fr'>", "<html dir=\"rtl\" lang='fr'>"),
+        ('<p lang="en">a <i lang="la">b</i> <br lang=en></p>', '<p lang="ar">a <i lang="la">b</i> <br lang="ar"></p>'),
+        ('<p title="a lang=en" lang="en" hidden>', '<p title="a lang=en" lang="ar" hidden>'),
+        ("<a hreflang=en href=x>a</a>", "<a hreflang=en href=x>a</a>"),
+        ('<code lang="en">a</code><p translate="no" lang="en">b <i lang="en">c</i></p>', None),
+        ("<p lang>a</p><p lang=>b</p><p LANG = 'en'", None),
+    ],
+)
+def test_a_page_declares_its_new_language(page: str, expected: str | None) -> None:
+    def is_english(code: str) -> bool:
+        return code.split("-", maxsplit=1)[0] == "en"
+
+    assert declare_language(page, "ar", replaces=is_english, direction="rtl") == (expected or page)
+
+
+def test_without_a_direction_that_of_the_page_stays() -> None:
+    page = '<html lang="en" dir="auto"><p dir="ltr">a</p></html>'
+    found = declare_language(page, 'd"e', replaces=lambda code: code == "en")
+    assert found == '<html lang="d&quot;e" dir="auto"><p dir="ltr">a</p></html>'
+
+
+@given(st.lists(st.sampled_from([*FRAGMENTS, "<html", " lang=en", ' lang="en"', " dir"]), max_size=40).map("".join))
+def test_a_page_of_another_language_stays(page: str) -> None:
+    assert declare_language(page, "de", replaces=lambda _: False) == page
+    declared = declare_language(page, "de", replaces=lambda code: code == "en", direction="rtl")
+    shapes = [[part[1:] for part in parse_markup(text, is_xml=False)] for text in (page, declared)]
+    assert shapes[0] == shapes[1]
 
 
 @pytest.mark.parametrize("number", ["1" * 5000, "0" * 5000 + "65"])

@@ -1,7 +1,13 @@
 import pytest
 
 from transduce.text import LANGUAGE_NAMES
-from transduce.text.languages import LANGUAGE_CODES, find_codes, get_base_code, get_language_code
+from transduce.text.languages import (
+    LANGUAGE_CODES,
+    find_codes,
+    get_base_code,
+    get_language_code,
+    is_right_to_left,
+)
 
 
 def test_names_are_those_of_known_codes() -> None:
@@ -44,3 +50,14 @@ def test_a_code_means_itself_or_else_its_variants(code: str, available: list[str
 )
 def test_the_base_of_a_code_has_neither_script_nor_region(code: str, base: str) -> None:
     assert get_base_code(code) == base
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        *((code, True) for code in ("ar", "he", "fa_IR", "UR", "az-Arab-IR", "pa-Arab")),
+        *((code, False) for code in ("uz", "ku-Latn", "ar-Latn", "en", "zh-Hant-TW", "")),
+    ],
+)
+def test_the_direction_of_writing_follows_from_language_or_script(code: str, *, expected: bool) -> None:
+    assert is_right_to_left(code) is expected

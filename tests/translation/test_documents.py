@@ -6,6 +6,7 @@ import pytest
 
 from transduce.documents import read_formatted_document
 from transduce.translation import DocumentTranslator, TranslationOptions, Translator
+from transduce.translation.documents import write_translation
 
 PAGE = b"<html><body><h1>sun moon</h1><p>river <b>stone bird</b> tree</p><p></p><p>wind <br>salt</p></body></html>"
 
@@ -57,6 +58,31 @@ def test_with_constraints_text_between_tags_is_translated(translator: Translator
     assert re.findall(rb"<[^>]+>", found) == re.findall(rb"<[^>]+>", PAGE)
     assert b"stone" not in found
     assert b"river" in found
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("en", "de", b'<html lang="de"><p lang="de">x</p></html>'),
+        ("en_US", "he", b'<html dir="rtl" lang="he"><p lang="he">x</p></html>'),
+        ("en", "en-GB", b'<html lang="en"><p lang="EN-us">x</p></html>'),
+        ("", "de", b'<html lang="en"><p lang="EN-us">x</p></html>'),
+        ("en", "", b'<html lang="en"><p lang="EN-us">x</p></html>'),
+        ("fr", "de", b'<html lang="en"><p lang="EN-us">x</p></html>'),
+    ],
+)
+def test_a_page_declares_the_language_of_its_translation(source: str, target: str, expected: bytes) -> None:
+    page = read_formatted_document(b'<html lang="en"><p lang="EN-us">x</p></html>', ".html")
+    assert write_translation(page, page.text, source, target) == expected
+
+
+def test_other_documents_declare_no_language() -> None:
+    for content, ending in (
+        (b"<p lang='en'>", ".txt"),
+        (b"1\n00:00:01,000 --> 00:00:02,000\n<i lang=en>x</i>\n", ".srt"),
+    ):
+        document = read_formatted_document(content, ending)
+        assert write_translation(document, document.text, "en", "ar") == content
 
 
 NUMBERS = "<td>2020</td><td>€&nbsp;1,250.00</td><p>12 <b>%</b></p>"

@@ -6,7 +6,7 @@ Tags, comments and text are found as a browser finds them (HTML Living Standard,
 import html
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from html.entities import html5
@@ -278,6 +278,48 @@ def _mark_inline(all_parts: Sequence[Part], rules: MarkupRules) -> Iterator[tupl
             yield part, is_inline
     if kept:
         yield Part("".join(kept), "single"), False
+
+
+def declare_language(
+    page: str, language: str, *, replaces: Callable[[str], bool], direction: Literal["ltr", "rtl"] | None = None
+) -> str:
+    """Declare in a translated HTML page which language its text is in now, for browsers and screen readers.
+
+    Args:
+        page: the page; elements whose text is not translated are kept.
+        language: code of the language, for `lang` and `xml:lang`.
+        replaces: whether the code that an element names is that of the language it was translated from.
+        direction: direction of writing that the page gets if there is none, or another one; None: as it is. That of
+            single elements stays.
+    """
+    elements = _OpenElements(MarkupRules())
+    written: list[str] = []
+    for part in parse_markup(page, is_xml=False):
+        elements.read(part)
+        raw = part.raw
+        if part.shape in {"start", "single"} and not elements.are_kept:
+            # Most tags name no language, and parsing them is slow.
+            attributes = parse_attributes(part) if "lang" in raw.lower() else {}
+            for name in ("lang", "xml:lang"):
+                if name in attributes and replaces(attributes[name]):
+                    raw = _set_attribute(raw, name, language)
+            if part.name == "html" and direction:
+                raw = _set_attribute(raw, "dir", direction)
+        written.append(raw)
+    return "".join(written)
+
+
+_ATTRIBUTE = re.compile(r"""([^\s/>=]++)(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"']++))?""")
+
+
+def _set_attribute(tag: str, name: str, value: str) -> str:
+    """Set an attribute of a tag; where there is none, it becomes the first."""
+    assignment = f'{name}="{escape(value)}"'
+    name_of_tag, *attributes = _ATTRIBUTE.finditer(tag, 1)
+    for found in attributes:
+        if found[1].lower() == name:
+            return tag[: found.start()] + assignment + tag[found.end() :]
+    return f"{tag[: name_of_tag.end()]} {assignment}{tag[name_of_tag.end() :]}"
 
 
 class _OpenElements:

@@ -48,6 +48,7 @@ from transduce.serving.scheduling.tasks import (
 from transduce.serving.tracing import record_span
 from transduce.text import Glossary
 from transduce.translation import DescribedFields, PairScore, TranslationOptions
+from transduce.translation.documents import write_translation
 
 CHARACTERS_PER_TOKEN = 4
 """Approximate number of characters per token, to estimate the size of texts whose tokens are not counted yet."""
@@ -292,7 +293,7 @@ class Service:
             document = await run(read_formatted_document, content, ending)
             request = TranslationRequest([document.text], source, target, markup=document.rules, glossary=glossary)
             (found,) = (await self.translate(request, report_pair)).translations
-            written = await run(document.write, found.text)
+            written = await run(write_translation, document, found.text, found.source, target)
         return TranslatedDocument(written, found.source, len(document.text))
 
     async def score(

@@ -75,6 +75,20 @@ def get_base_code(code: str) -> str:
     return _BASES_OF_OWN_CODES.get(base, base)
 
 
+# Languages that are mostly written from right to left, and scripts that always are.
+_RIGHT_TO_LEFT = frozenset(
+    "ar ara arc azb ckb dv fa fas he heb ks nqo pes ps pus sd snd syr ug uig ur urd yi yid".split()  # noqa: SIM905
+)
+_SCRIPTS_RIGHT_TO_LEFT = frozenset("adlm arab aran hebr mand nkoo rohg samr syrc thaa".split())  # noqa: SIM905
+
+
+def is_right_to_left(code: str) -> bool:
+    """Whether a language is written from right to left, by its script if the code has one: "ar", "az-Arab"."""
+    base, *further = normalize_code(code).split("-")
+    script = next((one for one in further if len(one) == 4 and one.isalpha()), None)
+    return base in _RIGHT_TO_LEFT if script is None else script in _SCRIPTS_RIGHT_TO_LEFT
+
+
 def get_language_code(language: str) -> str:
     """The normalised code of a language, given as a code, in English or in the language: "de", "German", "Deutsch"."""
     return LANGUAGE_CODES.get(language.casefold(), normalize_code(language))

@@ -5,8 +5,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from transduce.documents import FormattedDocument
-from transduce.documents.markup import Passage, split_markup
+from transduce.documents.markup import Passage, declare_language, split_markup
 from transduce.text import rebuild_document, split_document
+from transduce.text.languages import get_base_code, is_right_to_left
 from transduce.translation.confidence.guard import GuardReport, add_reports
 from transduce.translation.lines import LineTranslator, TranslatedLine
 from transduce.translation.options import TranslationOptions
@@ -56,10 +57,14 @@ class DocumentTranslator:
         if document.rules is None:
             ((text, lines),) = _translate_texts(self._plain, [document.text])
             self.lines += lines
-            return document.write(text)
+            return self._write(document, text)
         parts = split_markup(document.text, document.rules)
         markups = self._translate_passages([part for part in parts if isinstance(part, Passage)])
-        return document.write("".join(part if isinstance(part, str) else markups[part] for part in parts))
+        return self._write(document, "".join(part if isinstance(part, str) else markups[part] for part in parts))
+
+    def _write(self, document: FormattedDocument, translation: str) -> bytes:
+        translator = self._plain.translator
+        return write_translation(document, translation, translator.source_language, translator.target_language)
 
     def _translate_passages(self, passages: Sequence[Passage]) -> dict[Passage, str]:
         markups: dict[Passage, str] = {}
@@ -77,6 +82,24 @@ class DocumentTranslator:
         self.lines += [line for _, lines in translated for line in lines]
         pieces = (text for text, _ in translated)
         return markups | {passage: passage.replace_texts(pieces) for passage in in_parts}
+
+
+def write_translation(document: FormattedDocument, translation: str, source: str, target: str) -> bytes:
+    """Write the translation of a document's text as a file.
+
+    An HTML page then declares the language `target` and its direction of writing instead of those of `source`; nothing
+    is changed if either code is empty, or both are the same language.
+    """
+    is_page = document.rules is not None and not document.rules.is_xml
+    if is_page and source and target and get_base_code(source) != get_base_code(target):
+        turns = is_right_to_left(source) != is_right_to_left(target)
+        translation = declare_language(
+            translation,
+            target,
+            replaces=lambda code: get_base_code(code) == get_base_code(source),
+            direction=("rtl" if is_right_to_left(target) else "ltr") if turns else None,
+        )
+    return document.write(translation)
 
 
 def _translate_texts(translator: LineTranslator, texts: Sequence[str]) -> list[tuple[str, list[TranslatedLine]]]:

@@ -114,6 +114,12 @@ def test_uploads_are_never_written_to_a_disk(
     assert httpx.get(answer.json()["translatedFileUrl"]).text == expected
 
 
+def test_a_page_declares_the_language_of_its_translation(client: httpx.Client, offline: Translator) -> None:
+    answer = translate_file(client, "x.html", b'<html lang="en"><p>Sun.</p></html>')
+    expected = f'<html lang="{LANGUAGES["target"]}"><p>{translate(offline, "Sun.")}</p></html>'
+    assert httpx.get(answer.json()["translatedFileUrl"]).text == expected
+
+
 def test_settings_name_the_formats(client: httpx.Client) -> None:
     settings = client.get("/frontend/settings").json()
     assert settings["filesTranslation"] is True
