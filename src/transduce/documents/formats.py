@@ -6,8 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 
-from transduce.documents.markup import MarkupRules
+from transduce.documents.markup import Direction, MarkupRules, declare_language
 from transduce.errors import DocumentError
+
+
+@dataclass(frozen=True)
+class NewLanguage:
+    """The language that a document is translated to, as far as files tell of it.
+
+    Args:
+        code: language code.
+        replaces: whether a code that the document has is that of the language it is translated from.
+        direction: the direction of writing, if the translation changes it.
+    """
+
+    code: str
+    replaces: Callable[[str], bool]
+    direction: Direction | None
 
 
 @dataclass(frozen=True)
@@ -17,12 +32,19 @@ class FormattedDocument:
     Args:
         text: all text that is to be translated, as plain text or markup.
         rules: rules for the markup; None for plain text.
-        write: makes the file from the translation of `text`, whose tags are in their order.
+        writer: makes the file; see `write`.
     """
 
     text: str
     rules: MarkupRules | None
-    write: Callable[[str], bytes]
+    writer: Callable[[str, NewLanguage | None], bytes]
+
+    def write(self, translation: str, language: NewLanguage | None = None) -> bytes:
+        """Make the file from the translation of `text`, whose tags are in their order.
+
+        If its new language is given, HTML declares it, and HTML and Word documents the direction of writing.
+        """
+        return self.writer(translation, language)
 
 
 _BYTE_ORDER_MARKS = {
@@ -91,7 +113,7 @@ def read_plain_text(content: bytes) -> FormattedDocument:
         DocumentError: it is not UTF-8, nor UTF-16 with a byte order mark.
     """
     decoded = decode_text(content)
-    return FormattedDocument(decoded.text, None, decoded.encode)
+    return FormattedDocument(decoded.text, None, lambda translation, _: decoded.encode(translation))
 
 
 def read_html(content: bytes) -> FormattedDocument:
@@ -109,7 +131,11 @@ def read_html(content: bytes) -> FormattedDocument:
     if name is not None and content.isascii():
         decoded = replace(decoded, encoding=_choose_encoding_of_ascii(content, declared))
 
-    def write(translation: str) -> bytes:
+    def write(translation: str, language: NewLanguage | None) -> bytes:
+        if language is not None:
+            translation = declare_language(
+                translation, language.code, replaces=language.replaces, direction=language.direction
+            )
         return decoded.encode(translation, "xmlcharrefreplace")
 
     return FormattedDocument(decoded.text, MarkupRules(), write)

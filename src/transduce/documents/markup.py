@@ -35,6 +35,9 @@ _ENTITY = re.compile(r"&([^\W\d][\w.-]*+;)")
 
 Shape = Literal["start", "end", "single", "text", "other"]
 
+Direction = Literal["ltr", "rtl"]
+"""A direction of writing, as HTML names it: from left to right, or from right to left."""
+
 
 class Part(NamedTuple):
     """A tag, a comment or a text.
@@ -281,7 +284,7 @@ def _mark_inline(all_parts: Sequence[Part], rules: MarkupRules) -> Iterator[tupl
 
 
 def declare_language(
-    page: str, language: str, *, replaces: Callable[[str], bool], direction: Literal["ltr", "rtl"] | None = None
+    page: str, language: str, *, replaces: Callable[[str], bool], direction: Direction | None = None
 ) -> str:
     """Declare in a translated HTML page which language its text is in now, for browsers and screen readers.
 

@@ -19,8 +19,9 @@ from io import BytesIO
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from transduce.documents.formats import FormattedDocument
+from transduce.documents.formats import FormattedDocument, NewLanguage
 from transduce.documents.markup import MarkupRules, escape_text, parse_markup, unescape_text
+from transduce.documents.word_direction import set_direction
 from transduce.errors import DocumentError, MissingExtraError
 
 MAX_ENTRIES = 5_000
@@ -367,6 +368,13 @@ class _Markup:
         self.pieces.append(tag)
         self.owners.append(owner)
 
+    def get_runs(self) -> list[Any]:
+        """Return the elements that the text is in."""
+        parents = dict.fromkeys(
+            element.getparent() for group in dict.fromkeys(self.owners) for element in group.elements
+        )
+        return [parent for parent in parents if _get_name(parent) == "r"]
+
     def set_translation(self, translation: str) -> None:
         """Set the texts of the groups from the translated markup."""
         place = -1
@@ -379,8 +387,10 @@ class _Markup:
             group.write()
 
 
-def _write(content: bytes, translation: str) -> bytes:
+def _write(content: bytes, translation: str, language: NewLanguage | None) -> bytes:
     trees, markup, etree = _read_parts(content)
+    if language is not None and language.direction is not None:
+        set_direction(markup.get_runs(), language.direction)
     markup.set_translation(translation)
     file = BytesIO()
     try:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from transduce.documents import FormattedDocument
-from transduce.documents.markup import Passage, declare_language, split_markup
+from transduce.documents import FormattedDocument, NewLanguage
+from transduce.documents.markup import Passage, split_markup
 from transduce.text import rebuild_document, split_document
 from transduce.text.languages import get_base_code, is_right_to_left
 from transduce.translation.confidence.guard import GuardReport, add_reports
@@ -87,19 +87,18 @@ class DocumentTranslator:
 def write_translation(document: FormattedDocument, translation: str, source: str, target: str) -> bytes:
     """Write the translation of a document's text as a file.
 
-    An HTML page then declares the language `target` and its direction of writing instead of those of `source`; nothing
-    is changed if either code is empty, or both are the same language.
+    The file declares the language `target` and its direction of writing instead of those of `source`, as far as its
+    format does; nothing is declared if either code is empty, or both are the same language.
     """
-    is_page = document.rules is not None and not document.rules.is_xml
-    if is_page and source and target and get_base_code(source) != get_base_code(target):
-        turns = is_right_to_left(source) != is_right_to_left(target)
-        translation = declare_language(
-            translation,
-            target,
-            replaces=lambda code: get_base_code(code) == get_base_code(source),
-            direction=("rtl" if is_right_to_left(target) else "ltr") if turns else None,
-        )
-    return document.write(translation)
+    if not source or not target or get_base_code(source) == get_base_code(target):
+        return document.write(translation)
+    turns = is_right_to_left(source) != is_right_to_left(target)
+    language = NewLanguage(
+        target,
+        lambda code: get_base_code(code) == get_base_code(source),
+        ("rtl" if is_right_to_left(target) else "ltr") if turns else None,
+    )
+    return document.write(translation, language)
 
 
 def _translate_texts(translator: LineTranslator, texts: Sequence[str]) -> list[tuple[str, list[TranslatedLine]]]:
