@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +55,25 @@ def test_a_clear_difference_is_significant_both_ways() -> None:
         assert {one.verdict for one in differences} == {verdict}
         assert all(sign * one.gain > 0 for one in differences)
         assert all(0 < max(one.p_bootstrap, one.p_randomization) < 0.05 for one in differences)
+
+
+def test_each_line_is_counted_once_by_each_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TER takes minutes for long texts."""
+    counted: list[str] = []
+    count = TER._compute_segment_statistics
+
+    def count_and_remember(self: TER, hypothesis: str, reference: Any) -> list[float]:
+        counted.append(hypothesis)
+        return count(self, hypothesis, reference)
+
+    monkeypatch.setattr(TER, "_compute_segment_statistics", count_and_remember)
+    comparison = compare_systems(TEST_SET, [GOOD, POOR])
+    assert len(counted) == 2 * len(REFERENCES)
+    assert [one.scores for one in comparison.systems] == [
+        corpus_scores(output.hypotheses, REFERENCES, confidence=True) for output in (GOOD, POOR)
+    ]
+    ((*differences,),) = measure_differences(TEST_SET, [GOOD, POOR])
+    assert [comparison.systems[1].differences] == [differences]
 
 
 def test_the_same_translations_do_not_differ() -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from transduce.evaluation.analysis import (
@@ -16,7 +17,14 @@ from transduce.evaluation.analysis import (
     score_by_length,
 )
 from transduce.evaluation.comet import CometScorer, compare_lines, summarize_lines
-from transduce.evaluation.scores import METRICS, Score, check_tokenization, choose_tokenization, corpus_scores
+from transduce.evaluation.scores import (
+    METRICS,
+    Score,
+    check_tokenization,
+    choose_tokenization,
+    corpus_scores,
+    count_lines,
+)
 from transduce.evaluation.significance import (
     ROUNDING,
     Difference,
@@ -212,11 +220,20 @@ def compare_systems(
     check_tokenization(tokenization)
     report(f"{test_set.name}: computing scores and significance of {len(outputs)} systems")
     first, *more = test_set.references
+    count = cache(count_lines)
     scores = [
-        corpus_scores(one.hypotheses, first, metrics, more_references=more, confidence=True, tokenization=tokenization)
+        corpus_scores(
+            one.hypotheses,
+            first,
+            metrics,
+            more_references=more,
+            confidence=True,
+            tokenization=tokenization,
+            count=count,
+        )
         for one in outputs
     ]
-    differences = measure_differences(test_set, outputs, metrics, tokenization=tokenization)
+    differences = measure_differences(test_set, outputs, metrics, tokenization=tokenization, count=count)
     if comet is not None:
         signature = comet.signature
         baseline, *others = lines = comet.score(test_set, outputs, report)

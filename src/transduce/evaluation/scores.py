@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
@@ -39,6 +40,9 @@ METRICS: dict[str, tuple[str, Callable[[str], Metric]]] = {
 }
 """Name of each metric, and function that makes its scorer with one of `TOKENIZATIONS`, which chrF does not use."""
 
+CountLines = Callable[[str, str, tuple[str, ...], tuple[tuple[str, ...], ...]], list[list[int | float]]]
+"""The type of `count_lines`."""
+
 NUM_RESAMPLES = 1000
 """Test sets drawn with replacement for a confidence interval, sacreBLEU's default."""
 
@@ -71,6 +75,18 @@ class Score:
         return self.low <= other.high and other.low <= self.high
 
 
+def count_lines(
+    metric: str, tokenization: str, hypotheses: tuple[str, ...], references: tuple[tuple[str, ...], ...]
+) -> list[list[int | float]]:
+    """The counts of each line, such as those of its errors, of which sacreBLEU makes a score.
+
+    TER takes half a minute to count a thousand sentences of thirty words that are mostly wrong.
+    """
+    _, scorer = make_scorer(metric, tokenization)
+    # There is no public way to them.
+    return cast("list[list[int | float]]", scorer._extract_corpus_statistics(hypotheses, references))  # noqa: SLF001
+
+
 def corpus_scores(
     hypotheses: Sequence[str],
     references: Sequence[str],
@@ -79,6 +95,7 @@ def corpus_scores(
     more_references: Sequence[Sequence[str]] = (),
     confidence: bool = False,
     tokenization: str | None = None,
+    count: CountLines = count_lines,
 ) -> list[Score]:
     """Scores of `hypotheses` in the order of `metrics`.
 
@@ -89,7 +106,7 @@ def corpus_scores(
     the same tokenisation; with "zh" and "char", and its options `--ter-normalized --ter-asian-support`, by which a
     Chinese character is a word of TER. With `confidence`, each has the interval of `sacrebleu --confidence`: bootstrap
     resampling of the lines (Koehn 2004), from a fixed seed. The larger the test set, the fewer the resamples beyond
-    3,000 lines.
+    3,000 lines. `count` is `count_lines`, or a cache of it where the same lines are scored again.
 
     Raises:
         CorpusError: there are no lines, or hypotheses and references differ in number.
@@ -109,7 +126,7 @@ def corpus_scores(
         raise CorpusError("no hypotheses: a score needs at least one line")
     stripped = strip_lines(hypotheses), [strip_lines(one) for one in (references, *more_references)]
     num_resamples = choose_num_resamples(len(hypotheses)) if confidence else 1
-    return [_score(metric, tokenization, *stripped, num_resamples) for metric in metrics]
+    return [_score(metric, tokenization, *stripped, num_resamples, count) for metric in metrics]
 
 
 def strip_lines(lines: Sequence[str]) -> list[str]:
@@ -178,10 +195,18 @@ def make_scorer(metric: str, tokenization: str) -> tuple[str, Metric]:
 
 
 def _score(
-    metric: str, tokenization: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], num_resamples: int
+    metric: str,
+    tokenization: str,
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    num_resamples: int,
+    count: CountLines,
 ) -> Score:
     name, scorer = make_scorer(metric, tokenization)
     _count_in_plain_floats(scorer)
+    counts = count(metric, tokenization, tuple(hypotheses), tuple(map(tuple, references)))
+    scorer._extract_corpus_statistics = lambda *_: counts  # type: ignore[method-assign]  # noqa: SLF001
+    scorer.num_refs = len(references)  # for the signature; else set where lines are counted
     found = scorer.corpus_score(hypotheses, references, n_bootstrap=num_resamples)
     signature = str(scorer.get_signature())
     # Rounding, and half of an interval, may go beyond 100. TER may be above 100: there can be more errors than words.

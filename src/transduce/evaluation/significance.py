@@ -11,8 +11,10 @@ from sacrebleu.metrics.base import Metric
 
 from transduce.evaluation.scores import (
     METRICS,
+    CountLines,
     choose_num_resamples,
     choose_tokenization,
+    count_lines,
     make_scorer,
     read_seed,
     strip_lines,
@@ -119,6 +121,7 @@ def measure_differences(
     metrics: Sequence[str] = tuple(METRICS),
     *,
     tokenization: str | None = None,
+    count: CountLines = count_lines,
 ) -> list[list[Difference]]:
     """Compare systems with the first one, the baseline, as `sacrebleu --paired-bs` and `--paired-ar` do.
 
@@ -127,6 +130,7 @@ def measure_differences(
         outputs: translations by the baseline, and by each system that is compared with it.
         metrics: names in `METRICS`.
         tokenization: of BLEU and TER; by default that of `choose_tokenization`.
+        count: counts the lines; a cache of `count_lines` where they are scored again.
 
     Returns:
         For each system after the first, its differences in the order of `metrics`, not corrected for the number of
@@ -142,8 +146,8 @@ def measure_differences(
         ConfigError: see `read_seed`.
     """
     tokenization = tokenization or choose_tokenization(test_set.references[0])
-    systems = [strip_lines(output.hypotheses) for output in outputs]
-    references = [strip_lines(one) for one in test_set.references]
+    systems = [tuple(strip_lines(output.hypotheses)) for output in outputs]
+    references = tuple(tuple(strip_lines(one)) for one in test_set.references)
     num_lines = len(test_set.sources)
     counts = choose_resampling(num_lines)
     resamples = np.random.default_rng(counts.seed).choice(num_lines, size=(counts.resamples, num_lines), replace=True)
@@ -151,11 +155,7 @@ def measure_differences(
     found: list[list[Difference]] = [[] for _ in systems[1:]]
     for metric in metrics:
         name, scorer = make_scorer(metric, tokenization)
-        # There is no public way to the counts of each line, of which a score is made.
-        baseline, *others = (
-            np.array(scorer._extract_corpus_statistics(lines, references), np.float64)  # noqa: SLF001
-            for lines in systems
-        )
+        baseline, *others = (np.array(count(metric, tokenization, lines, references), np.float64) for lines in systems)
         resampled_baseline = _score(scorer, _sum_resamples(baseline, resamples))
         for own, lines in zip(found, others, strict=True):
             value_before, value = _score(scorer, np.stack([baseline.sum(axis=0), lines.sum(axis=0)])).tolist()
