@@ -153,11 +153,13 @@ def test_a_terminal_without_width_counts_as_one_of_unknown_width(process: Any, w
     ("arguments", "hint"),
     [
         (["translate", "runs/mine", "input.txt"], "translate reads standard input: give a file as <"),
+        (["translate", "a", "--ensemble", "b", "c"], "is given again: --ensemble A --ensemble B"),
+        (["translate", "a", "--beam=4", "c"], "translate reads standard input: give a file as <"),
         (["doctor", "train.en", "train.de"], "doctor takes one file, a recipe: give two files of text as --source"),
         (["train", "train.en", "train.de"], "train takes one file, a recipe: give two files of text as --source"),
     ],
 )
-def test_a_file_too_many_is_answered_with_how_files_are_given(transduce: Any, arguments: list[str], hint: str) -> None:
+def test_an_argument_too_many_is_answered_with_how_it_is_given(transduce: Any, arguments: list[str], hint: str) -> None:
     answer = transduce(*arguments)
     assert (answer.exit_code, answer.output) == (2, b"")
     assert arguments[-1] in answer.messages

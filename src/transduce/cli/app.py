@@ -226,9 +226,14 @@ def _print_usage_error(error: CycloptsError, arguments: Sequence[str] | None) ->
     from rich.console import Console  # noqa: PLC0415 - see above
 
     Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
-    command = next(iter(arguments or sys.argv[1:]), None)
-    if isinstance(error, UnusedCliTokensError) and command in _FILE_HINTS:
-        print_message(_FILE_HINTS[command])
+    if isinstance(error, UnusedCliTokensError):
+        given = [*(arguments or sys.argv[1:])]
+        first = given.index(error.unused_tokens[0]) if error.unused_tokens else 0
+        option = given[first - 2] if first > 1 else ""
+        if option.startswith("--") and "=" not in option:
+            print_message(f"{option} takes one value; one that takes several is given again: {option} A {option} B")
+        elif given[0] in _FILE_HINTS:
+            print_message(_FILE_HINTS[given[0]])
 
 
 def _handle_sigterm(_number: int, _frame: FrameType | None) -> None:
