@@ -297,12 +297,20 @@ def test_hostile_markup_takes_linear_time(pattern: str, time_growth: Callable[..
         ('<html xml:lang="en" lang="en" class="no-js">', '<html dir="rtl" xml:lang="ar" lang="ar" class="no-js">'),
         ("<html>", '<html dir="rtl">'),
         ("<html >", '<html dir="rtl" >'),
-        ("<html lang='fr'>", "<html dir=\"rtl\" lang='fr'>"),
+        ("<html lang='fr'>", '<html dir="rtl" lang="ar">'),  # its text is the translation, whatever it was said to be
+        ('<body dir="LTR"><p dir="ltr">', '<body dir="rtl"><p dir="ltr">'),
+        ('<div dir="ltr" lang="en"><p dir="ltr" lang="la">', '<div dir="rtl" lang="ar"><p dir="ltr" lang="la">'),
         ('<p lang="en">a <i lang="la">b</i> <br lang=en></p>', '<p lang="ar">a <i lang="la">b</i> <br lang="ar"></p>'),
         ('<p title="a lang=en" lang="en" hidden>', '<p title="a lang=en" lang="ar" hidden>'),
-        ("<a hreflang=en href=x>a</a>", "<a hreflang=en href=x>a</a>"),
-        ('<code lang="en">a</code><p translate="no" lang="en">b <i lang="en">c</i></p>', None),
+        ("<a hreflang=en href=x>a</a>", None),
         ("<p lang>a</p><p lang=>b</p><p LANG = 'en'", None),
+        ("<pre><code>i++ <b>a</b></code></pre>", '<pre><code dir="ltr">i++ <b>a</b></code></pre>'),
+        (
+            '<p translate="no" lang="en">b <i lang="en">c</i></p>',
+            '<p dir="ltr" translate="no" lang="en">b <i lang="en">c</i></p>',
+        ),
+        ('<kbd dir="auto">a</kbd><script>a</script><svg><text>a</text></svg>', None),
+        ('<html translate=no lang="en"><p lang="en">a</p></html>', None),
     ],
 )
 def test_a_page_declares_its_new_language(page: str, expected: str | None) -> None:
@@ -314,12 +322,14 @@ def test_a_page_declares_its_new_language(page: str, expected: str | None) -> No
 
 def test_without_a_direction_that_of_the_page_stays() -> None:
     page = '<html lang="en" dir="auto"><p dir="ltr">a</p></html>'
+    page += '<code lang="en">b</code>'
     found = declare_language(page, 'd"e', replaces=lambda code: code == "en")
-    assert found == '<html lang="d&quot;e" dir="auto"><p dir="ltr">a</p></html>'
+    assert found == '<html lang="d&quot;e" dir="auto"><p dir="ltr">a</p></html><code lang="en">b</code>'
 
 
-@given(st.lists(st.sampled_from([*FRAGMENTS, "<html", " lang=en", ' lang="en"', " dir"]), max_size=40).map("".join))
-def test_a_page_of_another_language_stays(page: str) -> None:
+@given(st.lists(st.sampled_from([*FRAGMENTS, "<body", " lang=en", ' lang="en"', " dir", "<code>"]), max_size=40))
+def test_a_page_of_another_language_stays(fragments: list[str]) -> None:
+    page = "".join(fragments)
     assert declare_language(page, "de", replaces=lambda _: False) == page
     declared = declare_language(page, "de", replaces=lambda code: code == "en", direction="rtl")
     shapes = [[part[1:] for part in parse_markup(text, is_xml=False)] for text in (page, declared)]

@@ -7,6 +7,7 @@ from transduce.text.languages import (
     get_base_code,
     get_language_code,
     is_right_to_left,
+    make_language_tag,
 )
 
 
@@ -55,9 +56,17 @@ def test_the_base_of_a_code_has_neither_script_nor_region(code: str, base: str) 
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        *((code, True) for code in ("ar", "he", "fa_IR", "UR", "az-Arab-IR", "pa-Arab")),
+        *((code, True) for code in ("ar", "he", "fa_IR", "UR", "az-Arab-IR", "pa-Arab", "arb_Arab", "prs", "iw")),
         *((code, False) for code in ("uz", "ku-Latn", "ar-Latn", "en", "zh-Hant-TW", "")),
     ],
 )
 def test_the_direction_of_writing_follows_from_language_or_script(code: str, *, expected: bool) -> None:
     assert is_right_to_left(code) is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "tag"),
+    [("de", "de"), ("pt_BR", "pt-BR"), ("zh_Hant", "zh-Hant"), ("pb", "pt-BR"), ("ZT", "zh-Hant"), ("", "")],
+)
+def test_tags_are_those_of_web_pages(code: str, tag: str) -> None:
+    assert make_language_tag(code) == tag

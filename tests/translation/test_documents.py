@@ -65,10 +65,11 @@ def test_with_constraints_text_between_tags_is_translated(translator: Translator
     [
         ("en", "de", b'<html lang="de"><p lang="de">x</p></html>'),
         ("en_US", "he", b'<html dir="rtl" lang="he"><p lang="he">x</p></html>'),
-        ("en", "en-GB", b'<html lang="en"><p lang="EN-us">x</p></html>'),
+        ("en", "EN_gb", b'<html lang="EN-gb"><p lang="EN-gb">x</p></html>'),
+        ("pt_BR", "pt-BR", b'<html lang="en"><p lang="EN-us">x</p></html>'),
         ("", "de", b'<html lang="en"><p lang="EN-us">x</p></html>'),
         ("en", "", b'<html lang="en"><p lang="EN-us">x</p></html>'),
-        ("fr", "de", b'<html lang="en"><p lang="EN-us">x</p></html>'),
+        ("fr", "pb", b'<html lang="pt-BR"><p lang="EN-us">x</p></html>'),
     ],
 )
 def test_a_page_declares_the_language_of_its_translation(source: str, target: str, expected: bytes) -> None:

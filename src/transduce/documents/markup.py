@@ -283,31 +283,45 @@ def _mark_inline(all_parts: Sequence[Part], rules: MarkupRules) -> Iterator[tupl
         yield Part("".join(kept), "single"), False
 
 
+_UNSEEN = frozenset("html math noscript script style svg template".split())  # noqa: SIM905
+"""Elements whose direction is not set where they are kept: they show no text that has one, or are the page itself."""
+
+
 def declare_language(
     page: str, language: str, *, replaces: Callable[[str], bool], direction: Direction | None = None
 ) -> str:
     """Declare in a translated HTML page which language its text is in now, for browsers and screen readers.
 
     Args:
-        page: the page; elements whose text is not translated are kept.
-        language: code of the language, for `lang` and `xml:lang`.
+        page: the page. Without the tag `<html>`, it gets no direction.
+        language: code of the language, for `lang` and `xml:lang` of the page where it has these, and of elements.
         replaces: whether the code that an element names is that of the language it was translated from.
-        direction: direction of writing that the page gets if there is none, or another one; None: as it is. That of
-            single elements stays.
+        direction: the direction of writing, if the translation changes it: that of the page, and of `<body>` and of
+            elements of the former language where they have one. Elements that are not translated, such as `<code>`,
+            get the former direction.
     """
+    former: Direction = "ltr" if direction == "rtl" else "rtl"
     elements = _OpenElements(MarkupRules())
     written: list[str] = []
     for part in parse_markup(page, is_xml=False):
+        were_kept = elements.are_kept
         elements.read(part)
+        changes: dict[str, str] = {}
+        # Most tags need no change, and parsing them is slow.
+        if part.shape in {"start", "single"} and not were_kept and (direction or "lang" in part.raw.lower()):
+            attributes = parse_attributes(part)
+            if not elements.are_kept:
+                is_page = part.name == "html"
+                names = [name for name in ("lang", "xml:lang") if name in attributes]
+                changes = {name: language for name in names if is_page or replaces(attributes[name])}
+                is_turned = "dir" in attributes and (part.name == "body" or changes)
+                if direction and (is_page or is_turned):
+                    changes["dir"] = direction
+            elif direction and "dir" not in attributes and part.name not in _UNSEEN:
+                changes = {"dir": former}
         raw = part.raw
-        if part.shape in {"start", "single"} and not elements.are_kept:
-            # Most tags name no language, and parsing them is slow.
-            attributes = parse_attributes(part) if "lang" in raw.lower() else {}
-            for name in ("lang", "xml:lang"):
-                if name in attributes and replaces(attributes[name]):
-                    raw = _set_attribute(raw, name, language)
-            if part.name == "html" and direction:
-                raw = _set_attribute(raw, "dir", direction)
+        for name, value in changes.items():
+            raw = _set_attribute(raw, name, value)
         written.append(raw)
     return "".join(written)
 

@@ -40,6 +40,7 @@ _CONTENT_TYPES = "[Content_Types].xml"
 _PREFIX = "application/vnd.openxmlformats-officedocument.wordprocessingml."
 _MAIN = f"{_PREFIX}document.main+xml"
 _TRANSLATED = {_MAIN, *(f"{_PREFIX}{kind}+xml" for kind in ("header", "footer", "footnotes", "endnotes"))}
+_STYLES = f"{_PREFIX}styles+xml"
 _NAMESPACES = {
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
     "http://purl.oclc.org/ooxml/wordprocessingml/main",
@@ -66,7 +67,7 @@ _RULES = MarkupRules(is_xml=True, splitting=frozenset({"p"}), detects_outline=Fa
 _UNBROKEN = "\0"
 """A non-breaking hyphen within text: a character that XML does not have."""
 
-_HYPHENATED_WORD = re.compile(rf"[\w{_UNBROKEN}-]*[{_UNBROKEN}-][\w{_UNBROKEN}-]*")
+_WORD = re.compile(rf"[\w{_UNBROKEN}-]++")
 
 
 class _Group:
@@ -107,13 +108,13 @@ class _Group:
         original = "".join(
             _UNBROKEN if _get_name(element) == "noBreakHyphen" else element.text or "" for element in self.elements
         )
-        hyphenated = [found for found in _HYPHENATED_WORD.findall(original) if _UNBROKEN in found]
+        hyphenated = [found for found in _WORD.findall(original) if _UNBROKEN in found]
         words = {found.replace(_UNBROKEN, "-").casefold() for found in hyphenated}
 
         def mark(found: re.Match[str]) -> str:
             return found[0].replace("-", _UNBROKEN) if found[0].casefold() in words else found[0]
 
-        return _HYPHENATED_WORD.sub(mark, translation) if words else translation
+        return _WORD.sub(mark, translation) if words else translation
 
 
 def _get_name(element: Any) -> str:  # noqa: ANN401 - a library without types
@@ -195,23 +196,28 @@ def _read_entry(archive: ZipFile, entry: ZipInfo) -> bytes:
         return file.read(entry.file_size)
 
 
-def _find_translated_parts(archive: ZipFile, etree: Any) -> list[str]:  # noqa: ANN401 - a library without types
-    """Find the names of the parts with text: the document itself comes first."""
+def _list_parts(archive: ZipFile, etree: Any) -> Iterator[tuple[ZipInfo, str]]:  # noqa: ANN401 - a library without types
+    """Yield the files of the archive that its list of parts has, with their kinds."""
     entries = {entry.filename.lower(): entry for entry in archive.infolist()}
     listed = entries.get(_CONTENT_TYPES.lower())
     if listed is None or listed.file_size > MAX_XML_BYTES:
         raise BadZipFile("no list of parts")
-    kinds: dict[str, str] = {}
     for element in _parse_xml(_read_entry(archive, listed), etree):
-        name, kind = str(element.get("PartName", "")).lstrip("/").lower(), str(element.get("ContentType", ""))
-        if kind in _TRANSLATED and name in entries:
-            kinds[name] = kind
+        name = str(element.get("PartName", "")).lstrip("/").lower()
+        if name in entries:
+            yield entries[name], str(element.get("ContentType", ""))
+
+
+def _find_translated_parts(archive: ZipFile, etree: Any) -> list[str]:  # noqa: ANN401 - a library without types
+    """Find the names of the parts with text: the document itself comes first."""
+    found = {entry.filename: (entry, kind) for entry, kind in _list_parts(archive, etree) if kind in _TRANSLATED}
+    kinds = {name: kind for name, (_, kind) in found.items()}
     if _MAIN not in kinds.values():
         raise DocumentError("the archive is no Word document (.docx): save it as .docx in Word")
-    size = sum(entries[name].file_size for name in kinds)
+    size = sum(entry.file_size for entry, _ in found.values())
     if size > MAX_XML_BYTES:
         raise DocumentError(f"the text takes {size:,} bytes of XML, at most {MAX_XML_BYTES:,} are read: divide it")
-    return [entries[name].filename for name in sorted(kinds, key=lambda name: kinds[name] != _MAIN)]
+    return sorted(kinds, key=lambda name: kinds[name] != _MAIN)
 
 
 def _parse_xml(content: bytes, etree: Any) -> Any:  # noqa: ANN401 - a library without types
@@ -368,13 +374,6 @@ class _Markup:
         self.pieces.append(tag)
         self.owners.append(owner)
 
-    def get_runs(self) -> list[Any]:
-        """Return the elements that the text is in."""
-        parents = dict.fromkeys(
-            element.getparent() for group in dict.fromkeys(self.owners) for element in group.elements
-        )
-        return [parent for parent in parents if _get_name(parent) == "r"]
-
     def set_translation(self, translation: str) -> None:
         """Set the texts of the groups from the translated markup."""
         place = -1
@@ -389,12 +388,18 @@ class _Markup:
 
 def _write(content: bytes, translation: str, language: NewLanguage | None) -> bytes:
     trees, markup, etree = _read_parts(content)
-    if language is not None and language.direction is not None:
-        set_direction(markup.get_runs(), language.direction)
     markup.set_translation(translation)
     file = BytesIO()
     try:
         with ZipFile(BytesIO(content)) as archive, ZipFile(file, "w", ZIP_DEFLATED) as written:
+            if language is not None and language.direction is not None:
+                styles = {
+                    entry.filename: _parse_xml(_read_entry(archive, entry), etree)
+                    for entry, kind in _list_parts(archive, etree)
+                    if kind == _STYLES and entry.file_size <= MAX_XML_BYTES
+                }
+                set_direction(trees.values(), styles.values(), language.direction)
+                trees |= styles
             for entry in archive.infolist():
                 is_changed = entry.filename in trees
                 found = (

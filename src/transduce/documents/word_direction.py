@@ -1,24 +1,29 @@
-"""The direction of writing in Word documents: of runs, of their paragraphs, and of the columns of tables around them
-(ECMA-376, part 1, 17.3.2.30, 17.3.1.6 and 17.4.1).
+"""The direction of writing in Word documents: of paragraphs, of the columns of tables, and of runs (ECMA-376, part 1,
+17.3.1.6, 17.4.1 and 17.3.2.30).
+
+Word has bold, italic and size twice: for letters such as Latin ones, and for those of complex scripts, such as Arabic.
 """
 
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 from transduce.documents.markup import Direction
 
-# For each kind of properties the property of direction, and those that have to follow it; lists of words are easier to
-# read than lists of strings.
+# For each kind of element its kind of properties, the property of direction, and the properties that follow that one.
+# Lists of words are easier to read than lists of strings.
 _PROPERTIES = {
-    "rPr": ("rtl", frozenset("cs em lang eastAsianLayout specVanish oMath rPrChange".split())),  # noqa: SIM905
-    "pPr": (
+    "r": ("rPr", "rtl", frozenset("cs em lang eastAsianLayout specVanish oMath rPrChange".split())),  # noqa: SIM905
+    "p": (
+        "pPr",
         "bidi",
         frozenset(
             "adjustRightInd snapToGrid spacing ind contextualSpacing mirrorIndents suppressOverlap jc textDirection "  # noqa: SIM905
             "textAlignment textboxTightWrap outlineLvl divId cnfStyle rPr sectPr pPrChange".split()
         ),
     ),
-    "tblPr": (
+    "tbl": (
+        "tblPr",
         "bidiVisual",
         frozenset(
             "tblStyleRowBandSize tblStyleColBandSize tblW jc tblCellSpacing tblInd tblBorders shd tblLayout tblCellMar "  # noqa: SIM905
@@ -26,57 +31,81 @@ _PROPERTIES = {
         ),
     ),
 }
-_COMPLEX = {"b": "bCs", "i": "iCs", "sz": "szCs"}
-"""Bold, italic and size, and the properties that say the same of letters written from right to left."""
+_FORMATS = {"b": "bCs", "i": "iCs", "sz": "szCs"}
+"""Bold, italic and size, and the properties that say the same of letters of complex scripts."""
 
 
-def set_direction(runs: Iterable[Any], direction: Direction) -> None:
-    """Set the direction of runs, elements `w:r`, of the paragraphs that they are in, and of the tables around these.
+def set_direction(texts: Iterable[Any], styles: Iterable[Any], direction: Direction) -> None:
+    """Set the direction of all paragraphs and tables, and of runs with letters that are written in it.
 
-    A direction that a style has does not matter then. Runs that turn to the right keep bold, italic and size.
+    What a style says of direction does not matter then. Bold, italic and size are those that the text had before.
+
+    Args:
+        texts: the trees of parts with text, which is translated already.
+        styles: the trees of parts with styles.
+        direction: the new direction.
     """
-    runs = list(runs)
-    paragraphs = dict.fromkeys(next(run.iterancestors("{*}p")) for run in runs)
-    tables = dict.fromkeys(table for paragraph in paragraphs for table in paragraph.iterancestors("{*}tbl"))
-    for kind, elements in (("rPr", runs), ("pPr", paragraphs), ("tblPr", tables)):
-        for element in elements:
-            properties = _find_or_add_properties(element, kind)
-            _set_property(properties, *_PROPERTIES[kind], is_on=direction == "rtl")
-            if kind == "rPr" and direction == "rtl":
-                _copy_format(properties)
+    for root in texts:
+        prefix = _get_prefix(root)
+        for kind in ("p", "tbl"):
+            for element in root.iter(prefix + kind):
+                _set_property(element, kind, is_on=direction == "rtl")
+        for run in root.iter(f"{prefix}r"):
+            letters = "".join(text.text or "" for text in run.iterchildren(f"{prefix}t"))
+            if direction in map(_find_direction, letters):
+                _set_property(run, "r", is_on=direction == "rtl")
+                _complete_format(run.find(f"{prefix}rPr"), direction)
+    for root in styles:
+        for properties in root.iter(f"{_get_prefix(root)}rPr"):
+            _complete_format(properties, direction)
 
 
-def _find_or_add_properties(element: Any, kind: str) -> Any:  # noqa: ANN401 - a library without types
-    properties = element.find(f"{{*}}{kind}")
+def _get_prefix(element: Any) -> str:  # noqa: ANN401 - a library without types
+    """Return the namespace of an element, as it stands before its name."""
+    namespace, bracket, _ = str(element.tag).rpartition("}")
+    return namespace + bracket
+
+
+def _find_direction(letter: str) -> Direction | None:
+    """Find the direction in which a letter is always written; figures, spaces and punctuation have none."""
+    match unicodedata.bidirectional(letter):
+        case "L":
+            return "ltr"
+        case "R" | "AL":
+            return "rtl"
+    return None
+
+
+def _set_property(element: Any, kind: str, *, is_on: bool) -> None:  # noqa: ANN401 - a library without types
+    prefix, (properties_name, name, following) = _get_prefix(element), _PROPERTIES[kind]
+    properties = element.find(prefix + properties_name)
     if properties is None:
-        properties = _make(element, kind)
+        properties = element.makeelement(prefix + properties_name)
         element.insert(0, properties)
-    return properties
-
-
-def _set_property(properties: Any, name: str, following: frozenset[str], *, is_on: bool) -> None:  # noqa: ANN401
-    for old in properties.findall(f"{{*}}{name}"):
+    for old in properties.findall(prefix + name):
         properties.remove(old)
-    new = _make(properties, name)
+    new = properties.makeelement(prefix + name)
     if not is_on:
-        new.set(new.tag.removesuffix(name) + "val", "0")
-    children = list(properties.iterchildren("{*}*"))
-    next_one = next((child for child in children if child.tag.rpartition("}")[2] in following), None)
+        new.set(f"{prefix}val", "0")
+    later = {prefix + one for one in following}
+    next_one = next((child for child in properties.iterchildren() if child.tag in later), None)
     if next_one is None:
         properties.append(new)
     else:
         next_one.addprevious(new)
 
 
-def _copy_format(properties: Any) -> None:  # noqa: ANN401 - a library without types
-    for name, complex_name in _COMPLEX.items():
-        found = properties.find(f"{{*}}{name}")
-        if found is not None and properties.find(f"{{*}}{complex_name}") is None:
-            copy = _make(properties, complex_name)
-            copy.attrib.update(found.attrib)
+def _complete_format(properties: Any, direction: Direction) -> None:  # noqa: ANN401 - a library without types
+    """Let letters of the new direction have the format that those of the former one have."""
+    prefix = _get_prefix(properties)
+    for plain, of_complex in _FORMATS.items():
+        before, after = (plain, of_complex) if direction == "rtl" else (of_complex, plain)
+        found = properties.find(prefix + before)
+        if found is None or properties.find(prefix + after) is not None:
+            continue
+        copy = properties.makeelement(prefix + after)
+        copy.attrib.update(found.attrib)
+        if direction == "rtl":  # in this order they have to be
             found.addnext(copy)
-
-
-def _make(beside: Any, name: str) -> Any:  # noqa: ANN401 - a library without types
-    """Make an element of the same namespace."""
-    return beside.makeelement(beside.tag[: beside.tag.index("}") + 1] + name)
+        else:
+            found.addprevious(copy)

@@ -66,18 +66,23 @@ def normalize_code(code: str) -> str:
     return code.replace("_", "-").casefold()
 
 
-_BASES_OF_OWN_CODES = {"pb": "pt", "zt": "zh"}
+_TAGS_OF_OWN_CODES = {"pb": "pt-BR", "zt": "zh-Hant"}
 
 
 def get_base_code(code: str) -> str:
     """The language of a code, in lower case, without script and region: "pt" for "pt_BR", and for Argos's "pb"."""
-    base = normalize_code(code).partition("-")[0]
-    return _BASES_OF_OWN_CODES.get(base, base)
+    return normalize_code(make_language_tag(code)).partition("-")[0]
+
+
+def make_language_tag(code: str) -> str:
+    """A code as the standard for web pages has it (BCP 47): "pt-BR" for "pt_BR", and for Argos's "pb"."""
+    return _TAGS_OF_OWN_CODES.get(code.casefold(), code.replace("_", "-"))
 
 
 # Languages that are mostly written from right to left, and scripts that always are.
 _RIGHT_TO_LEFT = frozenset(
-    "ar ara arc azb ckb dv fa fas he heb ks nqo pes ps pus sd snd syr ug uig ur urd yi yid".split()  # noqa: SIM905
+    "acm aeb apc ar ara arb arc ars ary arz azb bal ckb div dv fa fas he heb iw ji kas ks nqo pbt per pes "  # noqa: SIM905
+    "pnb prs ps pus sd skr snd syr ug uig ur urd yi yid".split()
 )
 _SCRIPTS_RIGHT_TO_LEFT = frozenset("adlm arab aran hebr mand nkoo rohg samr syrc thaa".split())  # noqa: SIM905
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from transduce.documents import FormattedDocument, NewLanguage
 from transduce.documents.markup import Passage, split_markup
 from transduce.text import rebuild_document, split_document
-from transduce.text.languages import get_base_code, is_right_to_left
+from transduce.text.languages import get_base_code, is_right_to_left, make_language_tag
 from transduce.translation.confidence.guard import GuardReport, add_reports
 from transduce.translation.lines import LineTranslator, TranslatedLine
 from transduce.translation.options import TranslationOptions
@@ -88,13 +88,14 @@ def write_translation(document: FormattedDocument, translation: str, source: str
     """Write the translation of a document's text as a file.
 
     The file declares the language `target` and its direction of writing instead of those of `source`, as far as its
-    format does; nothing is declared if either code is empty, or both are the same language.
+    format does; nothing is declared if either code is empty, or both are the same.
     """
-    if not source or not target or get_base_code(source) == get_base_code(target):
+    code = make_language_tag(target)
+    if not source or not target or code == make_language_tag(source):
         return document.write(translation)
     turns = is_right_to_left(source) != is_right_to_left(target)
     language = NewLanguage(
-        target,
+        code,
         lambda code: get_base_code(code) == get_base_code(source),
         ("rtl" if is_right_to_left(target) else "ltr") if turns else None,
     )
