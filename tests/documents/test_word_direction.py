@@ -12,7 +12,7 @@ from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls, qn
 from docx.shared import Pt
 
-from transduce.documents import NewLanguage, read_formatted_document
+from transduce.documents import NewLanguage, read_formatted_document, word
 from transduce.documents.markup import Direction
 
 
@@ -77,6 +77,16 @@ def test_styles_keep_bold_and_size() -> None:
     assert styles["Warning"].font.cs_bold is True
     assert styles["Normal"].element.rPr.find(qn("w:szCs")).get(qn("w:val")) == "40"
     assert turn(document, None).styles["Warning"].font.cs_bold is None
+
+
+def test_styles_that_are_too_large_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = docx.Document()
+    document.styles.add_style("Warning", WD_STYLE_TYPE.PARAGRAPH).font.bold = True
+    document.add_paragraph("sun", "Warning")
+    monkeypatch.setattr(word, "MAX_TAGS", 300)
+    turned = turn(document, "rtl")
+    assert turned.styles["Warning"].font.cs_bold is None
+    assert turned.paragraphs[0].runs[0].font.rtl is True
 
 
 def test_columns_of_tables_turn_too() -> None:

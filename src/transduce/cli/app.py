@@ -228,7 +228,8 @@ def _print_usage_error(error: CycloptsError, arguments: Sequence[str] | None) ->
     Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
     if isinstance(error, UnusedCliTokensError):
         given = [*(arguments or sys.argv[1:])]
-        first = given.index(error.unused_tokens[0]) if error.unused_tokens else 0
+        (unused, *_) = error.unused_tokens or [""]
+        first = given.index(unused) if unused in given else 0
         option = given[first - 2] if first > 1 else ""
         if option.startswith("--") and "=" not in option:
             print_message(f"{option} takes one value; one that takes several is given again: {option} A {option} B")

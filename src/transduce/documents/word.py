@@ -208,6 +208,13 @@ def _list_parts(archive: ZipFile, etree: Any) -> Iterator[tuple[ZipInfo, str]]: 
             yield entries[name], str(element.get("ContentType", ""))
 
 
+def _read_styles(archive: ZipFile, etree: Any) -> dict[str, Any]:  # noqa: ANN401 - a library without types
+    """Read the trees of the parts with styles by name; what is too large to be read is left out."""
+    parts = [entry for entry, kind in _list_parts(archive, etree) if kind == _STYLES]
+    contents = {entry.filename: _read_entry(archive, entry) for entry in parts if entry.file_size <= MAX_XML_BYTES}
+    return {name: _parse_xml(part, etree) for name, part in contents.items() if part.count(b"<") <= MAX_TAGS}
+
+
 def _find_translated_parts(archive: ZipFile, etree: Any) -> list[str]:  # noqa: ANN401 - a library without types
     """Find the names of the parts with text: the document itself comes first."""
     found = {entry.filename: (entry, kind) for entry, kind in _list_parts(archive, etree) if kind in _TRANSLATED}
@@ -393,11 +400,7 @@ def _write(content: bytes, translation: str, language: NewLanguage | None) -> by
     try:
         with ZipFile(BytesIO(content)) as archive, ZipFile(file, "w", ZIP_DEFLATED) as written:
             if language is not None and language.direction is not None:
-                styles = {
-                    entry.filename: _parse_xml(_read_entry(archive, entry), etree)
-                    for entry, kind in _list_parts(archive, etree)
-                    if kind == _STYLES and entry.file_size <= MAX_XML_BYTES
-                }
+                styles = _read_styles(archive, etree)
                 set_direction(trees.values(), styles.values(), language.direction)
                 trees |= styles
             for entry in archive.infolist():

@@ -96,7 +96,7 @@ def write_translation(document: FormattedDocument, translation: str, source: str
     turns = is_right_to_left(source) != is_right_to_left(target)
     language = NewLanguage(
         code,
-        lambda code: get_base_code(code) == get_base_code(source),
+        lambda found: get_base_code(found) == get_base_code(source),
         ("rtl" if is_right_to_left(target) else "ltr") if turns else None,
     )
     return document.write(translation, language)
