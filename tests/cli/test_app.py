@@ -153,8 +153,9 @@ def test_a_terminal_without_width_counts_as_one_of_unknown_width(process: Any, w
     ("arguments", "hint"),
     [
         (["translate", "runs/mine", "input.txt"], "translate reads standard input: give a file as <"),
-        (["translate", "a", "--ensemble", "b", "c"], "is given again: --ensemble A --ensemble B"),
-        (["translate", "a", "--beam=4", "c"], "translate reads standard input: give a file as <"),
+        (["translate", "a", "--ensemble", "b", "c"], "is given again for another: --ensemble A --ensemble B"),
+        (["translate", "--json", "a", "c"], "translate reads standard input: give a file as <"),
+        (["translate", "a", "--beam", "4", "c"], "translate reads standard input: give a file as <"),
         (["doctor", "train.en", "train.de"], "doctor takes one file, a recipe: give two files of text as --source"),
         (["train", "train.en", "train.de"], "train takes one file, a recipe: give two files of text as --source"),
     ],

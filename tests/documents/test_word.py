@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.documents import word
-from transduce.documents.formats import FormattedDocument, NewLanguage, read_formatted_document
+from transduce.documents.formats import FormattedDocument, LanguageDeclaration, read_formatted_document
 from transduce.errors import DocumentError
 
 TYPES = "[Content_Types].xml"
@@ -282,7 +282,7 @@ def test_a_long_run_takes_linear_time(
 
     def work(content: bytes) -> bytes:
         document = read(content)
-        return document.write(document.text, NewLanguage("ar", lambda _: True, "rtl"))
+        return document.write(document.text, LanguageDeclaration("ar", lambda _: True, "rtl"))
 
     assert time_growth(work, prepare(400), prepare(3_200)) < 24  # 8 times the text; squares would be 64
 

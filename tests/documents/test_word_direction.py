@@ -12,7 +12,7 @@ from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls, qn
 from docx.shared import Pt
 
-from transduce.documents import NewLanguage, read_formatted_document, word
+from transduce.documents import LanguageDeclaration, read_formatted_document, word
 from transduce.documents.markup import Direction
 
 
@@ -22,7 +22,7 @@ def turn(document: Any, direction: Direction | None, translation: str = "شمس"
     document.save(file)
     read = read_formatted_document(file.getvalue(), ".docx")
     translated = re.sub(r"[^<>]+(?=<)", translation, read.text)
-    return docx.Document(io.BytesIO(read.write(translated, NewLanguage("ar", lambda _: True, direction))))
+    return docx.Document(io.BytesIO(read.write(translated, LanguageDeclaration("ar", lambda _: True, direction))))
 
 
 def names_of(properties: Any) -> list[str]:
@@ -149,7 +149,7 @@ def test_documents_in_the_strict_form_turn() -> None:
             is_word = entry.filename in {"word/document.xml", "word/styles.xml"}
             written.writestr(entry, found.replace(transitional.encode(), strict.encode()) if is_word else found)
     read = read_formatted_document(content.getvalue(), ".docx")
-    turned = read.write("<p>شمس</p>", NewLanguage("ar", lambda _: True, "rtl"))
+    turned = read.write("<p>شمس</p>", LanguageDeclaration("ar", lambda _: True, "rtl"))
     with zipfile.ZipFile(io.BytesIO(turned)) as archive:
         text = archive.read("word/document.xml").decode()
     assert re.search(r"<w:pPr><w:bidi/></w:pPr><w:r><w:rPr><w:b/><w:bCs/><w:rtl/></w:rPr><w:t[^>]*>شمس", text)

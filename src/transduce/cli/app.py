@@ -159,6 +159,9 @@ _FILE_HINTS = {
 }
 """Added to the error about an argument too many, by command: how text is given instead."""
 
+_REPEATED_OPTIONS = ("--ensemble", "--require", "--forbid", "--set")
+"""Options that are given again for each value, of which one error reminds who gives several values at once."""
+
 _config = App(name="config", help=COMMANDS["config"])
 _config.command("transduce.cli.overview:show", name="show", help="Print the resolved settings of a recipe as TOML.")
 _config.command("transduce.cli.overview:schema", name="schema", help="Print the JSON Schema of all settings.")
@@ -228,11 +231,11 @@ def _print_usage_error(error: CycloptsError, arguments: Sequence[str] | None) ->
     Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
     if isinstance(error, UnusedCliTokensError):
         given = [*(arguments or sys.argv[1:])]
-        (unused, *_) = error.unused_tokens or [""]
-        first = given.index(unused) if unused in given else 0
-        option = given[first - 2] if first > 1 else ""
-        if option.startswith("--") and "=" not in option:
-            print_message(f"{option} takes one value; one that takes several is given again: {option} A {option} B")
+        repeated = next((option for option in _REPEATED_OPTIONS if option in given), None)
+        if repeated:
+            print_message(
+                f"{repeated} takes one value at a time, and is given again for another: {repeated} A {repeated} B"
+            )
         elif given[0] in _FILE_HINTS:
             print_message(_FILE_HINTS[given[0]])
 

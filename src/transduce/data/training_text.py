@@ -166,7 +166,7 @@ class TrainingText:
         return (pair for number in range(len(self.corpora)) for pair, _ in self.iterate_corpus(number))
 
     def iterate_corpus(self, number: int, left_out: Counter[str] | None = None) -> Iterator[tuple[Pair, bool]]:
-        """Iterate over the pairs of one corpus, each with whether an earlier pair, of this or another one, is the same.
+        """Iterate over the pairs of a corpus, each with whether it repeats an earlier pair, also of another corpus.
 
         Args:
             number: index of the corpus, from 0.

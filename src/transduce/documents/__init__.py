@@ -1,5 +1,11 @@
 """Documents with formatting: their text as markup, to be translated, and the document with the translation."""
 
-from transduce.documents.formats import FORMATS, FormattedDocument, NewLanguage, find_format, read_formatted_document
+from transduce.documents.formats import (
+    FORMATS,
+    FormattedDocument,
+    LanguageDeclaration,
+    find_format,
+    read_formatted_document,
+)
 
-__all__ = ["FORMATS", "FormattedDocument", "NewLanguage", "find_format", "read_formatted_document"]
+__all__ = ["FORMATS", "FormattedDocument", "LanguageDeclaration", "find_format", "read_formatted_document"]

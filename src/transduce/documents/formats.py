@@ -11,8 +11,8 @@ from transduce.errors import DocumentError
 
 
 @dataclass(frozen=True)
-class NewLanguage:
-    """The language that a document is translated to, as far as files tell of it.
+class LanguageDeclaration:
+    """What a translated document declares of its language.
 
     Args:
         code: language code.
@@ -37,12 +37,13 @@ class FormattedDocument:
 
     text: str
     rules: MarkupRules | None
-    writer: Callable[[str, NewLanguage | None], bytes]
+    writer: Callable[[str, LanguageDeclaration | None], bytes]
 
-    def write(self, translation: str, language: NewLanguage | None = None) -> bytes:
-        """Make the file from the translation of `text`, whose tags are in their order.
+    def write(self, translation: str, language: LanguageDeclaration | None = None) -> bytes:
+        """Make the file of the translated document.
 
-        If its new language is given, HTML declares it, and HTML and Word documents the direction of writing.
+        The translation is that of `text`, with all tags in their order. If its new language is given, HTML declares it,
+        and HTML and Word documents are written in its direction.
         """
         return self.writer(translation, language)
 
@@ -131,7 +132,7 @@ def read_html(content: bytes) -> FormattedDocument:
     if name is not None and content.isascii():
         decoded = replace(decoded, encoding=_choose_encoding_of_ascii(content, declared))
 
-    def write(translation: str, language: NewLanguage | None) -> bytes:
+    def write(translation: str, language: LanguageDeclaration | None) -> bytes:
         if language is not None:
             translation = declare_language(
                 translation, language.code, replaces=language.replaces, direction=language.direction

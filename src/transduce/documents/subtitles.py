@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import chain
 
-from transduce.documents.formats import FormattedDocument, NewLanguage, decode_text
+from transduce.documents.formats import FormattedDocument, LanguageDeclaration, decode_text
 from transduce.documents.markup import MarkupRules, parse_markup, unescape_text
 from transduce.errors import DocumentError
 
@@ -73,7 +73,7 @@ def _read(
     cues = [_split_speeches(text) for text in pieces[1::2]]
     markup = "".join(f"<cue>{_mark(speech.text, to_markup)}</cue>" for speech in chain.from_iterable(cues))
 
-    def write(translation: str, _: NewLanguage | None) -> bytes:
+    def write(translation: str, _: LanguageDeclaration | None) -> bytes:
         translations = _split_translation(translation, from_markup)
         pieces[1::2] = ["".join(speech.write(next(translations)) for speech in speeches) for speeches in cues]
         return decoded.encode("".join(pieces).replace("\n", line_end))

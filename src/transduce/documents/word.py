@@ -19,7 +19,7 @@ from io import BytesIO
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from transduce.documents.formats import FormattedDocument, NewLanguage
+from transduce.documents.formats import FormattedDocument, LanguageDeclaration
 from transduce.documents.markup import MarkupRules, escape_text, parse_markup, unescape_text
 from transduce.documents.word_direction import set_direction
 from transduce.errors import DocumentError, MissingExtraError
@@ -197,7 +197,7 @@ def _read_entry(archive: ZipFile, entry: ZipInfo) -> bytes:
 
 
 def _list_parts(archive: ZipFile, etree: Any) -> Iterator[tuple[ZipInfo, str]]:  # noqa: ANN401 - a library without types
-    """Yield the files of the archive that its list of parts has, with their kinds."""
+    """Yield the files that the archive lists in `[Content_Types].xml`, each with its content type."""
     entries = {entry.filename.lower(): entry for entry in archive.infolist()}
     listed = entries.get(_CONTENT_TYPES.lower())
     if listed is None or listed.file_size > MAX_XML_BYTES:
@@ -217,14 +217,13 @@ def _read_styles(archive: ZipFile, etree: Any) -> dict[str, Any]:  # noqa: ANN40
 
 def _find_translated_parts(archive: ZipFile, etree: Any) -> list[str]:  # noqa: ANN401 - a library without types
     """Find the names of the parts with text: the document itself comes first."""
-    found = {entry.filename: (entry, kind) for entry, kind in _list_parts(archive, etree) if kind in _TRANSLATED}
-    kinds = {name: kind for name, (_, kind) in found.items()}
+    kinds = {entry: kind for entry, kind in _list_parts(archive, etree) if kind in _TRANSLATED}
     if _MAIN not in kinds.values():
         raise DocumentError("the archive is no Word document (.docx): save it as .docx in Word")
-    size = sum(entry.file_size for entry, _ in found.values())
+    size = sum(entry.file_size for entry in kinds)
     if size > MAX_XML_BYTES:
         raise DocumentError(f"the text takes {size:,} bytes of XML, at most {MAX_XML_BYTES:,} are read: divide it")
-    return sorted(kinds, key=lambda name: kinds[name] != _MAIN)
+    return [entry.filename for entry in sorted(kinds, key=lambda entry: kinds[entry] != _MAIN)]
 
 
 def _parse_xml(content: bytes, etree: Any) -> Any:  # noqa: ANN401 - a library without types
@@ -393,7 +392,7 @@ class _Markup:
             group.write()
 
 
-def _write(content: bytes, translation: str, language: NewLanguage | None) -> bytes:
+def _write(content: bytes, translation: str, language: LanguageDeclaration | None) -> bytes:
     trees, markup, etree = _read_parts(content)
     markup.set_translation(translation)
     file = BytesIO()

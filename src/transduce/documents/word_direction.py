@@ -61,7 +61,7 @@ def set_direction(texts: Iterable[Any], styles: Iterable[Any], direction: Direct
 
 
 def _get_prefix(element: Any) -> str:  # noqa: ANN401 - a library without types
-    """Return the namespace of an element, as it stands before its name."""
+    """Return the namespace of an element in lxml's notation, `{http://...}`."""
     namespace, bracket, _ = str(element.tag).rpartition("}")
     return namespace + bracket
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from transduce.documents import FormattedDocument, NewLanguage
+from transduce.documents import FormattedDocument, LanguageDeclaration
 from transduce.documents.markup import Passage, split_markup
 from transduce.text import rebuild_document, split_document
 from transduce.text.languages import get_base_code, is_right_to_left, make_language_tag
@@ -85,16 +85,16 @@ class DocumentTranslator:
 
 
 def write_translation(document: FormattedDocument, translation: str, source: str, target: str) -> bytes:
-    """Write the translation of a document's text as a file.
+    """Make the file of a translated document, which declares its new language.
 
-    The file declares the language `target` and its direction of writing instead of those of `source`, as far as its
+    It declares the language `target` and its direction of writing instead of those of `source`, as far as its
     format does; nothing is declared if either code is empty, or both are the same.
     """
     code = make_language_tag(target)
     if not source or not target or code == make_language_tag(source):
         return document.write(translation)
     turns = is_right_to_left(source) != is_right_to_left(target)
-    language = NewLanguage(
+    language = LanguageDeclaration(
         code,
         lambda found: get_base_code(found) == get_base_code(source),
         ("rtl" if is_right_to_left(target) else "ltr") if turns else None,
