@@ -282,6 +282,10 @@ WRONG = {
     "training.updates=-3000000000": "--set: training.updates = -3000000000: must be greater than or equal to 1",
     "output=a\0b": "--set: output = 'a\\x00b': must be without the NUL character, which file names cannot contain",
     "data.pairs=t\udce9.tsv": "--set: data.pairs = 't\\udce9.tsv': must be UTF-8: rename the file or folder",
+    'data.teacher_ensemble=["a", "t\udce9"]': "--set: data.teacher_ensemble = ['a', 't\\udce9']: must be UTF-8: "
+    "rename the file or folder",
+    'data.columns=["a", "b\\u0000"]': "--set: data.columns = ['a', 'b\\x00']: must be without the NUL character, "
+    "which file names cannot contain",
     "search.length_penalty=1e308": "--set: search.length_penalty = 1e+308: must be less than or equal to 10",
     "model.dropout=1": "--set: model.dropout = 1: must be less than 1",
     "training.clip_norm=nan": "--set: training.clip_norm = nan: must be a finite number",

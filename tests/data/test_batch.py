@@ -240,6 +240,19 @@ def test_augmentation_changes_the_text_of_each_epoch(prepared: PreparedData, sha
     assert all_pairs(open_epoch_store(prepared, text, 1, 0)) != all_pairs(open_epoch_store(prepared, text, 1, 1))
 
 
+def test_names_of_epochs_fit_any_file_system(prepared: PreparedData) -> None:
+    augmentation = dict.fromkeys([name for name in TextConfig.model_fields if name.startswith("augment_")], 1 / 3)
+    text = TextConfig(vocabulary=310, bpe_dropout=1 / 3, **augmentation)
+    other = text.model_copy(update={"augment_upper_case": 0.9})
+    stores = [all_pairs(open_epoch_store(prepared, one, 1, 0)) for one in (text, other)]
+    names = [path.name for path in (prepared.folder / "epochs").iterdir()]
+    assert stores[0] != stores[1]
+    assert len(names) >= 2
+    assert max(map(len, names)) < 110  # a file system has 143 bytes at least, and a lock some more than the folder
+    remove_epochs(prepared, text, 1, before=1)
+    assert len([*(prepared.folder / "epochs").iterdir()]) == len(names) - 1
+
+
 def test_every_seed_and_epoch_has_its_own_segmentation_and_repeats_it(prepared: PreparedData) -> None:
     choices = ((1, 0), (1, 1), (2, 0))
     first = [all_pairs(open_epoch_store(prepared, dropout(0.3), seed, epoch)) for seed, epoch in choices]

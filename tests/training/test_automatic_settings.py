@@ -66,6 +66,24 @@ def test_a_run_that_has_begun_keeps_what_was_counted(make_config: Callable[..., 
         choose_settings_for_run(given, restart=True)
 
 
+def test_a_run_that_only_its_time_limit_ends_keeps_it(make_config: Callable[..., RunConfig]) -> None:
+    training = {
+        "updates": UNLIMITED_UPDATES,
+        "time_limit": "20m",
+        "schedule": "warmup_stable_decay",
+        "learning_rate": 0.01,
+    }
+    config = make_config(**{f"training__{name}": value for name, value in training.items()})
+    given = {"data.source": "there/is/none", "data.target": "there/is/none", "output": config.output}
+    folder = RunFolder(Path(config.output))
+    with folder.lock():
+        folder.begin(config, restart=False)
+        resumed = choose_settings_for_run(given, restart=False)
+        assert resumed["training.updates"] == UNLIMITED_UPDATES
+        assert resumed["training.time_limit"] == "20m"
+        assert "training.time_limit" not in choose_settings_for_run(given, "30m", restart=False)
+
+
 def test_counts_the_pairs_of_all_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MAX_PAIRS_OF_PRESET, "low-resource", 3)
     (tmp_path / "a.tsv").write_bytes(b"a\tA\n" * 2)

@@ -244,6 +244,21 @@ def test_the_cache_may_lie_within(make_config: MakeConfig, cache: str) -> None:
     assert train(config, restart=True).updates == 1
 
 
+@pytest.mark.exhaustive
+def test_a_run_in_the_working_directory_has_its_default_cache_within(
+    make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / ".cache").mkdir(parents=True)  # as a process leaves it that is killed while it prepares
+    monkeypatch.chdir(tmp_path / "here")
+    config = make_config(data__cache=None, training__updates=1).model_copy(update={"output": "."})
+    assert train(config).updates == 1
+
+
+def test_what_is_examined_may_differ_when_a_run_goes_on(make_config: MakeConfig) -> None:
+    assert train(make_config(training__updates=1)).updates == 1
+    assert train(make_config(training__updates=2, data__examine=False)).updates == 2
+
+
 def test_a_file_is_no_folder(make_config: MakeConfig) -> None:
     config = make_config()
     Path(config.output).write_text("", encoding="utf-8")

@@ -33,16 +33,19 @@ class Section(Settings):
     def _check_representable(cls, value: Any) -> Any:  # noqa: ANN401 - of any field
         if isinstance(value, int) and value > MAX_INTEGER:
             raise PydanticCustomError("out_of_reach", f"Input should be at most {MAX_INTEGER}")
-        if isinstance(value, str):
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                raise PydanticCustomError("not_utf_8", "Input should be UTF-8: rename the file or folder") from None
-            if "\0" in value:
-                raise PydanticCustomError(
-                    "nul", "Input should be without the NUL character, which file names cannot contain"
-                )
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(text, str):
+                _check_text(text)
         return value
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("not_utf_8", "Input should be UTF-8: rename the file or folder") from None
+    if "\0" in text:
+        raise PydanticCustomError("nul", "Input should be without the NUL character, which file names cannot contain")
 
 
 def setting_problem(error: ValidationError) -> str:

@@ -1,5 +1,6 @@
 """Batches of token ids, padded to rectangles, and the plan of an epoch: its pairs, and their batches."""
 
+import hashlib
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,10 @@ from transduce.text import augment_pairs
 from transduce.text.letter_case import has_dotless_i
 
 TokenIds: TypeAlias = Sequence[int] | np.ndarray
+
+MAX_SPELLED_SAMPLING = 64
+"""Characters up to which the name of an epoch's folder spells out how its text is sampled; longer ones are a digest, as
+some file systems have names of at most 143 bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +220,8 @@ def _epoch_folder(prepared: PreparedData, text: TextConfig, seed: int, epoch: in
         *((language, "case") for language in prepared.languages if has_dotless_i(language)),
     ]
     sampling = "-".join(f"{name}-{value}" for name, value in values)
+    if len(sampling) > MAX_SPELLED_SAMPLING:
+        sampling = hashlib.sha256(sampling.encode()).hexdigest()[:16]
     return prepared.folder / "epochs" / f"{sampling}-seed-{seed}-epoch-{epoch}"
 
 

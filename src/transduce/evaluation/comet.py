@@ -53,7 +53,7 @@ class CometScorer:
                 f"--comet {path}: must be a checkpoint of COMET (.ckpt), or a folder with checkpoints/model.ckpt; "
                 "nothing is downloaded"
             )
-        if not (checkpoint.absolute().parents[1] / "hparams.yaml").is_file():
+        if not (checkpoint.absolute().parent.parent / "hparams.yaml").is_file():
             raise UserError(f"--comet {path}: there is no hparams.yaml in the folder above that of the checkpoint")
         command = shutil.which(COMMAND)
         if command is None:
@@ -105,7 +105,7 @@ class CometScorer:
     @property
     def signature(self) -> str:
         """Which checkpoint it is."""
-        return f"model:{self.checkpoint.parents[1].name}|sha256:{compute_file_digest(self.checkpoint)[:12]}"
+        return f"model:{self.checkpoint.parent.parent.name}|sha256:{compute_file_digest(self.checkpoint)[:12]}"
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> str:

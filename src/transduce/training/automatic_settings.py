@@ -38,6 +38,8 @@ def choose_settings_for_run(
             length = {"training.epochs": saved.training.epochs}
         else:
             length = {"training.updates": saved.training.updates}
+            if saved.training.updates >= UNLIMITED_UPDATES:  # nothing but its time limit ends such a run
+                length["training.time_limit"] = saved.training.time_limit
         timed = TIME_LIMIT_SETTINGS.get(saved.preset, {}) if saved.training.schedule == "warmup_stable_decay" else {}
         # The preset as it was: in a later version it may have other settings.
         names = flatten(PRESETS[saved.preset]).keys() | timed.keys() | {"text.vocabulary", "model.dropout"}

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import NoReturn
 
 import torch
@@ -201,14 +202,27 @@ def _run_worker(
         nowhere = os.open(os.devnull, os.O_RDWR)
         for standard in range(3):
             os.dup2(nowhere, standard)
-        os.closerange(3, connection.fileno())
-        os.closerange(connection.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+        _close_all_but(connection.fileno())
         gc.freeze()  # objects of the parent are not cleaned up here
         torch.set_num_threads(1)
         while True:
             _compute_task(connection, parameters, gradients, compute)
     finally:
         os._exit(0)
+
+
+def _close_all_but(kept: int) -> None:
+    """Close all open files but the three standard ones and `kept`."""
+    try:
+        numbers = {int(entry.name) for entry in Path("/dev/fd").iterdir()} - {0, 1, 2, kept}
+    except OSError:
+        os.closerange(3, kept)
+        os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+        return
+    # Not all numbers up to the limit: in a container, that may be a thousand million.
+    for number in numbers:
+        with suppress(OSError):  # that of the list itself is closed already
+            os.close(number)
 
 
 def _compute_task(

@@ -35,6 +35,7 @@ MAY_DIFFER = {
     "output",
     "data.folder",
     "data.cache",
+    "data.examine",
     "data.translation_workers",
     "model.vocabulary",
     "training.device",
@@ -274,7 +275,7 @@ class RunFolder:
     def _find_text_names(self, config: RunConfig) -> set[str]:
         """Names in this folder that hold text, given or prepared, which may exist before the run."""
         here = self.path.resolve()
-        places = [Path(place).resolve() for place in (config.data.folder, config.data.cache) if place]
+        places = [Path(config.data.folder).resolve(), config.cache_folder.resolve()]
         return {place.relative_to(here).parts[0] for place in places if here in place.parents}
 
     def _check_same_settings(self, config: RunConfig, report: Callable[[str], None]) -> None:

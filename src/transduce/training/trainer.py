@@ -316,7 +316,9 @@ class Trainer:
         # What is measured then takes about as long: two models translate for a comparison, one for the scorecard.
         num_validations += 2 * (find_baseline(self.config) is not None) + (training.scorecard_sentences > 0)
         left = training.time_limit_seconds - self._elapsed - num_validations * self._throughput.validation_seconds
-        per_update = self._throughput.seconds_remaining(1000, training.validate_every) / 1000
+        # Over so many updates that the share of each in the validations between them is exact.
+        many = 1000 if training.validate_every == "auto" else 1000 * training.validate_every
+        per_update = self._throughput.seconds_remaining(many, training.validate_every) / many
         found = plan_decay(training, before, state.update, left, per_update)
         if training.time_limit is not None and self.ranks.size > 1:  # each has its own clock
             numbers = (0.0, 0.0, 0.0) if found is None else (found.start, found.end, found.factor)

@@ -6,6 +6,7 @@ import pytest
 
 from transduce.doctor.checks import languages as module
 from transduce.doctor.checks.languages import (
+    SHORT_CODES,
     LanguageShares,
     are_similar,
     find_other_scripts,
@@ -112,6 +113,14 @@ def test_without_the_package_nothing_is_said(find: Callable) -> None:
 
 def test_codes_and_names() -> None:
     assert [simplify_code(code) for code in ("en-GB", "de_AT", "HAU", "xyz")] == ["en", "de", "ha", "xyz"]
+
+
+def test_all_other_codes_of_a_language_are_known() -> None:
+    codes = "rus_Cyrl ukr ita_Latn swh_Latn arb_Arab pes_Arab zho_Hans cmn ger fre zsm azj_Latn npi_Deva"
+    found = [simplify_code(code) for code in codes.split()]
+    assert found == ["ru", "uk", "it", "sw", "ar", "fa", "zh", "zh", "de", "fr", "ms", "az", "ne"]
+    assert {*SHORT_CODES.values()} <= {*load_identifier().labels}
+    assert not {*SHORT_CODES} & {*load_identifier().labels}
     assert are_similar("nb", "no")
     assert are_similar("en", "en")
     assert not are_similar("en", "de")
@@ -195,5 +204,6 @@ def test_chinese_sentences_are_long_enough(read: Callable[..., Text]) -> None:
 
 def test_scripts_are_known_of_languages_that_have_one() -> None:
     assert get_scripts("de-AT") == {"Latin"}
-    assert get_scripts("jpn") == get_scripts("sr") == get_scripts("zh-Latn") == get_scripts("") == frozenset()
+    assert get_scripts("jpn") == get_scripts("ja") == {"Chinese characters", "Hiragana", "Katakana"}
+    assert get_scripts("xyz") == get_scripts("sr") == get_scripts("zh-Latn") == get_scripts("") == frozenset()
     assert set(module._SCRIPTS) <= {*load_identifier().labels, "nb", "pb", "zt"}

@@ -32,6 +32,17 @@ def test_translations_and_unrelated_lines_are_far_apart(
     assert agreement.compute_log_ratio(np.array([middle])) == pytest.approx(0)
 
 
+def test_blank_lines_between_pairs_are_passed_over(
+    read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary
+) -> None:
+    text = read([line for pair in invented(1000) for line in (pair, ("", ""))])
+    relatedness = measure_relatedness(text)
+    assert relatedness.source_rows.tolist() == relatedness.target_rows.tolist() == [*range(0, 2000, 2)]
+    agreement = learn_agreement(text, relatedness, vocabulary)
+    assert agreement is not None
+    assert agreement.is_reliable
+
+
 def test_shifted_lines_are_related(read: Callable[..., Text], invented: Callable) -> None:
     sources, targets = zip(*invented(2000), strict=True)
     relatedness = measure_relatedness(read(list(zip(sources[3:], targets[:-3], strict=True))))

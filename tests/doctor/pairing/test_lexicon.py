@@ -35,6 +35,23 @@ def test_a_pair_does_not_speak_for_itself(
     assert np.isnan(fit(text, vocabulary).score(row, row)).all()
 
 
+@pytest.mark.parametrize("blank", [[("", "")], [("", "")] * 3])
+def test_blank_lines_between_pairs_take_nothing_from_either_model(
+    read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary, blank: list[tuple[str, str]]
+) -> None:
+    pairs = invented(1000)
+    alone = fit(read(pairs), vocabulary).score(np.arange(1000), np.arange(1000))
+    text = read([line for pair in pairs for line in (pair, *blank)])
+    rows = np.arange(0, len(text), 1 + len(blank))
+    np.testing.assert_allclose(fit(text, vocabulary).score(rows, rows), alone)
+
+
+def test_of_no_pairs_nothing_is_learned(read: Callable[..., Text], vocabulary: Vocabulary) -> None:
+    text = read([("", "a"), ("b", ""), ("eins zwei drei vier fünf", "one two three four five")])
+    rows = np.arange(len(text))
+    assert np.isnan(fit(text, vocabulary).score(rows, rows)).all()
+
+
 @pytest.mark.parametrize("cells", [10, 10**9])
 def test_scores_do_not_depend_on_their_neighbours(
     read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary, cells: int, monkeypatch: pytest.MonkeyPatch

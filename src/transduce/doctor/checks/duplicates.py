@@ -155,9 +155,10 @@ def find_near_lines(side: Side) -> NearDuplicates:
     """Find every line that becomes another one when a word is replaced, inserted or left out.
 
     A word is replaced if two lines are equal apart from the word at one position, and inserted or left out if one line
-    is equal to the other without one of its words. Sorted hashes bring such lines together, in time n log n for n words
-    of text. Lines that differ only in case, punctuation or spaces are found, too. Identical lines, and lines of fewer
-    than `MIN_WORDS` words, are not compared.
+    is equal to the other without one of its words. Sorted hashes bring such lines together. The whole text is hashed
+    once for every `WORDS_AT_A_TIME` words in it, so that memory does not grow with it, and time with its square.
+    Lines that differ only in case, punctuation or spaces are found, too. Identical lines, and lines of fewer than
+    `MIN_WORDS` words, are not compared.
     """
     whole = hash_whole_lines(side)
     found = NearDuplicates(np.zeros(len(side), bool), np.full(len(side), -1))

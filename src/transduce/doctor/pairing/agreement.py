@@ -73,7 +73,7 @@ class Relatedness:
     num_stretches: int
     """Stretches of neighbouring pairs that were measured: those with frequent words on both sides."""
     source_rows: Int64[np.ndarray, " rows"]
-    """The sources of those that belong together, at the same line or some lines apart."""
+    """The sources of those that belong together, at the same line or some lines apart; no blank lines."""
     target_rows: Int64[np.ndarray, " rows"]
     """Their targets."""
 
@@ -90,6 +90,7 @@ def measure_relatedness(text: Text) -> Relatedness:
             offset = find_offset(text.source, text.target, first, end, bounds)
             if offset is not None:
                 rows = np.arange(max(first, part.start - offset), min(end, part.end - offset))
+                rows = rows[(text.source.num_words[rows] > 0) & (text.target.num_words[rows + offset] > 0)]
                 source_rows.append(rows)
                 target_rows.append(rows + offset)
     return Relatedness(num_stretches, np.concatenate(source_rows), np.concatenate(target_rows))

@@ -173,6 +173,14 @@ class _Model:
         return evidence
 
 
+def _halve(source: Side) -> Int64[np.ndarray, " lines"]:
+    """The half that each line is in, 0 or 1: every other line that has words is in the same one.
+
+    Blank lines do not count, as in a text with a blank line after every line one half would have no words.
+    """
+    return np.cumsum(source.num_words > 0) % 2
+
+
 def _take_highest(
     values: Float64[np.ndarray, " values"], places: Int64[np.ndarray, " values"], size: int
 ) -> Float64[np.ndarray, " places"]:
@@ -207,23 +215,24 @@ class Lexicon:
         target_rows: Int64[np.ndarray, " rows"],
     ) -> None:
         self._sides = source, target
+        self._halves = _halve(source)
         self._stems = stems
         self._models = [
             _Model.fit(self._take(source_rows[chosen], target_rows[chosen]), num_stems)
-            for chosen in (self._select(source_rows, target_rows, parity) for parity in (0, 1))
+            for chosen in (self._select(source_rows, target_rows, half) for half in (0, 1))
         ]
 
     def for_lines(self, source: Side, target: Side) -> "Lexicon":
         """The same lexicon, to judge lines of another text."""
         other = copy(self)
-        other._sides = source, target  # noqa: SLF001 - its own class
+        other._sides, other._halves = (source, target), _halve(source)  # noqa: SLF001 - its own class
         return other
 
     def _select(
-        self, source_rows: Int64[np.ndarray, " rows"], target_rows: Int64[np.ndarray, " rows"], parity: int
+        self, source_rows: Int64[np.ndarray, " rows"], target_rows: Int64[np.ndarray, " rows"], half: int
     ) -> Int64[np.ndarray, " chosen"]:
         """Pairs for one of the models, as many as it may learn from, spread evenly."""
-        own = np.flatnonzero(source_rows % 2 == parity)
+        own = np.flatnonzero(self._halves[source_rows] == half)
         counts = [
             np.minimum(side.num_words[rows[own]], MAX_WORDS)
             for side, rows in zip(self._sides, (source_rows, target_rows), strict=True)
@@ -245,8 +254,8 @@ class Lexicon:
     ) -> Float64[np.ndarray, " rows"]:
         """The agreement of each source with the target beside it; NaN for lines with too few known words."""
         agreement = np.full(len(source_rows), np.nan)
-        for parity, model in ((0, self._models[1]), (1, self._models[0])):
-            rows = np.flatnonzero(source_rows % 2 == parity)
+        for half, model in ((0, self._models[1]), (1, self._models[0])):
+            rows = np.flatnonzero(self._halves[source_rows] == half)
             for some in self._divide(rows, source_rows, target_rows):
                 agreement[some] = model.score(self._take(source_rows[some], target_rows[some]))
         return agreement

@@ -390,7 +390,8 @@ class Trackers:
             with self._ignore_failure("TensorBoard's event file"):
                 event_file.append(line)
                 self._event_file = event_file
-        if line["kind"] != "training" or time.monotonic() - self._last_report >= REPORT_EVERY_SECONDS:
+        is_frequent = line["kind"] in {"training", "source_use"}
+        if not is_frequent or time.monotonic() - self._last_report >= REPORT_EVERY_SECONDS:
             self.update_report()
 
     def update_report(self) -> None:

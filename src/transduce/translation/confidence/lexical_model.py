@@ -30,6 +30,8 @@ def estimate_link_counts(
         words: for each entry, the index of its source word.
         iterations: number of iterations, at least 1.
     """
+    if not len(entries):  # NumPy would count no words in integers
+        return np.zeros(len(words))
     probability = np.ones(len(words))
     for _ in range(iterations):
         likelihood = probability[entries]
@@ -65,8 +67,6 @@ class LexicalModel:
                     entries.append(table.setdefault((source_word, target_word), len(table)))
                     places.append(num_targets)
                 num_targets += 1
-        if not table:  # NumPy would count no words in integers
-            return cls({})
         numbers: dict[str, int] = {}
         source = np.array([numbers.setdefault(word, len(numbers)) for word, _ in table], dtype=np.int64)
         cells = np.array(entries, dtype=np.int64), np.array(places, dtype=np.int64)
