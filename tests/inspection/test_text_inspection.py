@@ -232,6 +232,15 @@ def test_continuations_begin_with_the_target_and_another_token(
         assert one["probability"] == pytest.approx(np.exp(scored.token_scores[one["position"]]), abs=1e-5)
 
 
+def test_nothing_continues_a_translation_that_is_as_long_as_it_may_be(
+    make_model: MakeModel, make_translator: MakeTranslator
+) -> None:
+    translator = make_translator(make_model(), beam=1, max_length=4, min_length=4)
+    document = inspect_text(translator, InspectionRequest(text=SENTENCE, include=["continuations"]))
+    assert len(document["target"]["ids"]) == 4
+    assert {one["position"] for one in document["continuations"]} == {0, 1, 2}
+
+
 def test_continuations_that_the_logits_processor_forbids_are_left_out(
     make_model: MakeModel, make_translator: MakeTranslator
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from transduce.documents import FormattedDocument, read_formatted_document
+from transduce.documents.markup import MarkupRules
 from transduce.errors import (
     ConfigError,
     DeadlineExceededError,
@@ -184,6 +185,15 @@ def test_size_is_checked_before_anything_is_done(bundle: Path) -> None:
         await translate(service, EN_DE, ["a " * 10])
 
     served(check, bundle, limits=Limits(max_texts=3, max_characters=20))
+
+
+def test_marks_for_tags_do_not_count_as_text(bundle: Path) -> None:
+    async def check(service: Service) -> None:
+        text = "<p>" + "<i>a</i> " * 20 + "</p>"
+        request = TranslationRequest([text], "en", "de", markup=MarkupRules())
+        assert (await service.translate(request)).translations[0].text
+
+    served(check, bundle, limits=Limits(max_characters=200))
 
 
 def test_a_deadline_ends_a_request_and_what_it_waits_for(bundle: Path, make_sentences: Sentences) -> None:

@@ -1,6 +1,8 @@
+import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +83,30 @@ def test_files_that_are_gone_are_forgotten(text: Path, memory: Path) -> None:
     cache.digest(text.with_name("elsewhere"))
     cache.save()
     assert list(json.loads(memory.read_text(encoding="utf-8"))["files"]) == [str(text.with_name("elsewhere"))]
+
+
+def test_of_files_in_a_folder_that_may_not_be_read_nothing_is_kept(
+    text: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = json.loads(memory.read_text(encoding="utf-8"))
+    hidden = str(text.parent / "of somebody else" / "train.en")
+    content["files"][hidden] = next(iter(content["files"].values()))
+    memory.write_text(json.dumps(content), encoding="utf-8")
+    stat = os.stat
+
+    def deny(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if str(path) == hidden:
+            raise PermissionError(errno.EACCES, "Permission denied", hidden)
+        return stat(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", deny)
+    cache = DigestCache(memory)
+    text.write_bytes(b"another text")
+    os.utime(text, (1, 1))
+    monkeypatch.setattr("transduce.storage.digests._CLOCK_TICK", -(2**62))
+    cache.digest(text)
+    cache.save()
+    assert list(json.loads(memory.read_text(encoding="utf-8"))["files"]) == [str(text)]
 
 
 def test_nobody_minds_where_nothing_can_be_written(text: Path) -> None:

@@ -8,7 +8,7 @@ BLOCK_LINES = 2000
 """Lines of a block unless given: enough for batches of similar length, few enough to be done again after a crash."""
 
 MAX_LOSSES = 3
-"""How many workers may be lost over the same block before the translation fails."""
+"""The number of workers lost over the same block at which the translation fails."""
 
 
 @dataclass(frozen=True)

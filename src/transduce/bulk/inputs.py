@@ -67,7 +67,7 @@ def find_input_files(patterns: Sequence[str], output: Path | str) -> list[InputF
         output: the output folder, or its URL.
 
     Raises:
-        CorpusError: a pattern matches no file, is a folder, or two files would have the same output.
+        CorpusError: a pattern matches no file or is a folder, or the name of a file cannot be that of an output.
         ConfigError: the package that reads URLs of this kind is not installed.
     """
     found: dict[str, None] = {}

@@ -224,6 +224,10 @@ class SentenceSearches:
         asked = constraints if any(prefixes) else None
         return SearchTask(self.tokenizer.pad_id, end_id, limits, config.min_length, asked)
 
+    def has_room_after(self, prefix: tuple[int, ...]) -> bool:
+        """Whether a translation with this prefix may end: a prefix of as many tokens as the limit must be whole."""
+        return prefix[-1] == self.tokenizer.end_id or len(prefix) < self.make_task([prefix]).max_lengths[0]
+
     def make_head_mask(self, also: Sequence[Sequence[Head]]) -> HeadMask:
         """A mask for a batch: the heads that are masked in every search, and further ones for each row."""
         return HeadMask.from_masked_heads(self.model, [[*self.masked_heads, *heads] for heads in also])

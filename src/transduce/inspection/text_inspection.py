@@ -171,6 +171,7 @@ def find_continuations(searches: SentenceSearches, target: Side) -> list[Continu
         if position >= len(searches.prefix)
         for choice in [one for one in step.alternatives if one.token != target.ids[position]][:NUM_CONTINUATIONS]
         if choice.probability > 0
+        and searches.has_room_after((*target.ids[:position], choice.token))
         and choice.token not in find_repeating_tokens(target.ids[:position], searches.config.no_repeat_ngram)
     ]
     found = searches.run_greedy_search([(*target.ids[:position], choice.token) for position, choice in others])

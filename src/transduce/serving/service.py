@@ -244,8 +244,17 @@ class Service:
             UnsatisfiableError: a text has no translation that satisfies the options.
         """
         self._check_request(request)
-        with record_span("find languages", texts=len(request.texts), characters=sum(map(len, request.texts))):
-            inputs = await asyncio.to_thread(self._read_texts, request)
+        async with self._limit_time(request.deadline_seconds):
+            with record_span("find languages", texts=len(request.texts), characters=sum(map(len, request.texts))):
+                inputs = await asyncio.to_thread(self._read_texts, request)
+            found = await self._translate_from_all(inputs, request, report_pair)
+        self.num_characters += sum(map(len, request.texts))
+        return TranslationResponse(request.target, found)
+
+    async def _translate_from_all(
+        self, inputs: Sequence[_InputText], request: TranslationRequest, report_pair: Callable[[str], None]
+    ) -> list[TranslatedText]:
+        """Translate texts whose languages are known, those of each language by its model, at the same time."""
         indices: defaultdict[str, list[int]] = defaultdict(list)
         for index, one in enumerate(inputs):
             indices[one.language.language].append(index)
@@ -261,10 +270,8 @@ class Service:
                 found = await self._translate_inputs(pair, of_source, request)
             translations.update(zip(indices[source], found, strict=True))
 
-        async with self._limit_time(request.deadline_seconds):
-            await _gather_or_cancel([translate_from(source) for source in indices])
-        self.num_characters += sum(map(len, request.texts))
-        return TranslationResponse(request.target, [translations[index] for index in range(len(inputs))])
+        await _gather_or_cancel([translate_from(source) for source in indices])
+        return [translations[index] for index in range(len(inputs))]
 
     async def translate_document(
         self,
@@ -312,7 +319,7 @@ class Service:
         async with self._limit_time(deadline_seconds):
             with self._reserve_room(sides):
                 prepared = await self._prepare(prepare_pairs, model, pairs)
-                return await self._batcher.submit(ScoringTask(model), prepared)
+            return await self._batcher.submit(ScoringTask(model), prepared)
 
     async def inspect(self, pair: LanguagePair, request: InspectionRequest) -> dict[str, Any]:
         """Inspect a translation, and return the `InspectionDocument` as a JSON object.
@@ -358,7 +365,8 @@ class Service:
 
     def _check_request(self, request: TranslationRequest) -> None:
         options = request.options
-        self.check_size(len(request.texts), request.texts)
+        phrases = [options.prefix, *options.require, *options.forbid, *options.glossary, *options.glossary.values()]
+        self.check_size(len(request.texts), [*request.texts, *phrases])
         self.limits.check_options(options)
         if request.markup and (
             options.num_best > 1 or options.prefix or options.require or options.forbid or options.align
@@ -476,8 +484,6 @@ class Service:
         """Split plain texts into sentences, and translate them in batches with those of other requests."""
         model = self._find_model(pair)
         self.limits.check_options(options, model.translator.search)
-        phrases = [options.prefix, *options.require, *options.forbid, *options.glossary, *options.glossary.values()]
-        self.check_size(len(texts), [*texts, *phrases])
         with self._reserve_room(texts):
             is_over = Event()
             try:
@@ -488,8 +494,8 @@ class Service:
                 prepared = await self._prepare(prepare_texts, model, texts, options, is_over)
             finally:
                 is_over.set()  # the deadline may have passed, or the client disconnected
-            sentences = await self._batcher.submit(TranslationTask(model, options), prepared.sentences)
-            return prepared.join_translations(sentences, pair[0])
+        sentences = await self._batcher.submit(TranslationTask(model, options), prepared.sentences)
+        return prepared.join_translations(sentences, pair[0])
 
     async def _prepare(self, function: Callable[..., _ResultT], *arguments: Any) -> _ResultT:  # noqa: ANN401
         """Call a function in a thread, as splitting a book into sentences takes seconds."""

@@ -1,6 +1,7 @@
 """SHA-256 of files, computed again only when a file has changed."""
 
 import hashlib
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -73,6 +74,8 @@ class DigestCache:
         """Save the digests for the next start. If that fails, files will only be read again."""
         if self._is_foreign or not self._is_new:
             return
-        known = _KnownFiles(files={name: file for name, file in self._known.items() if Path(name).exists()})
+        # Not Path.exists: of a file in a folder that may not be read, it raises.
+        there = {name: file for name, file in self._known.items() if os.path.exists(name)}  # noqa: PTH110
+        known = _KnownFiles(files=there)
         with suppress(OSError), replace_file(self._path) as place:
             place.write_text(known.model_dump_json(indent=1) + "\n", encoding="utf-8", newline="\n")

@@ -298,7 +298,8 @@ class ScoredText(DescribedFields):
     """The translation."""
 
     score: float | None
-    """Sum of its sentences' log-probabilities, each divided by its length penalty; null if it was joined from parts."""
+    """Sum of its sentences' log-probabilities, each divided by its length penalty; null where spans or terms were kept
+    by translating the text between them by itself, or copying it."""
 
     utility: float | None
     """Mean chrF of a sentence against the other samples, from 0 to 100; null unless chosen by minimum Bayes risk."""
@@ -315,7 +316,8 @@ class TranslatedSentence(DescribedFields):
     """Translations, best first."""
 
     tokens: tuple[Token, ...]
-    """Pieces of the best translation; none if it was joined from parts."""
+    """Pieces of the best translation; none where spans or terms were kept by translating the text between them by
+    itself, or copying it."""
 
     num_parts: int
     """Parts that the sentence was divided into; above 1 if it is longer than the model reads at once."""

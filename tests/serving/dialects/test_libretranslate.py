@@ -185,6 +185,18 @@ def test_other_media_types_are_refused(client: httpx.Client) -> None:
     assert (answer.status_code, answer.json()) == (415, {"error": "the body must be JSON or a form, not text/xml"})
 
 
+@pytest.mark.parametrize("charset", ["undefined", "punycode", "no-such"])
+def test_a_form_in_an_unusual_charset_is_no_failure_of_the_server(client: httpx.Client, charset: str) -> None:
+    fields = "".join(
+        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in (("q", "Sun."), ("source", "en"), ("target", "de"))
+    )
+    headers = {"Content-Type": f"multipart/form-data; boundary=x; charset={charset}"}
+    answer = client.post("/translate", content=f"{fields}--x--\r\n", headers=headers)
+    assert answer.status_code in {200, 400}
+    assert "Internal" not in answer.text
+
+
 def test_files_are_refused(client: httpx.Client) -> None:
     answer = client.post("/translate", data={"source": "en", "target": "de"}, files={"q": ("name.txt", b"Sun.")})
     assert answer.status_code == 400

@@ -1,6 +1,6 @@
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -160,6 +160,14 @@ def test_lost_numbers_are_named_as_they_are_written() -> None:
     assert find_lost_numbers(source, "") == ["1999", "1,284", "45,50"]
     assert find_lost_numbers(source, "1.284 Männer, 45.50") == ["1999"]
     assert find_lost_numbers(source, source) == []
+
+
+def test_a_long_table_of_numbers_is_compared_in_one_pass(time_growth: Callable[..., float]) -> None:
+    def find(size: int) -> None:
+        table = " ".join(map(str, range(1000, 1000 + size)))
+        assert find_lost_numbers(table, table) == []
+
+    assert time_growth(find, 2_000, 16_000) < 24
 
 
 def test_wide_characters_count_as_three_letters() -> None:

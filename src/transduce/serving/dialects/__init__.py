@@ -171,7 +171,8 @@ async def read_parameters(request: Request, files: list[UploadedFile] | None = N
             fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
             for name, value in form.multi_items():
                 if name == "file" and isinstance(value, UploadFile) and files is not None:
-                    files.append(UploadedFile(value.filename or "", await value.read()))
+                    file_name = check_text("the name of the file", value.filename or "")
+                    files.append(UploadedFile(file_name, await value.read()))
             return values | _group_fields(fields)
     if not media_type or media_type == "application/json" or media_type.endswith("+json"):
         return values | _parse_json(body)
@@ -196,6 +197,8 @@ async def _parse_form(request: Request, *, max_files: int, max_part_size: int) -
         form = await parser.parse()
     except MultiPartException as error:
         raise ParameterError(f"Invalid request: {error.message}") from None
+    except UnicodeError:  # as of Python's encoding "undefined"
+        raise ParameterError("Invalid request: the form is not in the charset that its Content-Type names") from None
     try:
         yield form
     finally:

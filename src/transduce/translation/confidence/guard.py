@@ -91,11 +91,16 @@ def find_lost_numbers(source: str, translation: str) -> list[str]:
     blank translation, all are lost.
     """
     plain = _write_plain_digits(translation)
+    written = {
+        _extract_value(number) for number in _NUMBER.findall(plain)
+    }  # nearly all are found here, without a search
     numbers = ((number, _extract_value(number)) for number in _NUMBER.findall(source))
     return [
         number
         for number, digits in numbers
-        if (len(digits) > 2 or (digits and int(digits) > SPELLED_OUT)) and not _has_digits(plain, digits)
+        if (len(digits) > 2 or (digits and int(digits) > SPELLED_OUT))
+        and digits not in written
+        and not _has_digits(plain, digits)
     ]
 
 

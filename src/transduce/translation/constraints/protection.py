@@ -118,7 +118,8 @@ class ProtectedSentence:
         self._times = self._texts.count(copy)
         # Minimum occurrences of a term are counted in kept items only, the maximum in the whole source copy.
         together = "\n".join(item.text for item in self.kept)
-        self._max_counts = {item.text: count_phrase(copy, item.text) for item in self.kept if item.kind == "term"}
+        terms = dict.fromkeys(item.text for item in self.kept if item.kind == "term")
+        self._max_counts = {term: count_phrase(copy, term) for term in terms}
         self._min_counts = {
             target: min(count_phrase(together, target), max_count) for target, max_count in self._max_counts.items()
         }
