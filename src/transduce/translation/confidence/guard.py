@@ -91,9 +91,8 @@ def find_lost_numbers(source: str, translation: str) -> list[str]:
     blank translation, all are lost.
     """
     plain = _write_plain_digits(translation)
-    written = {
-        _extract_value(number) for number in _NUMBER.findall(plain)
-    }  # nearly all are found here, without a search
+    # Nearly all are found among these, without a search of the whole translation.
+    written = {_extract_value(number) for number in _NUMBER.findall(plain)}
     numbers = ((number, _extract_value(number)) for number in _NUMBER.findall(source))
     return [
         number
