@@ -112,6 +112,7 @@ def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: P
     changes = {
         "data__folder": str(corpus.parent / "." / corpus.name),
         "data__cache": str(tmp_path / "other cache"),
+        "data__examine": False,
         "data__translation_workers": 2,
         "training__device": "cpu:0",
         "training__sharding": "fsdp",
@@ -252,11 +253,6 @@ def test_a_run_in_the_working_directory_has_its_default_cache_within(
     monkeypatch.chdir(tmp_path / "here")
     config = make_config(data__cache=None, training__updates=1).model_copy(update={"output": "."})
     assert train(config).updates == 1
-
-
-def test_what_is_examined_may_differ_when_a_run_goes_on(make_config: MakeConfig) -> None:
-    assert train(make_config(training__updates=1)).updates == 1
-    assert train(make_config(training__updates=2, data__examine=False)).updates == 2
 
 
 def test_a_file_is_no_folder(make_config: MakeConfig) -> None:
