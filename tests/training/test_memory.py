@@ -145,12 +145,12 @@ def everything(updater: Updater) -> list[Any]:
     """Whatever could carry a trace."""
     tensors = [*updater.model.parameters(), *updater.model.buffers(), torch.get_rng_state()]
     gradients = [parameter.grad for parameter in updater.model.parameters()]
-    moments = [value for kinds in updater.optimizer.state.values() for value in kinds.values()]
+    moments = [value for kinds in updater.adam.state.values() for value in kinds.values()]
     return [
         [tensor.detach().numpy().tobytes() for tensor in [*tensors, *moments]],
         gradients,
         [part.training for part in updater.model.modules()],
-        copy.deepcopy(updater.optimizer.param_groups[0]["lr"]),
+        copy.deepcopy(updater.adam.param_groups[0]["lr"]),
     ]
 
 
@@ -254,7 +254,7 @@ fit = memory.probe_memory(updater, LENGTHS, 8000)
 after = [*updater.model.state_dict().values(), torch.get_rng_state()]
 traces = [not torch.equal(one, old) for one, old in zip(after, before)]
 traces += [one.grad is not None for one in updater.model.parameters()]
-traces += [bool(updater.optimizer.state), updater.optimizer.param_groups[0]["lr"] != 0.0]
+traces += [bool(updater.adam.state), updater.adam.param_groups[0]["lr"] != 0.0]
 traces += [[part.training for part in updater.model.modules()] != modes]
 found["when refused"] = fit.sequential_micro_batches, any(traces), fit.used, fit.available
 resource.setrlimit(resource.RLIMIT_AS, limits)

@@ -39,6 +39,7 @@ AVERAGED = {
     "model__normalization": "batch",
 }
 REGULARIZED = {"training__r_drop": 5.0, "training__weight_decay": 0.1, "training__schedule": "cosine"}
+MUON = {"training__optimizer": "muon", "training__weight_decay": 0.1, "training__ema_decay": 0.9}
 LATER = {"model__normalization": "rms", "model__feed_forward": "gated", "model__positions": "relative"}
 RIVALS = [{"model__architecture": name} for name in ("recurrent", "convs2s", "bytenet")]
 # Products of more rows than one block, so that blocks overlap.
@@ -72,6 +73,7 @@ def flip_a_byte(path: Path) -> None:
         (GUIDED, [1, 9]),
         (REGULARIZED, [5, 13]),
         pytest.param(REGULARIZED | ACCUMULATING | AVERAGED, [9], marks=pytest.mark.exhaustive),
+        (MUON, [1, 9]),
         (LATER, [9]),
         *((rival, [9]) for rival in RIVALS),
     ],

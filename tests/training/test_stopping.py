@@ -98,7 +98,7 @@ def updater(normalization: str) -> Updater:
 
 def content(given: Updater) -> dict[str, bytes]:
     """Everything of an updater, to the bit."""
-    moments = enumerate(given.optimizer.state.values())
+    moments = enumerate(given.adam.state.values())
     tensors = {f"{index} {name}": value for index, state in moments for name, value in state.items()}
     return {name: tensor.detach().numpy().tobytes() for name, tensor in (model_tensors(given.model) | tensors).items()}
 

@@ -461,7 +461,7 @@ def test_an_overflow_is_skipped_and_lowers_the_loss_scale(make_updater: Callable
     assert figures.loss_scale == 2**40
     assert updater.loss_scale == LossScale(2**39, 0)
     assert equal(updater, untouched)
-    assert not updater.optimizer.state
+    assert not updater.adam.state
     updater.loss_scale = LossScale(INITIAL_LOSS_SCALE, 5)
     assert not updater.update(2, [batch(1)]).is_skipped
     assert updater.loss_scale == LossScale(INITIAL_LOSS_SCALE, 6)
@@ -541,9 +541,9 @@ def test_what_has_no_gradient_decays_by_rate_and_weight_decay(make_updater: Call
     before = weights(updater)
     for parameter in updater.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    for group in updater.optimizer.param_groups:
+    for group in updater.adam.param_groups:
         group["lr"] = 0.1
-    updater.optimizer.step()
+    updater.adam.step()
     for name, tensor in weights(updater).items():
         factor = 1 if name.endswith((".bias", ".gain")) else 1 - 0.1 * 0.5
         torch.testing.assert_close(tensor, factor * before[name])
@@ -563,8 +563,8 @@ def test_no_network_has_a_bias_or_a_gain_that_decays(changes: dict[str, Any]) ->
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}
     model = make_encoder_decoder(TransformerConfig(vocabulary=VOCABULARY, **sizes, **changes))
     updater = Updater(model, TrainingConfig(**TRAINING, weight_decay=0.1), CPU)
-    decaying, spared = (set(group["params"]) for group in updater.optimizer.param_groups)
-    assert [group["weight_decay"] for group in updater.optimizer.param_groups] == [0.1, 0.0]
+    decaying, spared = (set(group["params"]) for group in updater.adam.param_groups)
+    assert [group["weight_decay"] for group in updater.adam.param_groups] == [0.1, 0.0]
     names = {name for name, parameter in model.named_parameters() if parameter in spared}
     # "direction" is that of a normalised weight (Salimans & Kingma 2016), which has the same norm however long it is.
     assert {name.rpartition(".")[2] for name in names} <= {"bias", "gain", "direction"}
@@ -609,7 +609,7 @@ def test_r_drop_is_half_of_what_the_paper_writes(make_updater: Callable[..., Upd
     sums = ours.sum_gradients(1, [given], num_tokens)
     for parameter, expected in zip(ours.model.parameters(), gradient, strict=True):
         torch.testing.assert_close(parameter.grad, expected, rtol=1e-4, atol=1e-6)
-    ours.optimizer.zero_grad()
+    ours.model.zero_grad()
     figures = ours.update(1, [given])
     assert figures.divergence == pytest.approx(divergence.item(), rel=1e-4)
     assert figures.divergence > 0.01

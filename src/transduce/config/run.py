@@ -55,6 +55,11 @@ class RunConfig(Section):
                 f"training.guided_alignment = {self.training.guided_alignment} guides a head of a Transformer, and "
                 f'model.architecture = "{self.model.architecture}" has none: set it to 0'
             )
+        if self.training.optimizer == "muon" and self.model.architecture == "convs2s":
+            raise ValueError(
+                'training.optimizer = "muon" makes steps of matrices orthogonal, and those of model.architecture = '
+                '"convs2s" are normalised, row by row: set it to "adam"'
+            )
         if self.training.r_drop and not self.model.dropout:
             raise ValueError(
                 f"training.r_drop = {self.training.r_drop} has no effect with model.dropout = 0, as both passes over a "

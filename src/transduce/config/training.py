@@ -100,6 +100,12 @@ class TrainingConfig(Section):
     """Updates over which dropout rises from 0 to `model.dropout` (Morerio et al. 2017), so that a run learns fast at
     first and does not overfit later. 0: constant dropout."""
 
+    optimizer: Literal["adam", "muon"] = "adam"
+    """`adam`: all weights are updated by Adam (paper 5.3); `muon`: the matrices of linear transformations by steps that
+    are orthogonal, so that they learn rare things as fast as frequent ones (Jordan et al. 2024, Liu et al. 2025), and
+    all other weights by Adam, at the same learning rate. Not for `model.architecture = "convs2s"`, whose weights are
+    normalised."""
+
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     """Decay of Adam's mean of gradients (paper 5.3)."""
 
@@ -110,9 +116,9 @@ class TrainingConfig(Section):
     """Epsilon, added to the denominator of Adam's update (paper 5.3)."""
 
     weight_decay: float = Field(default=0.0, ge=0.0)
-    """Decoupled weight decay (AdamW: Loshchilov & Hutter 2019): in every update, a weight also loses this share of
-    itself, multiplied by the learning rate; biases and the parameters of normalisation do not. 0: off (the paper has
-    none)."""
+    """Decoupled weight decay (AdamW: Loshchilov & Hutter 2019), with Muon as well: in every update, a weight also loses
+    this share of itself, multiplied by the learning rate; biases and the parameters of normalisation do not. 0: off
+    (the paper has none)."""
 
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Probability spread evenly over all tokens in the training target (paper 5.4)."""

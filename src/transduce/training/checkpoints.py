@@ -208,24 +208,28 @@ class RunState:
 
 
 def _optimizer_tensors(updater: Updater) -> dict[str, Tensor]:
-    """Adam's two means and step count of every parameter, by the parameter's name."""
+    """The state of every parameter, by the parameter's name: Adam's two means and step count, or Muon's mean."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in updater.model.named_parameters()}
     return {
         f"{names[parameter]}/{kind}": value
-        for parameter, kinds in updater.optimizer.state.items()
+        for optimizer in updater.optimizers
+        for parameter, kinds in optimizer.state.items()
         for kind, value in kinds.items()
     }
 
 
 def _load_optimizer(updater: Updater, tensors: dict[str, Tensor]) -> None:
     parameters = dict(updater.model.named_parameters())
-    updater.optimizer.state.clear()
+    optimizers: dict[Tensor, torch.optim.Optimizer] = {}
+    for optimizer in updater.optimizers:
+        optimizer.state.clear()
+        optimizers |= {parameter: optimizer for group in optimizer.param_groups for parameter in group["params"]}
     for key, value in tensors.items():
         name, kind = key.rsplit("/", 1)
         if kind == "step":
             # Adam counts its steps on the CPU, but in its fused form, which wants the count beside the parameter.
-            fused = updater.optimizer.defaults["fused"]
+            fused = updater.adam.defaults["fused"]
             placed = value.to(parameters[name].device if fused else "cpu")
         else:
             placed = make_shard(value, parameters[name])
-        updater.optimizer.state[parameters[name]][kind] = placed.to(torch.float32)
+        optimizers[parameters[name]].state[parameters[name]][kind] = placed.to(torch.float32)

@@ -30,7 +30,7 @@ from transduce.training.distributed import Ranks, is_sharded, no_sync
 from transduce.training.updater import Updater
 
 BYTES_PER_PARAMETER = 16
-"""The weight, its gradient and Adam's two means, each a number of four bytes."""
+"""The weight, its gradient and Adam's two means, each a number of four bytes; Muon needs no more."""
 
 _SIZES = (
     *("vocabulary", "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"),
@@ -223,13 +223,14 @@ def _restore_afterwards(updater: Updater) -> Iterator[None]:
     """Hold the optimiser's memory during the block, and afterwards restore the model, its mode and random numbers."""
     model, device = updater.model, updater.device
     buffers, was_training = [buffer.clone() for buffer in model.buffers()], model.training
-    # Adam's two means, if they do not exist yet. Not zeros: the system allocates memory for those only when written.
-    moments = [] if updater.optimizer.state else [torch.ones_like(one) for one in model.parameters() for _ in range(2)]
+    # The means of Adam, if they do not exist yet; Muon has fewer. Not zeros: the system allocates memory for those only
+    # when they are written.
+    moments = [] if updater.adam.state else [torch.ones_like(one) for one in model.parameters() for _ in range(2)]
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
             yield
         finally:
-            updater.optimizer.zero_grad()
+            updater.model.zero_grad()
             model.train(was_training)
             for buffer, before in zip(model.buffers(), buffers, strict=True):
                 buffer.copy_(before)
@@ -278,7 +279,7 @@ def _call_unless_out_of_memory(updater: Updater, attempt: Callable[[], _ResultT]
 
 
 def _release_memory(updater: Updater) -> None:
-    updater.optimizer.zero_grad()
+    updater.model.zero_grad()
     if updater.device.type == "cuda":
         torch.cuda.empty_cache()
     give_back_freed_memory()
@@ -309,13 +310,13 @@ def _estimate_bytes(updater: Updater, shape: BatchShape) -> int:
         return 0
     grown = []
     for rows in (few, 2 * few):
-        updater.optimizer.zero_grad()
+        updater.model.zero_grad()
         if not give_back_freed_memory():
             return 0
         before = get_used_memory(updater.device) or 0
         _run_shape(updater, shape._replace(rows=rows))
         grown.append((get_used_memory(updater.device) or 0) - before)
-    updater.optimizer.zero_grad()
+    updater.model.zero_grad()
     give_back_freed_memory()
     # The first batch may grow more than the second, as it also allocates memory that is kept whatever its rows.
     return max(grown) + max(0, grown[1] - grown[0]) * (shape.rows - 2 * few) // few

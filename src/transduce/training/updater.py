@@ -1,4 +1,4 @@
-"""One update of the weights (paper 5.3): the gradients of its batches, and a step of Adam or AdamW.
+"""One update of the weights (paper 5.3): the gradients of its batches, and a step of Adam, AdamW or Muon.
 
 It uses neither files nor the clock.
 """
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 from torch.utils import deterministic
 
@@ -26,6 +27,7 @@ from transduce.training.distributed import SINGLE_RANK, Ranks, full_tensor, no_s
 from transduce.training.guided_alignment import AlignmentModel
 from transduce.training.loss import TokenLosses, compute_losses
 from transduce.training.micro_batches import NUM_SUMS, MicroBatchProcesses, can_fork
+from transduce.training.muon import Muon, find_matrices
 from transduce.training.schedule import Decay, learning_rate
 
 
@@ -194,7 +196,10 @@ class BatchLoss(nn.Module):
 
 
 class Updater:
-    """Updates a model with Adam, or with weight decay AdamW, alone or together with other ranks.
+    """Updates a model, alone or together with other ranks.
+
+    By Adam, or with weight decay by AdamW; with `training.optimizer = "muon"` the matrices of linear transformations by
+    Muon, and all other weights by Adam.
 
     `parallel_micro_batches` is the number of micro-batches that each batch is divided into, computed at the same time
     by worker processes. It has no effect on a GPU or with several ranks.
@@ -212,8 +217,12 @@ class Updater:
         self.loss_scale = LossScale(INITIAL_LOSS_SCALE if self.has_loss_scaling else 1)
         self.moving_average = ExponentialMovingAverage(model, config.ema_decay) if config.ema_decay else None
         self.batch_loss = wrap_for_distributed(self._own_loss, model, config.sharding, ranks, device)
+        matrices = find_matrices(model) if config.optimizer == "muon" else []
+        self.muon = Muon(matrices, config.weight_decay, ranks) if matrices else None
         decaying, others = split_by_weight_decay(model)
-        self.optimizer = torch.optim.AdamW(
+        of_muon = {matrix.weight for matrix in matrices}
+        decaying = [parameter for parameter in decaying if parameter not in of_muon]
+        self.adam = torch.optim.AdamW(
             [{"params": decaying, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}],
             lr=0.0,
             betas=(config.adam_beta1, config.adam_beta2),
@@ -265,8 +274,6 @@ class Updater:
             if self.config.clip_norm:
                 nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
             rate = learning_rate(self.config, self.model.config.d_model, number, decay, num_plateaus)
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
             loss, cross_entropy, accuracy, divergence = (self.ranks.sum(sums) / num_tokens).tolist()
             own_padding = sum(batch.padding_share for batch in batches) / len(batches)
             padding = float(self.ranks.sum(torch.tensor(own_padding, dtype=torch.float64))) / self.ranks.size
@@ -284,10 +291,10 @@ class Updater:
             if figures.is_skipped:
                 self._discard_update(before)
             else:
-                self.optimizer.step()
+                self._move_weights(rate)
                 if self.moving_average is not None:
                     self.moving_average.update(self.model, number)
-            self.optimizer.zero_grad()
+            self.model.zero_grad()
             if self.has_loss_scaling and self.loss_scale.adjust(is_skipped=figures.is_skipped):
                 self.processes.close()  # those that are forked next know the new factor
             return figures
@@ -299,6 +306,11 @@ class Updater:
         update, as worker processes copy the alignment model when they are forked.
         """
         self._own_loss.alignment = alignment.to(self.device)
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """Adam, and Muon if it is used."""
+        return [self.adam] if self.muon is None else [self.adam, self.muon]
 
     @property
     def has_loss_scaling(self) -> bool:
@@ -321,8 +333,14 @@ class Updater:
             if isinstance(part, Dropout):
                 part.p = share * self.model.config.dropout
 
+    def _move_weights(self, rate: float) -> None:
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+
     def _discard_update(self, before: Sequence[Tensor]) -> None:
-        self.optimizer.zero_grad()
+        self.model.zero_grad()
         for statistic, value in zip(self._running_statistics, before, strict=True):
             statistic.copy_(value)
 
