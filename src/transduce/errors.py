@@ -23,8 +23,8 @@ A message names the value that was found, the rule it breaks and what to do abou
     ├── NotANumberError          a probability of a model that is NaN
     ├── OtherRankEndedError      another rank of the run has ended and reports the cause
     ├── TemporaryRefusalError    the server refuses a valid request for now
-    │   └── QueueFullError, RateExceededError, BodiesFullError, FilesFullError, DrainingError, DeadlineExceededError,
-    │       FileNotReadyError
+    │   └── QueueFullError, RateExceededError, BodiesFullError, FilesFullError, SuggestionsFullError, DrainingError,
+    │       DeadlineExceededError, FileNotReadyError
     └── TrainingInterruptedError exit code 130: Ctrl-C or SIGTERM, after the state was saved
 """
 

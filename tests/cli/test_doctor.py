@@ -80,8 +80,8 @@ def test_of_files_that_training_refuses_no_training_is_expected(
     assert ("training keeps about 1,000 of 1,000 pairs" in printed) == is_expected
     assert ("takes the preset" in printed) == is_expected
     assert ("training keeps no pair, as it refuses files that differ in number of lines" in printed) != is_expected
-    prospect = json.loads(transduce("doctor", *options, "--json").output)["prospect"]
-    assert (prospect["num_kept"], bool(prospect["expectations"])) == ((1000, True) if is_expected else (0, False))
+    estimate = json.loads(transduce("doctor", *options, "--json").output)["training_estimate"]
+    assert (estimate["num_kept"], bool(estimate["expectations"])) == ((1000, True) if is_expected else (0, False))
 
 
 def test_a_number_of_many_digits_is_read(transduce: Callable, workspace: Path) -> None:
@@ -116,8 +116,8 @@ def test_it_says_what_training_makes_of_the_text(transduce: Callable, texts: lis
     page = (workspace / "folder" / "report.html").read_text(encoding="utf-8")
     assert f"<li>T{kept[1:]}.</li>" in page
     report = json.loads((workspace / "folder" / "report.json").read_text(encoding="utf-8"))
-    assert report["prospect"]["num_kept"] == 1000
-    assert any("low-resource" in sentence for sentence in report["prospect"]["expectations"])
+    assert report["training_estimate"]["num_kept"] == 1000
+    assert any("low-resource" in sentence for sentence in report["training_estimate"]["expectations"])
     assert "low-resource" not in transduce("doctor", "tiny.toml").output.decode()
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from transduce.errors import CorpusError, MissingExtraError
 from transduce.text import compress, decompress, read_available_blocks, read_document, read_lines, read_stream
-from transduce.text.lines import MIN_BOMB
+from transduce.text.lines import MIN_SIZE_LIMIT
 
 Lines = Callable[[str, bytes | str], list[str]]
 TEXT = "".join(f"Zeile {number} mit Ä und 😀\n" for number in range(20_000))
@@ -281,9 +281,9 @@ def test_pieces_compressed_one_by_one_are_read_as_one(ending: str, tmp_path: Pat
 
 @pytest.mark.parametrize("ending", COMPRESS)
 def test_a_line_that_would_fill_the_memory_is_an_error(lines_of: Lines, ending: str) -> None:
-    content = b"a\n" + bytes(MIN_BOMB // 2)
-    assert [len(line) for line in lines_of(f"a{ending}", COMPRESS[ending](content))] == [1, MIN_BOMB // 2]
-    for much in (bytes(2 * MIN_BOMB), b"a\n" + bytes(2 * MIN_BOMB) + b"\n"):
+    content = b"a\n" + bytes(MIN_SIZE_LIMIT // 2)
+    assert [len(line) for line in lines_of(f"a{ending}", COMPRESS[ending](content))] == [1, MIN_SIZE_LIMIT // 2]
+    for much in (bytes(2 * MIN_SIZE_LIMIT), b"a\n" + bytes(2 * MIN_SIZE_LIMIT) + b"\n"):
         with pytest.raises(CorpusError, match=rf"a\{ending}: has a line of more than 16,777,216 bytes"):
             lines_of(f"a{ending}", COMPRESS[ending](much))
 

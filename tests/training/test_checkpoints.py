@@ -57,9 +57,12 @@ def test_a_checkpoint_with_earlier_names_loads(make_config: Callable[..., RunCon
     folder = train(make_config(training__updates=8)).folder
     tensors, state = load_checkpoint(folder / "checkpoints", 8)
     assert (state.pop("sequential_micro_batches"), state.pop("parallel_micro_batches")) == (1, 1)
-    save_checkpoint(folder / "checkpoints", 8, tensors, {**state, **earlier, "micro_batches": 3})
+    assert (state.pop("unscheduled"), state.pop("replaced")) == (0, 0)
+    earlier |= {"micro_batches": 3, "stopgap": 7, "superseded": 5}
+    save_checkpoint(folder / "checkpoints", 8, tensors, {**state, **earlier})
     config = make_config(training__updates=8)
     sizes = config.model.model_copy(update={"vocabulary": tensors["weights"]["source_embedding.weight"].size(0)})
     updater = Updater(Transformer(sizes), config.training, torch.device("cpu"))
     loaded = RunState.load(RunFolder(folder), 8, updater)
     assert (loaded.sequential_micro_batches, loaded.parallel_micro_batches) == (4, 3)
+    assert (loaded.unscheduled, loaded.replaced) == (7, 5)

@@ -145,7 +145,8 @@ def everything(updater: Updater) -> list[Any]:
     """Whatever could carry a trace."""
     tensors = [*updater.model.parameters(), *updater.model.buffers(), torch.get_rng_state()]
     gradients = [parameter.grad for parameter in updater.model.parameters()]
-    moments = [value for kinds in updater.adam.state.values() for value in kinds.values()]
+    states = [kinds for optimizer in updater.optimizers for kinds in optimizer.state.values()]
+    moments = [value for kinds in states for value in kinds.values()]
     return [
         [tensor.detach().numpy().tobytes() for tensor in [*tensors, *moments]],
         gradients,

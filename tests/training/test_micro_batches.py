@@ -83,6 +83,18 @@ def test_the_bits_do_not_depend_on_how_many_processes_compute(
     assert found == {1: 1, 2: 2, 3: 3}
 
 
+def test_neither_do_those_of_muon_depend_on_it(set_threads: Callable[[int], None]) -> None:
+    found = {}
+    for threads in (1, 2):
+        set_threads(threads)
+        updater = make_updater(2, dropout=0.3, optimizer="muon")
+        found[threads] = run(updater)
+        assert updater.muon is not None
+        assert updater.muon.num_threads == threads
+    assert found[1][0] == found[2][0]
+    assert all(torch.equal(one, other) for one, other in zip(found[1][1], found[2][1], strict=True))
+
+
 def test_they_know_the_loss_scale_of_float16(
     set_threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

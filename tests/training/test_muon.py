@@ -11,7 +11,7 @@ from transduce.baselines import make_encoder_decoder
 from transduce.config import RunConfig, TransformerConfig
 from transduce.kernels.linear import Linear
 from transduce.model import EncoderDecoder, MultiHeadAttention, OutputProjection, Transformer
-from transduce.training.muon import STEP_SIZE, Muon, find_matrices, orthogonalize
+from transduce.training.muon import STEP_SIZE, Muon, assign_matrices, find_matrices, orthogonalize
 
 SIZES: dict[str, Any] = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}
 
@@ -154,7 +154,38 @@ def test_a_head_moves_as_if_it_were_alone() -> None:
     torch.testing.assert_close(attention.projection.weight[:8], alone.weight, rtol=0, atol=1e-6)
 
 
+def test_ranks_have_about_the_same_work() -> None:
+    matrices = find_matrices(make_model(num_encoder_layers=6, num_decoder_layers=6))
+    assert assign_matrices(matrices, 1) == [0] * len(matrices)
+    for num_ranks in (2, 3, 8):
+        owners = assign_matrices(matrices, num_ranks)
+        assert set(owners) == set(range(num_ranks))
+        # All matrices of feed-forward networks cost the same, and more than any other.
+        counts = [0] * num_ranks
+        for matrix, owner in zip(matrices, owners, strict=True):
+            counts[owner] += 24 in matrix.weight.shape
+        assert max(counts) - min(counts) <= 1
+    assert len(set(assign_matrices(matrices[:2], 8))) == 2
+
+
+def test_threads_change_nothing() -> None:
+    model = make_model()
+    found = []
+    for num_threads in (1, 3):
+        copied = copy.deepcopy(model)
+        fill_gradients(copied, 1)
+        optimizer = Muon(find_matrices(copied), weight_decay=0.1)
+        optimizer.num_threads = num_threads
+        assert optimizer.measure_seconds() > 0
+        assert not optimizer.state
+        step(optimizer)
+        found.append([parameter.detach().numpy().tobytes() for parameter in copied.parameters()])
+    assert found[0] == found[1]
+
+
 def test_it_is_not_for_normalized_weights() -> None:
     settings = {"model": {"architecture": "convs2s"}, "training": {"optimizer": "muon"}}
-    with pytest.raises(ValueError, match=r'training\.optimizer = "muon" .*convs2s.* set it to "adam"'):
+    with pytest.raises(
+        ValueError, match=r'training\.optimizer = "muon" needs .*convs2s.* set training\.optimizer to "adam"'
+    ):
         RunConfig.model_validate(settings)

@@ -85,7 +85,7 @@ def test_what_is_skipped(loss: float, norm: float, skipped: bool) -> None:
     assert UpdateFigures(loss, 1.0, 0.5, 10, 0.0, norm, 1e-3).is_skipped == skipped
 
 
-def updater(normalization: str) -> Updater:
+def updater(normalization: str, optimizer: str = "adam") -> Updater:
     """One for which the source token 9 is too much."""
     torch.manual_seed(3)
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
@@ -93,23 +93,23 @@ def updater(normalization: str) -> Updater:
     model = Transformer(TransformerConfig(vocabulary=VOCABULARY, **sizes, **kind))
     with torch.no_grad():
         model.source_embedding.weight[9] = HUGE
-    return Updater(model, TrainingConfig(warmup=2), torch.device("cpu"))
+    return Updater(model, TrainingConfig(warmup=2, optimizer=optimizer), torch.device("cpu"))
 
 
 def content(given: Updater) -> dict[str, bytes]:
     """Everything of an updater, to the bit."""
-    moments = enumerate(given.adam.state.values())
+    moments = enumerate(state for optimizer in given.optimizers for state in optimizer.state.values())
     tensors = {f"{index} {name}": value for index, state in moments for name, value in state.items()}
     return {name: tensor.detach().numpy().tobytes() for name, tensor in (model_tensors(given.model) | tensors).items()}
 
 
-@pytest.mark.parametrize("normalization", ["layer", "batch"])
+@pytest.mark.parametrize(("normalization", "optimizer"), [("layer", "adam"), ("batch", "adam"), ("layer", "muon")])
 @pytest.mark.parametrize("num_before", [0, 2])
 @pytest.mark.parametrize("batches", [[BAD], [GOOD, BAD], [BAD, GOOD]])
 def test_a_skipped_update_leaves_everything_as_it_was(
-    normalization: str, num_before: int, batches: list[Batch]
+    normalization: str, optimizer: str, num_before: int, batches: list[Batch]
 ) -> None:
-    one, other = updater(normalization), updater(normalization)
+    one, other = updater(normalization, optimizer), updater(normalization, optimizer)
     for number in range(1, num_before + 1):
         assert not one.update(number, [GOOD]).is_skipped
         other.update(number, [GOOD])

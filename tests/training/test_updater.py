@@ -453,7 +453,7 @@ def test_small_gradients_in_float16_survive_by_the_loss_scale(make_updater: Call
 
 
 def test_an_overflow_is_skipped_and_lowers_the_loss_scale(make_updater: Callable[..., Updater]) -> None:
-    updater, untouched = make_updater(precision="float16"), make_updater(precision="float16")
+    updater, untouched = (make_updater(precision="float16", optimizer="muon") for _ in range(2))
     updater.loss_scale = LossScale(2**40, 5)
     figures = updater.update(1, [batch(1)])
     assert figures.is_skipped
@@ -461,7 +461,7 @@ def test_an_overflow_is_skipped_and_lowers_the_loss_scale(make_updater: Callable
     assert figures.loss_scale == 2**40
     assert updater.loss_scale == LossScale(2**39, 0)
     assert equal(updater, untouched)
-    assert not updater.adam.state
+    assert not any(optimizer.state for optimizer in updater.optimizers)
     updater.loss_scale = LossScale(INITIAL_LOSS_SCALE, 5)
     assert not updater.update(2, [batch(1)]).is_skipped
     assert updater.loss_scale == LossScale(INITIAL_LOSS_SCALE, 6)
@@ -570,6 +570,19 @@ def test_no_network_has_a_bias_or_a_gain_that_decays(changes: dict[str, Any]) ->
     assert {name.rpartition(".")[2] for name in names} <= {"bias", "gain", "direction"}
     assert {name for name, _ in model.named_parameters() if name.endswith(("bias", "gain", "direction"))} == names
     assert len(decaying) + len(spared) == len(list(model.parameters()))
+
+
+def test_muon_and_adam_share_the_weights_and_the_rate(make_updater: Callable[..., Updater]) -> None:
+    updater = make_updater(optimizer="muon", weight_decay=0.1)
+    assert updater.muon is not None
+    held = [parameter for one in updater.optimizers for group in one.param_groups for parameter in group["params"]]
+    assert len(held) == len({*held}) == len(list(updater.model.parameters()))
+    assert updater.model.source_embedding.weight in {*updater.adam.param_groups[0]["params"]}
+    losses = [updater.update(number, [batch(1)]).loss for number in range(1, 16)]
+    assert losses[-1] < 0.7 * losses[0]
+    rates = {group["lr"] for one in updater.optimizers for group in one.param_groups}
+    assert len(rates) == 1
+    assert {kind for kinds in updater.muon.state.values() for kind in kinds} == {"momentum"}
 
 
 def test_a_skipped_update_decays_nothing(make_updater: Callable[..., Updater]) -> None:

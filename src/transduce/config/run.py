@@ -57,8 +57,8 @@ class RunConfig(Section):
             )
         if self.training.optimizer == "muon" and self.model.architecture == "convs2s":
             raise ValueError(
-                'training.optimizer = "muon" makes steps of matrices orthogonal, and those of model.architecture = '
-                '"convs2s" are normalised, row by row: set it to "adam"'
+                'training.optimizer = "muon" needs matrices that are not normalised, and model.architecture = '
+                '"convs2s" has none: set training.optimizer to "adam"'
             )
         if self.training.r_drop and not self.model.dropout:
             raise ValueError(

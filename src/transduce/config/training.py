@@ -101,10 +101,11 @@ class TrainingConfig(Section):
     first and does not overfit later. 0: constant dropout."""
 
     optimizer: Literal["adam", "muon"] = "adam"
-    """`adam`: all weights are updated by Adam (paper 5.3); `muon`: the matrices of linear transformations by steps that
-    are orthogonal, so that they learn rare things as fast as frequent ones (Jordan et al. 2024, Liu et al. 2025), and
-    all other weights by Adam, at the same learning rate. Not for `model.architecture = "convs2s"`, whose weights are
-    normalised."""
+    """`adam`: all weights are updated by Adam (paper 5.3). `muon`: the matrices of layers are moved by the nearest
+    matrix with orthonormal rows or columns to the mean of their gradients, which decays by 0.95, so that a model of
+    little text needs fewer updates (Jordan et al. 2024, Liu et al. 2025); all other weights by Adam, at the same
+    learning rate. An update takes longer, the more so the smaller batches are. Not for `model.architecture =
+    "convs2s"`, whose matrices are normalised."""
 
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     """Decay of Adam's mean of gradients (paper 5.3)."""

@@ -35,7 +35,7 @@ def make_json(examination: Examination, expectations: Sequence[str] = ()) -> dic
         "generator": GENERATOR,
         "is_serious": examination.is_serious,
         "findings": [_describe_finding(examination, finding) for finding in examination.findings],
-        "prospect": {**asdict(examination.training_estimate), "expectations": list(expectations)},
+        "training_estimate": {**asdict(examination.training_estimate), "expectations": list(expectations)},
         "remarks": list(examination.remarks),
         "texts": {figures.text.name: _describe_text(figures) for figures in examination.figures},
     }

@@ -105,7 +105,7 @@ def pad_width(inputs: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch pa
     return F.pad(inputs, (0, padding)) if padding else inputs
 
 
-def pad_to_whole_rows(
+def pad_to_row_multiple(
     ids: Int[Tensor, "sentences tokens"], mask: Bool[Tensor, "sentences tokens"], pad_id: int, max_length: int
 ) -> tuple[Int[Tensor, "sentences more"], Bool[Tensor, "sentences more"]]:
     """Sentences and their mask padded to a multiple of `ROW_PADDING_MULTIPLE` tokens (see `linear`).

@@ -51,11 +51,11 @@ UNKNOWN_BYTES = 262_144
 """Maximum size in bytes of a body that may contain the API key (as with LibreTranslate), which is read before the key
 is checked."""
 
-_DISCARDED = 16
+_MAX_DISCARDED_RATIO = 16
 """Multiple of the limit that is read and discarded, as clients read no response before they have sent the whole
 body."""
 
-_HELD = 32
+_MAX_HELD_RATIO = 32
 """Maximum total size of the bodies of all requests, as a multiple of the limit of one."""
 
 _MAX_CLIENTS = 10_000
@@ -336,17 +336,17 @@ class BodyLimit:
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         remedy = "divide the request" if max_bytes == self._max_bytes else "send the key as Authorization: Bearer KEY"
         too_large = BodyTooLargeError(f"the body has more than {max_bytes:,} bytes: {remedy}")
-        if len(declared) > 18 or not declared.isdigit() or int(declared) > _DISCARDED * self._max_bytes:
+        if len(declared) > 18 or not declared.isdigit() or int(declared) > _MAX_DISCARDED_RATIO * self._max_bytes:
             raise too_large
         size = 0
         async for chunk in Request(scope, receive).stream():
             size += len(chunk)
-            if size > _DISCARDED * self._max_bytes:
+            if size > _MAX_DISCARDED_RATIO * self._max_bytes:
                 raise too_large
             if size > max_bytes:
                 self._release(chunks)
                 continue
-            if self._num_held + len(chunk) > _HELD * self._max_bytes:
+            if self._num_held + len(chunk) > _MAX_HELD_RATIO * self._max_bytes:
                 raise BodiesFullError("too many large requests at once: retry in a second")
             self._num_held += len(chunk)
             chunks.append(chunk)

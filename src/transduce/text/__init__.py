@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         subdivide_document,
     )
     from transduce.text.tokenizer import (
-        SILENT_PIECES,
+        PIECES_WITHOUT_TEXT,
         SOURCE_MODEL,
         SYNTHETIC_TAGS,
         TARGET_MODEL,
@@ -85,8 +85,8 @@ else:
                 "split_sentences split_tagged_sentences subdivide_document"
             ),
             "transduce.text.tokenizer": (
-                "SILENT_PIECES SOURCE_MODEL SYNTHETIC_TAGS TARGET_MODEL Tokenizer VOCABULARY find_tokenizer_files "
-                "fit_vocabulary_size"
+                "PIECES_WITHOUT_TEXT SOURCE_MODEL SYNTHETIC_TAGS TARGET_MODEL Tokenizer VOCABULARY "
+                "find_tokenizer_files fit_vocabulary_size"
             ),
         },
     )
@@ -96,7 +96,7 @@ __all__ = [
     "CONTROL_CHARACTER",
     "LANGUAGE_NAMES",
     "LONE_SURROGATE",
-    "SILENT_PIECES",
+    "PIECES_WITHOUT_TEXT",
     "SOURCE_MODEL",
     "SYNTHETIC_TAGS",
     "TARGET_MODEL",

@@ -169,7 +169,7 @@ def decompress(file: BinaryIO, name: str) -> io.BufferedReader | BinaryIO:
         size, start = 0, b""
     _check_start(start, name)
     # A buffer around those of gzip and lzma: one written in C yields lines several times as fast.
-    return io.BufferedReader(_LimitedLines(stream, name, max(MIN_BOMB, MAX_RATIO * size)), _BLOCK)
+    return io.BufferedReader(_LimitedLines(stream, name, max(MIN_SIZE_LIMIT, MAX_RATIO * size)), _BLOCK)
 
 
 def _find_signature(start: bytes, signatures: Mapping[bytes, str]) -> str | None:
@@ -191,9 +191,9 @@ def _check_start(start: bytes, name: str) -> None:
 
 
 MAX_RATIO = 200
-MIN_BOMB = 1 << 24
+MIN_SIZE_LIMIT = 1 << 24
 """A line of compressed text may have at most `MAX_RATIO` times the bytes of the compressed file, which is more than any
-text has, or else `MIN_BOMB` bytes, which do no harm."""
+text has, or else `MIN_SIZE_LIMIT` bytes, which do no harm."""
 
 
 class _LimitedLines(io.RawIOBase):

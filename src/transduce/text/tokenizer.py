@@ -257,7 +257,7 @@ _TAG = re.compile(rf"\s*({TAG_PATTERN})\s*")
 SYNTHETIC_TAGS = (">>bt<<", ">>ft<<")
 """Tags of training pairs that a model has made from text in the target or in the source language alone."""
 _SPECIAL = ("<unk>", "</s>")
-SILENT_PIECES = frozenset({"</s>", "<s>", "<pad>", "<blank>"})
+PIECES_WITHOUT_TEXT = frozenset({"</s>", "<s>", "<pad>", "<blank>"})
 """Pieces without text: in a tokenizer trained by Transduce, the end symbol and the padding."""
 
 
@@ -509,7 +509,7 @@ class Tokenizer:
             return text
         unknown = self._target.id_to_piece(self._target.unk_id())
         pieces = [unknown if index == self.unknown_id else self._spellings[index] for index in shown]
-        text = self._target.decode_pieces([piece for piece in pieces if piece not in SILENT_PIECES])
+        text = self._target.decode_pieces([piece for piece in pieces if piece not in PIECES_WITHOUT_TEXT])
         return text.replace("▁", " ").strip()
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

@@ -77,6 +77,8 @@ def _add_to_digest(digest: "hashlib._Hash", tensor: Tensor) -> None:
 _EARLIER_FIELDS: Mapping[str, tuple[str, Callable[[int], int]]] = {
     "micro_batches": ("parallel_micro_batches", int),
     "memory_micro_batches": ("sequential_micro_batches", int),
+    "stopgap": ("unscheduled", int),
+    "superseded": ("replaced", int),
     "halvings": ("sequential_micro_batches", lambda exponent: 2**exponent),
 }
 """Names of fields in checkpoints of earlier versions, each with the field of `RunState` that has replaced it and the
@@ -115,9 +117,9 @@ class RunState:
     """The decay of schedule = "warmup_stable_decay", once `training.time_limit` has determined it."""
     finished: bool = False
     """Whether training ended; a run is resumed only with more `training.updates`."""
-    stopgap: int = 0
+    unscheduled: int = 0
     """Update of an unscheduled checkpoint, made because the run was stopped; 0 if there is none."""
-    superseded: int = 0
+    replaced: int = 0
     """Update of the earlier unscheduled checkpoint that this checkpoint replaces; 0 if there is none."""
     skipped: int = 0
     """Updates that were skipped because their loss or gradient were not finite."""

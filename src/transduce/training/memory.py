@@ -30,7 +30,7 @@ from transduce.training.distributed import Ranks, is_sharded, no_sync
 from transduce.training.updater import Updater
 
 BYTES_PER_PARAMETER = 16
-"""The weight, its gradient and Adam's two means, each a number of four bytes; Muon needs no more."""
+"""The weight, its gradient and Adam's two means, or Muon's mean and its step, each a number of four bytes."""
 
 _SIZES = (
     *("vocabulary", "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"),
@@ -60,7 +60,7 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
     value = "" if name is None else f"{section}.{name} = {getattr(config.model, name):,}: "
     raise ConfigError(
         f"{value}a model of {num_parameters:,} parameters needs at least {needed / 1e9:,.1f} GB to train "
-        f"(weights, gradients and Adam's two means, without any text), and {min(free) / 1e9:,.1f} GB are free; "
+        f"(weights, gradients and the optimiser's state, without any text), and {min(free) / 1e9:,.1f} GB are free; "
         f"{'choose a smaller preset' if name is None else 'lower it'}"
     )
 
@@ -124,7 +124,7 @@ class MemoryFit:
     available: int | None
     """Bytes that the process could allocate; the ranks of a machine share the memory of its CPU equally."""
     seconds_per_update: float
-    """Estimated without the optimiser's own step."""
+    """Estimated without Adam's step, which takes little time."""
 
     def describe(self, updates: int, seconds_left: float = math.inf) -> str:
         """One line: memory and time of `updates` updates, or of those in `seconds_left` if these are fewer."""
@@ -203,6 +203,7 @@ def probe_memory(
                     "text.max_pieces, or choose a smaller model"
                 )
             sequential_micro_batches *= 2
+        muon_seconds = updater.measure_muon_seconds()
         used, still_free = get_used_memory(updater.device), _get_free_memory_per_rank(updater)
         addresses = get_available_addresses(updater.device)
     available = None
@@ -210,7 +211,7 @@ def probe_memory(
         available = used + (still_free if addresses is None else min(still_free, addresses))
     num_shares = -(-_sum_repeated(measure_longest_sides(lengths), times) // share)
     tokens_per_update = updater.config.accumulation * sum(_sum_repeated(side, times) for side in lengths.T) / num_shares
-    seconds_per_update = seconds / shapes[0].num_tokens * tokens_per_update
+    seconds_per_update = seconds / shapes[0].num_tokens * tokens_per_update + muon_seconds
     return MemoryFit(sequential_micro_batches, get_peak_memory(updater.device), available, seconds_per_update)
 
 

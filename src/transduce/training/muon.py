@@ -1,11 +1,13 @@
 """Muon, an optimiser that moves a matrix in all its directions alike (Jordan et al. 2024).
 
 The gradient of a matrix is dominated by a few directions, and so are the steps of Adam, which scales each number by
-itself. Muon replaces the gradient's mean over updates by the nearest orthogonal matrix, so that rare directions are
-learned as fast as frequent ones: a model of little text then needs fewer updates.
+itself. Muon replaces the mean of the gradients by the nearest matrix with orthonormal rows or columns, so that what is
+rare in the text is learned as fast as what is frequent: a model of little text then needs fewer updates.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
@@ -29,8 +31,8 @@ NUM_ITERATIONS = 5
 """Iterations of Newton and Schulz for each step."""
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""a, b and c of the polynomial ax + bx^3 + cx^5, which in `NUM_ITERATIONS` brings every singular value between 0.01 and
-1 to between 0.68 and 1.14: fast, and exact enough (Jordan et al. 2024)."""
+"""a, b and c of the polynomial ax + bx^3 + cx^5, which, applied `NUM_ITERATIONS` times, brings every singular value
+between 0.01 and 1 to between 0.68 and 1.14: fast, and exact enough (Jordan et al. 2024)."""
 
 Blocks = Float[Tensor, "blocks rows columns"]
 
@@ -44,7 +46,10 @@ class Matrix(NamedTuple):
 
 
 def find_matrices(model: nn.Module) -> list[Matrix]:
-    """The matrices of all linear transformations of `model`, without embeddings and the projection to logits.
+    """The weights of all `Linear` modules of `model`.
+
+    Not among them are embeddings, the projection to logits, the vectors of positions, and the few matrices that
+    networks declare by themselves: those of additive attention, and the recurrent ones of `recurrent`.
 
     In attention, each head's part of W^Q, W^K, W^V and W^O is a block: one head has nothing to do with another, and
     narrow blocks take a fraction of the time.
@@ -71,10 +76,11 @@ def _split_output(num_heads: int, d_v: int, matrix: Float[Tensor, "d_model width
 
 
 def orthogonalize(blocks: Blocks) -> Blocks:
-    """For each block U S V^T, about U V^T: singular values are near 1, but those of less than a hundredth of the norm.
+    """For each block U S V^T, about U V^T: singular values near 1, except those below a hundredth of the block's norm.
 
-    In float32, as bfloat16 is slow on most processors. A block of zeros stays one. The iterations multiply square
-    matrices of the smaller side, where those of Jordan et al. multiply the block, with the same result.
+    These stay smaller, and a block of zeros stays one. It computes in float32, as bfloat16 is slow on most processors.
+    The iterations multiply square matrices of the smaller side, where those of Jordan et al. multiply the block, with
+    the same result.
     """
     is_tall = blocks.size(1) > blocks.size(2)
     wide = blocks.mT if is_tall else blocks
@@ -92,6 +98,27 @@ def orthogonalize(blocks: Blocks) -> Blocks:
     return orthogonal.mT if is_tall else orthogonal
 
 
+def _orthogonalize_blocks(matrix: Matrix, step: Tensor) -> None:
+    """Orthogonalise the blocks of `step`, a tensor like the weight, in place; numbers of root mean square 1 or less."""
+    for blocks in matrix.split(step):
+        blocks.copy_(max(blocks.shape[1:]) ** 0.5 * orthogonalize(blocks))
+
+
+def assign_matrices(matrices: Sequence[Matrix], num_ranks: int) -> list[int]:
+    """For each matrix, the rank that computes its step: each rank has about the same number of multiplications."""
+
+    def count_multiplications(matrix: Matrix) -> int:
+        shapes = [(len(blocks), *sorted(blocks.shape[1:])) for blocks in matrix.split(matrix.weight)]
+        return sum(count * (17 * small**3 + 2 * small**2 * large) for count, small, large in shapes)
+
+    costs = [count_multiplications(matrix) for matrix in matrices]
+    loads, owners = [0] * num_ranks, [0] * len(matrices)
+    for index in sorted(range(len(matrices)), key=lambda index: -costs[index]):
+        owners[index] = loads.index(min(loads))
+        loads[owners[index]] += costs[index]
+    return owners
+
+
 class Muon(Optimizer):
     """Moves each of `matrices` by an orthogonal step, after decoupled weight decay.
 
@@ -99,47 +126,78 @@ class Muon(Optimizer):
     whole model, each computes the steps of some matrices and gets the others from the other ranks: that saves time, and
     weights stay the same on all ranks even if their processors round differently. If each has a shard (FSDP2), each
     computes the steps of whole matrices, one after the other.
+
+    With `num_threads` above 1, so many matrices are computed at the same time, each by one thread, whatever PyTorch's
+    own number of threads is. The bits do not depend on it.
     """
 
     def __init__(self, matrices: Iterable[Matrix], weight_decay: float, ranks: Ranks = SINGLE_RANK) -> None:
         self.matrices = list(matrices)
         weights = [matrix.weight for matrix in self.matrices]
-        self.ranks = SINGLE_RANK if any(get_shard(weight) is not weight for weight in weights) else ranks
         super().__init__(weights, {"lr": 0.0, "weight_decay": weight_decay})
+        is_sharded = any(get_shard(weight) is not weight for weight in weights)
+        self.num_threads = 1
+        self.ranks = SINGLE_RANK if is_sharded else ranks
+        owners = [0] * len(weights) if is_sharded else assign_matrices(self.matrices, ranks.size)
+        self._is_own = {weight: owner == self.ranks.rank for weight, owner in zip(weights, owners, strict=True)}
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         """Move every matrix that has a gradient."""
         (group,) = self.param_groups
-        steps = self._compute_steps()
+        moving = [matrix for matrix in self.matrices if matrix.weight.grad is not None]
+        steps: Iterable[Tensor] = self._map(self._compute_step, moving)
         if self.ranks.size > 1:
-            steps = self._exchange(list(steps))
-        for weight, step in steps:
+            steps = self._exchange(steps, [matrix.weight for matrix in moving])
+        for (weight, _), step in zip(moving, steps, strict=True):
             own = get_shard(weight)
             own.mul_(1 - group["lr"] * group["weight_decay"])
             own.add_(step[find_shard_rows(weight)], alpha=-group["lr"] * STEP_SIZE)
 
-    def _compute_steps(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each weight and its step, for a learning rate of 1 / `STEP_SIZE`; zeros where another rank computes it."""
-        for index, (weight, split) in enumerate(self.matrices):
-            if weight.grad is None:
-                continue
-            state = self.state[weight]
-            if not state:
-                state["momentum"] = torch.zeros_like(weight)
-            state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
-            # Nesterov's momentum: this gradient counts once more.
-            step = full_tensor(weight.grad.lerp(state["momentum"], MOMENTUM))
-            if index % self.ranks.size == self.ranks.rank:
-                for blocks in split(step):
-                    blocks.copy_(max(blocks.shape[1:]) ** 0.5 * orthogonalize(blocks))
-            else:
-                step.zero_()
-            yield weight, step
+    def measure_seconds(self) -> float:
+        """Seconds that this rank takes to compute its steps, measured by steps that are discarded."""
+        own = [matrix for matrix in self.matrices if self._is_own[matrix.weight]]
 
-    def _exchange(self, steps: Sequence[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """The steps that all ranks have computed, each one of them."""
-        numbers = self.ranks.sum(torch.cat([step.flatten() for _, step in steps]))
-        parts = torch.split(numbers, [step.numel() for _, step in steps])
-        for (weight, step), part in zip(steps, parts, strict=True):
-            yield weight, part.view_as(step)
+        def compute(matrix: Matrix) -> Tensor:
+            step = torch.ones(matrix.weight.shape, device=matrix.weight.device)
+            _orthogonalize_blocks(matrix, step)
+            return step
+
+        start = time.perf_counter()
+        for step in self._map(compute, own):
+            step[0, 0].item()  # waits for a GPU
+        return time.perf_counter() - start
+
+    def _map(self, compute: Callable[[Matrix], Tensor], matrices: Sequence[Matrix]) -> Iterator[Tensor]:
+        """What `compute` returns for each matrix, one after the other unless there are several threads."""
+        if self.num_threads == 1:
+            yield from map(compute, matrices)
+            return
+        # Threads of their own for each step: none may be alive when processes are forked.
+        with ThreadPoolExecutor(self.num_threads) as pool:
+            yield from pool.map(compute, matrices)
+
+    @torch.no_grad()  # a setting of each thread
+    def _compute_step(self, matrix: Matrix) -> Tensor:
+        """Renew the momentum of a matrix; its step for a learning rate of 1 / `STEP_SIZE`, if this rank computes it."""
+        weight, gradient = matrix.weight, matrix.weight.grad
+        assert gradient is not None  # noqa: S101 - `step` has chosen those with one
+        state = self.state[weight]
+        if not state:
+            state["momentum"] = torch.zeros_like(weight)
+        state["momentum"].lerp_(gradient, 1 - MOMENTUM)
+        # Nesterov's momentum: this gradient counts once more.
+        step = full_tensor(gradient.lerp(state["momentum"], MOMENTUM))
+        if self._is_own[weight]:
+            _orthogonalize_blocks(matrix, step)
+        return step
+
+    def _exchange(self, steps: Iterable[Tensor], weights: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The steps of all weights, each computed by one of the ranks."""
+        sizes = [weight.numel() for weight in weights]
+        numbers = torch.zeros(sum(sizes), device=weights[0].device)
+        for weight, step, part in zip(weights, steps, torch.split(numbers, sizes), strict=True):
+            if self._is_own[weight]:
+                part.copy_(step.flatten())
+        parts = torch.split(self.ranks.sum(numbers), sizes)
+        return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]

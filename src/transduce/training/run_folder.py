@@ -238,14 +238,14 @@ class RunFolder:
                 f"{_set_aside(bundle, 'kept')}"
             )
 
-    def remove_outdated(self, update: int, superseded: int, keep: int) -> None:
-        """Remove all checkpoints but the latest `keep`, and the unscheduled one of update `superseded` (0: none).
+    def remove_outdated(self, update: int, replaced: int, keep: int) -> None:
+        """Remove all checkpoints but the latest `keep`, and the unscheduled one of update `replaced` (0: none).
 
         That of `update` stays, even if it is the unscheduled one. A checkpoint that was made only because the run was
         stopped must not be averaged, so that the run ends like an uninterrupted one.
         """
-        if superseded in list_checkpoints(self.checkpoints) and superseded != update:
-            remove_folder(self.checkpoints / f"{superseded:09d}")
+        if replaced in list_checkpoints(self.checkpoints) and replaced != update:
+            remove_folder(self.checkpoints / f"{replaced:09d}")
         remove_checkpoints(self.checkpoints, keep)
 
     def _delete_run_files(self) -> None:

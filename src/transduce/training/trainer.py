@@ -465,11 +465,11 @@ class Trainer:
                 f"checkpoints before it are kept; {DIVERGENCE_ADVICE}"
             )
         self.state.elapsed = self._elapsed
-        self.state.superseded = self.state.stopgap
-        self.state.stopgap = 0 if self._is_due_every(self.config.training.checkpoint_every) else self.state.update
+        self.state.replaced = self.state.unscheduled
+        self.state.unscheduled = 0 if self._is_due_every(self.config.training.checkpoint_every) else self.state.update
         self.state.save(self.folder, self.updater)
         self._remove_outdated()
 
     def _remove_outdated(self) -> None:
         if self.ranks.is_first:
-            self.folder.remove_outdated(self.state.update, self.state.superseded, self.config.training.keep_checkpoints)
+            self.folder.remove_outdated(self.state.update, self.state.replaced, self.config.training.keep_checkpoints)

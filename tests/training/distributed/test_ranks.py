@@ -331,8 +331,8 @@ def test_ranks_whose_launcher_was_killed_save_their_work_and_end(make_config: Ma
     assert output == ""
     assert messages.count("the same command resumes from there") == 1, messages
     assert "a bug in Transduce" not in messages
-    (stopgap,) = (folder / "checkpoints").iterdir()
-    assert int(stopgap.name) < 150
+    (checkpoint,) = (folder / "checkpoints").iterdir()
+    assert int(checkpoint.name) < 150
 
 
 # A Mac has an accelerator, and values on the CPU nevertheless.

@@ -58,7 +58,7 @@ class _Problem:
     min_minor_share: float
     """Minimum share of affected pairs for a minor finding."""
     min_serious_share: float
-    is_meant: Callable[[str], bool] = lambda _: True
+    condition: Callable[[str], bool] = lambda _: True
     usual_in: AbstractSet[str] = frozenset()
     """Scripts of sides that have such characters for good reasons."""
 
@@ -109,7 +109,7 @@ _PROBLEMS: Mapping[str, _Problem] = {
         "words with them are not found again as duplicates, and score as wrong in references: remove them",
         min_minor_share=0.001,
         min_serious_share=math.inf,
-        is_meant=lambda line: _RIGHT_TO_LEFT.search(line) is None,
+        condition=lambda line: _RIGHT_TO_LEFT.search(line) is None,
         usual_in=RIGHT_TO_LEFT_SCRIPTS,
     ),
     "unusual_spaces": _Problem(
@@ -126,14 +126,14 @@ _PROBLEMS: Mapping[str, _Problem] = {
         "the model would learn to write them: replace them (in Python: html.unescape(line))",
         min_minor_share=0.0005,
         min_serious_share=0.02,
-        is_meant=lambda line: any(html.unescape(code) != code for code in _ENTITY.findall(line)),
+        condition=lambda line: any(html.unescape(code) != code for code in _ENTITY.findall(line)),
     ),
 }
 
 MIN_CARRIAGE_RETURNS = 2
 """Number of carriage returns from which a line is taken for several lines that end in one instead of a line feed."""
 
-LINE_SEARCHES = {name: LineSearch(problem.pattern, problem.is_meant) for name, problem in _PROBLEMS.items()} | {
+LINE_SEARCHES = {name: LineSearch(problem.pattern, problem.condition) for name, problem in _PROBLEMS.items()} | {
     "carriage_returns": LineSearch(re.compile("\r"), lambda line: line.rstrip("\r").count("\r") >= MIN_CARRIAGE_RETURNS)
 }
 

@@ -24,11 +24,11 @@ class LineSearch(NamedTuple):
 
     Args:
         pattern: the pattern; it must not match a tab, which separates the lines that are searched at once.
-        is_meant: a further condition on a line with a match.
+        condition: a further condition on a line with a match.
     """
 
     pattern: Pattern[str]
-    is_meant: Callable[[str], bool] = lambda _: True
+    condition: Callable[[str], bool] = lambda _: True
 
 
 class PairSearch(NamedTuple):
@@ -87,7 +87,7 @@ class _SideReader:
         self.cases.extend(map(self.searches.classify_case, lines))
         block = _Block(lines, "\t")
         for name, search in self.searches.lines.items():
-            self.found[name].extend(first + row for row in block.find(search.pattern) if search.is_meant(lines[row]))
+            self.found[name].extend(first + row for row in block.find(search.pattern) if search.condition(lines[row]))
         block = _Block(lines, "\n")
         return {name: set(block.find(search.pattern)) for name, search in self.searches.pairs.items()}
 

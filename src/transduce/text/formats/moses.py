@@ -13,7 +13,7 @@ from transduce.pages import format_count
 from transduce.text.corpus import Pair, ParallelCorpus
 from transduce.text.formats.columns import SideSelection, list_names
 from transduce.text.languages import find_codes
-from transduce.text.lines import MAX_RATIO, MIN_BOMB, read_lines, read_stream
+from transduce.text.lines import MAX_RATIO, MIN_SIZE_LIMIT, read_lines, read_stream
 
 
 def open_two_files(source: Path, target: Path) -> ParallelCorpus:
@@ -118,7 +118,7 @@ def _find_member(name: str, members: list[zipfile.ZipInfo], path: Path, selectio
 def _open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> io.BufferedReader:
     if member.flag_bits & 1:
         raise CorpusError(f"{name}: is encrypted: unpack it with its password, and give two files")
-    if member.file_size > max(MIN_BOMB, MAX_RATIO * member.compress_size):
+    if member.file_size > max(MIN_SIZE_LIMIT, MAX_RATIO * member.compress_size):
         raise CorpusError(
             f"{name}: {member.file_size:,} bytes are compressed to {member.compress_size:,}, as no text can be: "
             "download the file from a source that you trust, or unpack it and give two files"

@@ -79,8 +79,9 @@ Check = Callable[[RunHistory], str | None]
 def relative_step(config: RunConfig) -> float:
     """The highest learning rate over the size of an initial weight, d_model^-0.5.
 
-    Adam moves a weight by about the rate, so this is the share by which a weight changes in one update. It is 0.016 in
-    the paper's base model and between 0.011 and 0.034 in all presets.
+    Adam moves a weight by about the rate at most, and by a fifth of it in the mean, as Muon does; so this is about the
+    largest share by which a weight changes in one update. It is 0.016 in the paper's base model and between 0.011 and
+    0.034 in all presets.
     """
     return peak_rate(config.training, config.model.d_model) * math.sqrt(config.model.d_model)
 

@@ -42,7 +42,8 @@ _ResultT = TypeVar("_ResultT")
 class Ranks:
     """One of the processes that train a model, and its communication with the others.
 
-    All ranks must call the methods that communicate in the same order. The tensors passed to them must be on the CPU.
+    All ranks must call the methods that communicate in the same order. The tensors passed to them must be on the CPU,
+    except that `sum` also takes those on the rank's GPU.
     """
 
     rank: int = 0

@@ -22,7 +22,7 @@ from transduce.bundle import Bundle, LogisticFit, RecordedConfidence, read_calib
 from transduce.errors import ConfigError, CorpusError, UserError
 from transduce.search import Hypothesis
 from transduce.storage import compute_file_digest
-from transduce.text import SILENT_PIECES, ParallelCorpus
+from transduce.text import PIECES_WITHOUT_TEXT, ParallelCorpus
 from transduce.translation.translator import Translator
 
 
@@ -85,7 +85,7 @@ def score_words(pieces: Sequence[str], token_scores: Sequence[float]) -> list[tu
 
 def _spell_pieces(pieces: Sequence[str]) -> Iterator[tuple[Sequence[int], str]]:
     """The text of the pieces part by part, as `Tokenizer.decode` has it, with the numbers of its pieces."""
-    shown = [number for number, piece in enumerate(pieces) if piece not in SILENT_PIECES]
+    shown = [number for number, piece in enumerate(pieces) if piece not in PIECES_WITHOUT_TEXT]
     begin = 0
     while begin < len(shown):
         first = pieces[shown[begin]]
@@ -234,7 +234,7 @@ def _collect_words(samples: Sequence[_Sample]) -> tuple[list[list[float]], list[
 NUM_BINS = 10
 """Bins of equal width for the expected calibration error."""
 
-RAREST = 1e-4
+MIN_PROBABILITY = 1e-4
 """Probabilities are clipped to this distance from 0 and 1, so that log-odds are finite."""
 
 
@@ -291,7 +291,7 @@ def _make_features(token_scores: Sequence[Sequence[float]]) -> Float[np.ndarray,
     """For each item 1 for the intercept, and the log-odds of the lowest probability and of the geometric mean."""
     # Log-odds, as log-probabilities end at 0, and a fit to them could not come near to 1 where the model is sure.
     scores = np.array([(min(of_item), sum(of_item) / len(of_item)) for of_item in token_scores], dtype=np.float64)
-    scores = scores.reshape(-1, 2).clip(np.log(RAREST), np.log1p(-RAREST))
+    scores = scores.reshape(-1, 2).clip(np.log(MIN_PROBABILITY), np.log1p(-MIN_PROBABILITY))
     return np.column_stack([np.ones(len(scores)), scores - np.log(-np.expm1(scores))])
 
 

@@ -16,7 +16,7 @@ from transduce.bundle import Bundle, find_bundle
 from transduce.config import SearchConfig
 from transduce.data import Batch
 from transduce.errors import UserError
-from transduce.kernels.batch_invariance import pad_to_whole_rows
+from transduce.kernels.batch_invariance import pad_to_row_multiple
 from transduce.kernels.device import find_device
 from transduce.model import EncoderDecoder
 from transduce.search import Hypothesis
@@ -112,8 +112,8 @@ class ForcedDecoder:
         for indices in batch_by_length(lengths, max_tokens):
             ids = [sources[index] for index in indices], [targets[index] for index in indices]
             batch, limits = Batch.from_ids(*ids, self.tokenizer.pad_id), (self.tokenizer.pad_id, self.model.max_length)
-            source = pad_to_whole_rows(batch.source_ids, batch.source_mask, *limits)
-            target = pad_to_whole_rows(batch.target_ids, batch.target_mask, *limits)
+            source = pad_to_row_multiple(batch.source_ids, batch.source_mask, *limits)
+            target = pad_to_row_multiple(batch.target_ids, batch.target_mask, *limits)
             yield indices, Batch(*source, *target).to(device)
 
 

@@ -310,7 +310,7 @@ class _PlaceFinder:
         return next((self._last[word] + 1 for word in range(word - 1, -1, -1) if word in self._last), 0)
 
 
-BEAM = 8
+MIN_BEAM_WITH_TERMS = 8
 """Minimum beam if terms are required: hypotheses with different numbers of required tokens share it."""
 
 
@@ -410,7 +410,7 @@ class SpanSearch:
             for index, text in enumerate(encoded)
             if text.is_whole and not constraints[index].are_met_by(found[index].text)
         ]
-        wide = translator.with_search({"beam": max(BEAM, translator.search.beam)})
+        wide = translator.with_search({"beam": max(MIN_BEAM_WITH_TERMS, translator.search.beam)})
         results = wide.find_translations(
             [encoded[index] for index in lacking],
             num_best=wide.search.beam,

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.bundle import model_tensors
-from transduce.kernels.batch_invariance import pad_to_whole_rows
+from transduce.kernels.batch_invariance import pad_to_row_multiple
 from transduce.kernels.device import ComputePrecision
 from transduce.kernels.key_value_cache import BeamDecoderState, KeyValueCache, compute_source_capacity
 from transduce.kernels.native.decoding import DecoderCache
@@ -132,7 +132,7 @@ class ModelNetwork:
 
     def start(self, source_ids: SourceIds, source_mask: SourceMask) -> _RowsState:
         """Read the source; see `Network`."""
-        source_ids, source_mask = pad_to_whole_rows(source_ids, source_mask, self.model.pad_id, self.model.max_length)
+        source_ids, source_mask = pad_to_row_multiple(source_ids, source_mask, self.model.pad_id, self.model.max_length)
         return _RowsState(self.model.start(self.model.encode(source_ids, source_mask), source_mask), 1)
 
     def step(self, last_ids: LastIds, state: _RowsState) -> tuple[LogProbs, _RowsState]:
@@ -354,7 +354,7 @@ class InferenceModel:
     def start(self, source_ids: SourceIds, source_mask: SourceMask) -> BeamDecoderState:
         """Read the source; see `Network`."""
         if self.is_batch_invariant:
-            source_ids, source_mask = pad_to_whole_rows(
+            source_ids, source_mask = pad_to_row_multiple(
                 source_ids, source_mask, self.vocabulary - 1, self.positions.limit
             )
         sentences, length = source_ids.shape
