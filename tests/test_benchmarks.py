@@ -35,6 +35,7 @@ def run(script: str, *arguments: str) -> str:
         "kept.py",
         "kills.py",
         "networks.py",
+        "optimizers.py",
         "page.py",
         "parity.py",
         "ranks.py",
