@@ -158,6 +158,8 @@ def test_a_terminal_without_width_counts_as_one_of_unknown_width(process: Any, w
         (["translate", "a", "--beam", "4", "c"], "translate reads standard input: give a file as <"),
         (["doctor", "train.en", "train.de"], "doctor takes one file, a recipe: give two files of text as --source"),
         (["train", "train.en", "train.de"], "train takes one file, a recipe: give two files of text as --source"),
+        (["train", "--set", "training.seed=2", "a.en", "a.de"], "train takes one file, a recipe: give two files"),
+        (["train", "a.toml", "--set", "training.seed=2", "b=3"], "is given again for another: --set A --set B"),
     ],
 )
 def test_an_argument_too_many_is_answered_with_how_it_is_given(transduce: Any, arguments: list[str], hint: str) -> None:

@@ -231,11 +231,10 @@ def _print_usage_error(error: CycloptsError, arguments: Sequence[str] | None) ->
     Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
     if isinstance(error, UnusedCliTokensError):
         given = [*(arguments or sys.argv[1:])]
-        repeated = next((option for option in _REPEATED_OPTIONS if option in given), None)
-        if repeated:
-            print_message(
-                f"{repeated} takes one value at a time, and is given again for another: {repeated} A {repeated} B"
-            )
+        index = given.index(error.unused_tokens[0]) if error.unused_tokens else 0
+        option = given[index - 2] if index >= 2 else ""  # whose value is the token between
+        if option in _REPEATED_OPTIONS:
+            print_message(f"{option} takes one value at a time, and is given again for another: {option} A {option} B")
         elif given[0] in _FILE_HINTS:
             print_message(_FILE_HINTS[given[0]])
 
