@@ -231,7 +231,8 @@ def _print_usage_error(error: CycloptsError, arguments: Sequence[str] | None) ->
     Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
     if isinstance(error, UnusedCliTokensError):
         given = [*(arguments or sys.argv[1:])]
-        index = given.index(error.unused_tokens[0]) if error.unused_tokens else 0
+        unused = (error.unused_tokens or [""])[0]
+        index = given.index(unused) if unused in given else 0
         option = given[index - 2] if index >= 2 else ""  # whose value is the token between
         if option in _REPEATED_OPTIONS:
             print_message(f"{option} takes one value at a time, and is given again for another: {option} A {option} B")

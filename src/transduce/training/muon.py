@@ -127,8 +127,8 @@ class Muon(Optimizer):
     weights stay the same on all ranks even if their processors round differently. If each has a shard (FSDP2), each
     computes the steps of whole matrices, one after the other.
 
-    With `num_threads` above 1, so many matrices are computed at the same time, each by one thread, whatever PyTorch's
-    own number of threads is. The bits do not depend on it.
+    With `num_threads` above 1, so many matrices are computed at the same time. It is meant for where PyTorch uses one
+    thread for each operation (`use_one_thread`): the bits do not depend on it then.
     """
 
     def __init__(self, matrices: Iterable[Matrix], weight_decay: float, ranks: Ranks = SINGLE_RANK) -> None:
