@@ -117,7 +117,7 @@ class TrainingConfig(Section):
     """Epsilon, added to the denominator of Adam's update (paper 5.3)."""
 
     weight_decay: float = Field(default=0.0, ge=0.0)
-    """Decoupled weight decay (AdamW: Loshchilov & Hutter 2019), with Muon as well: in every update, a weight also loses
+    """Decoupled weight decay of Adam (AdamW: Loshchilov & Hutter 2019) and Muon: in every update, a weight also loses
     this share of itself, multiplied by the learning rate; biases and the parameters of normalisation do not. 0: off
     (the paper has none)."""
 

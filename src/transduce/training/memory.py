@@ -30,7 +30,8 @@ from transduce.training.distributed import Ranks, is_sharded, no_sync
 from transduce.training.updater import Updater
 
 BYTES_PER_PARAMETER = 16
-"""The weight, its gradient and Adam's two means, or Muon's mean and its step, each a number of four bytes."""
+"""Bytes that a parameter takes in training: four each for weight, gradient, and the two means of Adam or Muon's mean
+and step."""
 
 _SIZES = (
     *("vocabulary", "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v"),
@@ -203,7 +204,7 @@ def probe_memory(
                     "text.max_pieces, or choose a smaller model"
                 )
             sequential_micro_batches *= 2
-        muon_seconds = updater.measure_muon_seconds()
+        muon_seconds = 0.0 if updater.muon is None else updater.muon.measure_seconds()
         used, still_free = get_used_memory(updater.device), _get_free_memory_per_rank(updater)
         addresses = get_available_addresses(updater.device)
     available = None

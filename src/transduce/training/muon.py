@@ -1,4 +1,4 @@
-"""Muon, an optimiser that moves a matrix in all its directions alike (Jordan et al. 2024).
+"""Muon, an optimiser that makes the step of each matrix orthogonal (Jordan et al. 2024).
 
 The gradient of a matrix is dominated by a few directions, and so are the steps of Adam, which scales each number by
 itself. Muon replaces the mean of the gradients by the nearest matrix with orthonormal rows or columns, so that what is
@@ -28,7 +28,7 @@ STEP_SIZE = 0.2
 optimisers need the same learning rate (Liu et al. 2025, section 2.2)."""
 
 NUM_ITERATIONS = 5
-"""Iterations of Newton and Schulz for each step."""
+"""Newton-Schulz iterations by which `orthogonalize` approximates the nearest orthogonal matrix."""
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """a, b and c of the polynomial ax + bx^3 + cx^5, which, applied `NUM_ITERATIONS` times, brings every singular value
@@ -105,7 +105,7 @@ def _orthogonalize_blocks(matrix: Matrix, step: Tensor) -> None:
 
 
 def assign_matrices(matrices: Sequence[Matrix], num_ranks: int) -> list[int]:
-    """For each matrix, the rank that computes its step: each rank has about the same number of multiplications."""
+    """Choose the rank that computes the step of each matrix, so that all ranks have about as many multiplications."""
 
     def count_multiplications(matrix: Matrix) -> int:
         shapes = [(len(blocks), *sorted(blocks.shape[1:])) for blocks in matrix.split(matrix.weight)]
@@ -120,15 +120,15 @@ def assign_matrices(matrices: Sequence[Matrix], num_ranks: int) -> list[int]:
 
 
 class Muon(Optimizer):
-    """Moves each of `matrices` by an orthogonal step, after decoupled weight decay.
+    """The optimiser Muon: decoupled weight decay, then an orthogonal step, of each of `matrices`.
 
     The state of a weight is its `momentum`, the mean of its gradients. All ranks call `step` together. If each has the
     whole model, each computes the steps of some matrices and gets the others from the other ranks: that saves time, and
     weights stay the same on all ranks even if their processors round differently. If each has a shard (FSDP2), each
     computes the steps of whole matrices, one after the other.
 
-    With `num_threads` above 1, so many matrices are computed at the same time. It is meant for where PyTorch uses one
-    thread for each operation (`use_one_thread`): the bits do not depend on it then.
+    Where PyTorch is limited to one thread for each operation (`use_one_thread`), as many matrices are computed at the
+    same time as PyTorch had threads when this was made. The bits do not depend on that number.
     """
 
     def __init__(self, matrices: Iterable[Matrix], weight_decay: float, ranks: Ranks = SINGLE_RANK) -> None:
@@ -136,7 +136,7 @@ class Muon(Optimizer):
         weights = [matrix.weight for matrix in self.matrices]
         super().__init__(weights, {"lr": 0.0, "weight_decay": weight_decay})
         is_sharded = any(get_shard(weight) is not weight for weight in weights)
-        self.num_threads = 1
+        self.num_threads = torch.get_num_threads()
         self.ranks = SINGLE_RANK if is_sharded else ranks
         owners = [0] * len(weights) if is_sharded else assign_matrices(self.matrices, ranks.size)
         self._is_own = {weight: owner == self.ranks.rank for weight, owner in zip(weights, owners, strict=True)}
@@ -155,7 +155,7 @@ class Muon(Optimizer):
             own.add_(step[find_shard_rows(weight)], alpha=-group["lr"] * STEP_SIZE)
 
     def measure_seconds(self) -> float:
-        """Seconds that this rank takes to compute its steps, measured by steps that are discarded."""
+        """Measure how many seconds this rank needs for its steps of one update; the steps are discarded."""
         own = [matrix for matrix in self.matrices if self._is_own[matrix.weight]]
 
         def compute(matrix: Matrix) -> Tensor:
@@ -169,8 +169,8 @@ class Muon(Optimizer):
         return time.perf_counter() - start
 
     def _map(self, compute: Callable[[Matrix], Tensor], matrices: Sequence[Matrix]) -> Iterator[Tensor]:
-        """What `compute` returns for each matrix, one after the other unless there are several threads."""
-        if self.num_threads == 1:
+        """Call `compute` for each matrix, in several threads where PyTorch is limited to one; yield the results."""
+        if self.num_threads == 1 or torch.get_num_threads() > 1:
             yield from map(compute, matrices)
             return
         # Threads of their own for each step: none may be alive when processes are forked.

@@ -219,7 +219,6 @@ class Updater:
         self.batch_loss = wrap_for_distributed(self._own_loss, model, config.sharding, ranks, device)
         matrices = find_matrices(model) if config.optimizer == "muon" else []
         self.muon = Muon(matrices, config.weight_decay, ranks) if config.optimizer == "muon" else None
-        self._num_threads = torch.get_num_threads()
         decaying, others = split_by_weight_decay(model)
         of_muon = {matrix.weight for matrix in matrices}
         decaying = [parameter for parameter in decaying if parameter not in of_muon]
@@ -334,18 +333,7 @@ class Updater:
             if isinstance(part, Dropout):
                 part.p = share * self.model.config.dropout
 
-    def measure_muon_seconds(self) -> float:
-        """Seconds of an update that Muon takes; 0 without it."""
-        self._set_muon_threads()
-        return 0.0 if self.muon is None else self.muon.measure_seconds()
-
-    def _set_muon_threads(self) -> None:
-        """Let Muon use all cores where processes compute micro-batches and PyTorch therefore uses one thread."""
-        if self.muon is not None:
-            self.muon.num_threads = self._num_threads if self.has_parallel_micro_batches and can_fork() else 1
-
     def _move_weights(self, rate: float) -> None:
-        self._set_muon_threads()
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
