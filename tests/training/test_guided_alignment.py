@@ -13,8 +13,8 @@ from transduce.data import Batch, TokenStore, create_store
 from transduce.model import Transformer, cross_attention_weights
 from transduce.training import guided_alignment
 from transduce.training.guided_alignment import (
+    DIAGONAL_TENSIONS,
     MIN_COUNT,
-    STRENGTHS,
     AlignmentModel,
     run_em_iteration,
     train_alignment_model,
@@ -73,9 +73,9 @@ def test_finds_where_each_token_comes_from(tmp_path: Path, order: Order) -> None
 
 def test_prefers_the_diagonal_as_far_as_the_text_does(tmp_path: Path) -> None:
     (tmp_path / "any").mkdir()
-    free = learn(make_pairs(any_order), tmp_path / "any").strength  # not 0, as `</s>` is always at the end
+    free = learn(make_pairs(any_order), tmp_path / "any").diagonal_tension  # not 0, as `</s>` is always at the end
     assert free <= 2.0
-    assert learn(make_pairs(monotone), tmp_path).strength >= 6.0
+    assert learn(make_pairs(monotone), tmp_path).diagonal_tension >= 6.0
 
 
 def test_weights_sum_to_1_and_padding_has_none(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_token_that_is_not_known_has_no_alignment(tmp_path: Path, monkeypatch:
 def test_posteriors_follow_from_their_definition() -> None:
     torch.manual_seed(1)
     tables = torch.rand(6, 6), torch.rand(6, 6)
-    model = AlignmentModel(torch.arange(6), *tables, strength=3.0)
+    model = AlignmentModel(torch.arange(6), *tables, diagonal_tension=3.0)
     source, target = [2, 4, 3], [5, 2]
     by_source, by_target = model.compute_posteriors(Batch.from_ids([source], [target], 0))
     prior = [
@@ -124,7 +124,7 @@ def test_posteriors_follow_from_their_definition() -> None:
 
 def test_an_iteration_makes_probabilities_of_expected_counts() -> None:
     """Two words of the source, two of the target, without a preference for the diagonal, by hand."""
-    start = AlignmentModel(torch.tensor([4, 0, 1, 2, 3]), torch.ones(5, 5), torch.ones(5, 5), strength=0.0)
+    start = AlignmentModel(torch.tensor([4, 0, 1, 2, 3]), torch.ones(5, 5), torch.ones(5, 5), diagonal_tension=0.0)
     first, second = Batch.from_ids([[1, 2]], [[3, 4]], 0), Batch.from_ids([[1]], [[3]], 0)
     found = run_em_iteration(start, iter([first, second]))
     # In the first pair each of two comes from each of two by halves; the second has one of each.
@@ -153,10 +153,10 @@ def test_learns_from_all_parts_of_the_text(tmp_path: Path, monkeypatch: pytest.M
     assert certainty.min() > 0.9
 
 
-@pytest.mark.parametrize("strength", STRENGTHS)
-def test_a_batch_without_a_loss_has_no_alignment(tmp_path: Path, strength: float) -> None:
+@pytest.mark.parametrize("tension", DIAGONAL_TENSIONS)
+def test_a_batch_without_a_loss_has_no_alignment(tmp_path: Path, tension: float) -> None:
     learned = learn(make_pairs(monotone, 20), tmp_path)
-    model = AlignmentModel(learned.table_index, learned.target_given_source, learned.source_given_target, strength)
+    model = AlignmentModel(learned.table_index, learned.target_given_source, learned.source_given_target, tension)
     weights, certainty = model.align(Batch.from_ids([[2, 1]], [[40, 1]], PAD).mask_loss())
     assert weights.count_nonzero() == certainty.count_nonzero() == 0
 
@@ -174,7 +174,7 @@ def test_learning_is_a_pure_function_of_the_text(tmp_path: Path, num_threads: in
         torch.set_num_threads(before)
     assert torch.equal(first.target_given_source, second.target_given_source)
     assert torch.equal(first.source_given_target, second.source_given_target)
-    assert first.strength == second.strength
+    assert first.diagonal_tension == second.diagonal_tension
 
 
 @pytest.fixture

@@ -588,6 +588,16 @@ def test_a_network_without_heads_is_trained_further_without_guided_alignment(
         apply_start_from(make("training.guided_alignment=0.2"))
 
 
+def test_a_network_with_normalized_weights_is_not_trained_further_by_muon(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    first = train(make_config("first", model__architecture="convs2s", training__updates=1))
+    given = [f"training.start_from={first.folder}", "training.optimizer=muon"]
+    config, _ = load_run_config(None, arguments={"output": str(tmp_path / "second")}, settings=given)
+    with pytest.raises(ConfigError, match=r'"muon" needs .*best is one of architecture "convs2s".* to "adam"'):
+        apply_start_from(config)
+
+
 def test_r_drop_needs_the_dropout_of_the_bundle_or_another(make_config: MakeConfig, tmp_path: Path) -> None:
     first = train(make_config("first", model__dropout=0.0, training__updates=1))
 

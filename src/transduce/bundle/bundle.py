@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from transduce.config import RunConfig
+    from transduce.config import RunConfig, TrainingConfig
     from transduce.model import EncoderDecoder
 
 DESCRIPTION = "bundle.json"
@@ -369,14 +369,7 @@ def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
             f"{bundle.folder}; these settings contradict it; leave them out:\n{lines}"
         )
     model = bundle.model_config.model_copy(update=dropout | layers)
-    training = config.training
-    if training.guided_alignment and model.architecture != "transformer":
-        if training.guided_alignment != PRESETS[config.preset].get("training", {}).get("guided_alignment"):
-            raise ConfigError(
-                f"training.guided_alignment = {training.guided_alignment} guides a head of a Transformer, and "
-                f"{bundle.folder} is one of architecture {model.architecture!r}, which has none: set it to 0"
-            )
-        training = training.model_copy(update={"guided_alignment": 0.0})
+    training = _fit_training(config, bundle)
     if training.r_drop and not model.dropout:
         raise ConfigError(
             f"training.r_drop = {training.r_drop} has no effect with model.dropout = 0, which {bundle.folder} has: "
@@ -391,6 +384,24 @@ def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
     # A new vocabulary is for other languages.
     languages = Languages() if has_new_vocabulary else bundle.description.languages
     return inherit_search_settings(adopted, bundle.description.search, languages)
+
+
+def _fit_training(config: "RunConfig", bundle: Bundle) -> "TrainingConfig":
+    """The settings of training; without guided alignment if only the preset asks for it, and there are no heads."""
+    training, architecture = config.training, bundle.model_config.architecture
+    if training.optimizer == "muon" and architecture == "convs2s":
+        raise ConfigError(
+            f'training.optimizer = "muon" needs matrices that are not normalised, and {bundle.folder} is one of '
+            'architecture "convs2s", which has none: set training.optimizer to "adam"'
+        )
+    if training.guided_alignment and architecture != "transformer":
+        if training.guided_alignment != PRESETS[config.preset].get("training", {}).get("guided_alignment"):
+            raise ConfigError(
+                f"training.guided_alignment = {training.guided_alignment} guides a head of a Transformer, and "
+                f"{bundle.folder} is one of architecture {architecture!r}, which has none: set it to 0"
+            )
+        training = training.model_copy(update={"guided_alignment": 0.0})
+    return training
 
 
 def _choose_layers(config: "RunConfig", bundle: Bundle, given: dict[str, object]) -> dict[str, int]:

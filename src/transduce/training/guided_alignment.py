@@ -34,14 +34,14 @@ NUM_ITERATIONS = 5
 BATCH_TOKENS = 1024
 """Tokens on either side of a batch in these iterations."""
 
-STRENGTHS = (0.0, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0)
-"""Values of which `AlignmentModel.strength` is one; 0 is no preference for the diagonal."""
+DIAGONAL_TENSIONS = (0.0, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0)
+"""Values of which `AlignmentModel.diagonal_tension` is one; 0 is no preference for the diagonal."""
 
-FIRST_STRENGTH = 4.0
-"""`AlignmentModel.strength` before the first iteration."""
+INITIAL_DIAGONAL_TENSION = 4.0
+"""`AlignmentModel.diagonal_tension` before the first iteration."""
 
 MEASURE_EVERY = 8
-"""`AlignmentModel.strength` is chosen by the likelihood of every so many-th batch."""
+"""`AlignmentModel.diagonal_tension` is chosen by the likelihood of every so many-th batch."""
 
 MIN_COUNT = 1e-4
 """Count that is added to that of every two tokens, so that no probability is zero."""
@@ -55,9 +55,10 @@ class AlignmentModel:
     """Lexical translation probabilities, and a prior that prefers the diagonal.
 
     IBM Model 2 (Brown et al. 1993) with the prior of Dyer et al. 2013, in both directions: the probability that target
-    position j of n comes from source position i of m is in proportion to exp(-strength · |i/m - j/n|) times the
-    probability that one token is translated as the other. Both tables have a row for each known token of the source and
-    a column for each of the target; the last of either is zero, and stands for all other tokens.
+    position j of n comes from source position i of m is in proportion to exp(-t · |i/m - j/n|), with the diagonal
+    tension t, times the probability that one token is translated as the other. Both tables have a row for each known
+    token of the source and a column for each of the target; the last of either is zero and stands for all other
+    tokens.
     """
 
     table_index: Int[Tensor, " vocabulary"]
@@ -66,8 +67,8 @@ class AlignmentModel:
     """The probability of the target's token, given the source's: rows sum to 1."""
     source_given_target: Float[Tensor, "known known"]
     """The probability of the source's token, given the target's: columns sum to 1."""
-    strength: float
-    """How much a position close to the diagonal is preferred."""
+    diagonal_tension: float
+    """How much a position close to the diagonal is preferred (t above; Dyer et al. 2013 call it so)."""
 
     def align(self, batch: Batch) -> tuple[Float[Tensor, "batch target source"], Float[Tensor, "batch target"]]:
         """For each target position, the probability of each source position, and the certainty of these, from 0 to 1.
@@ -88,7 +89,7 @@ class AlignmentModel:
         Both are probabilities: the first sum to 1 over the source, the second over the target, or to less for tokens
         that are not in the tables.
         """
-        prior = _compute_prior(batch, self.strength)
+        prior = _compute_prior(batch, self.diagonal_tension)
         cells = self.find_cells(batch)
         by_source = self.target_given_source.take(cells) * prior
         by_target = self.source_given_target.take(cells) * prior
@@ -105,7 +106,7 @@ class AlignmentModel:
     def to(self, device: torch.device) -> "AlignmentModel":
         """The same model in the memory of `device`."""
         tables = self.target_given_source.to(device), self.source_given_target.to(device)
-        return AlignmentModel(self.table_index.to(device), *tables, self.strength)
+        return AlignmentModel(self.table_index.to(device), *tables, self.diagonal_tension)
 
 
 def train_alignment_model(store: TokenStore, vocabulary: int) -> AlignmentModel:
@@ -128,7 +129,7 @@ def train_alignment_model(store: TokenStore, vocabulary: int) -> AlignmentModel:
         size = len(known) + 1
         table_index = torch.full((vocabulary,), size - 1)
         table_index[known] = torch.arange(len(known))
-        model = AlignmentModel(table_index, torch.ones(size, size), torch.ones(size, size), FIRST_STRENGTH)
+        model = AlignmentModel(table_index, torch.ones(size, size), torch.ones(size, size), INITIAL_DIAGONAL_TENSION)
         for _ in range(NUM_ITERATIONS):
             model = run_em_iteration(model, read())
     return model
@@ -137,27 +138,28 @@ def train_alignment_model(store: TokenStore, vocabulary: int) -> AlignmentModel:
 def run_em_iteration(model: AlignmentModel, batches: Iterator[Batch]) -> AlignmentModel:
     """One iteration of expectation maximisation: count by the alignments of `model`, and make tables of the counts.
 
-    The strength is the one of `STRENGTHS` under which the alignments of targets to sources are most probable.
+    The diagonal tension becomes the one of `DIAGONAL_TENSIONS` under which the alignments of targets to sources are
+    most probable.
     """
     forward, backward = (torch.full_like(model.target_given_source, MIN_COUNT) for _ in range(2))
-    likelihoods = torch.zeros(len(STRENGTHS), dtype=torch.float64)
+    likelihoods = torch.zeros(len(DIAGONAL_TENSIONS), dtype=torch.float64)
     for number, batch in enumerate(batches):
         cells = model.find_cells(batch).flatten()
         by_source, by_target = model.compute_posteriors(batch)
         forward.view(-1).index_add_(0, cells, by_source.flatten())
         backward.view(-1).index_add_(0, cells, by_target.flatten())
         if number % MEASURE_EVERY == 0:
-            likelihoods += torch.stack([_compute_log_prior(batch, by_source, strength) for strength in STRENGTHS])
+            likelihoods += torch.stack([_compute_log_prior(batch, by_source, tension) for tension in DIAGONAL_TENSIONS])
     for counts in (forward, backward):
         counts[-1] = 0.0
         counts[:, -1] = 0.0
     forward /= forward.sum(dim=1, keepdim=True) + TINY
     backward /= backward.sum(dim=0, keepdim=True) + TINY
-    return AlignmentModel(model.table_index, forward, backward, STRENGTHS[int(likelihoods.argmax())])
+    return AlignmentModel(model.table_index, forward, backward, DIAGONAL_TENSIONS[int(likelihoods.argmax())])
 
 
-def _compute_prior(batch: Batch, strength: float) -> Float[Tensor, "batch target source"]:
-    """exp(-strength · |i/m - j/n|), from the middle of each position, and zero where one of the two is padding."""
+def _compute_prior(batch: Batch, diagonal_tension: float) -> Float[Tensor, "batch target source"]:
+    """exp(-t · |i/m - j/n|), from the middle of each position, and zero where one of the two is padding."""
 
     def middles(mask: Tensor) -> Tensor:
         # A batch without a loss has no target at all.
@@ -165,14 +167,14 @@ def _compute_prior(batch: Batch, strength: float) -> Float[Tensor, "batch target
 
     distances = (middles(batch.source_mask)[:, None, :] - middles(batch.target_mask)[:, :, None]).abs()
     is_real = batch.target_mask[:, :, None] & batch.source_mask[:, None, :]
-    return torch.exp(-strength * distances) * is_real
+    return torch.exp(-diagonal_tension * distances) * is_real
 
 
 def _compute_log_prior(
-    batch: Batch, posterior: Float[Tensor, "batch target source"], strength: float
+    batch: Batch, posterior: Float[Tensor, "batch target source"], diagonal_tension: float
 ) -> Float[Tensor, ""]:
-    """The log-probability of alignments under the prior of `strength`, expected over `posterior`."""
-    prior = _compute_prior(batch, strength)
+    """The log-probability of alignments under the prior of this `diagonal_tension`, expected over `posterior`."""
+    prior = _compute_prior(batch, diagonal_tension)
     total = prior.sum(dim=2, keepdim=True)
     return (posterior * ((prior + TINY) / (total + TINY)).log()).sum(dtype=torch.float64)
 

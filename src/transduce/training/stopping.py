@@ -26,7 +26,8 @@ MAX_SKIPPED_IN_A_ROW = 10
 """Number of consecutive skipped updates that end a run: ten in a row indicate divergence."""
 
 DIVERGENCE_ADVICE = (
-    "start over with --restart and a lower training.learning_rate, a longer training.warmup or training.clip_norm = 1.0"
+    "start over with --restart and a lower training.learning_rate, a longer training.warmup or, with "
+    'training.optimizer = "adam", training.clip_norm = 1.0'
 )
 
 ACKNOWLEDGE_AFTER = 1.0
