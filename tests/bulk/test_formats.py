@@ -202,3 +202,8 @@ def test_the_name_says_the_format() -> None:
             choose(name, None)
     with pytest.raises(ConfigError, match=r"a\.tsv: say by --column"):
         choose("a.tsv", None)
+    with pytest.raises(ConfigError, match="--column s: with --json-input, the key text is translated"):
+        choose("a.jsonl", json_input=True)
+    for name in ("a.parquet", "a.tsv.gz"):
+        with pytest.raises(ConfigError, match=f"--json-input: {name} has no lines of JSON"):
+            choose(name, None, json_input=True)

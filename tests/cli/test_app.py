@@ -160,6 +160,7 @@ def test_a_terminal_without_width_counts_as_one_of_unknown_width(process: Any, w
         (["train", "train.en", "train.de"], "train takes one file, a recipe: give two files of text as --source"),
         (["train", "--set", "training.seed=2", "a.en", "a.de"], "train takes one file, a recipe: give two files"),
         (["train", "a.toml", "--set", "training.seed=2", "b=3"], "is given again for another: --set A --set B"),
+        (["evaluate", "a", "--source", "x", "y"], "is given again for another: --source A --source B"),
     ],
 )
 def test_an_argument_too_many_is_answered_with_how_it_is_given(transduce: Any, arguments: list[str], hint: str) -> None:
@@ -167,6 +168,13 @@ def test_an_argument_too_many_is_answered_with_how_it_is_given(transduce: Any, a
     assert (answer.exit_code, answer.output) == (2, b"")
     assert arguments[-1] in answer.messages
     assert hint in answer.messages
+
+
+def test_a_setting_that_would_be_a_recipe_is_recognised(transduce: Any) -> None:
+    answer = transduce("config", "show", "--set", "training.updates=5", "model.d_ff=8")
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert "model.d_ff=8: there is no such file" in answer.messages
+    assert "give it as --set model.d_ff=8" in answer.messages
 
 
 def test_other_mistakes_have_no_hint_on_files(transduce: Any) -> None:

@@ -90,3 +90,10 @@ def test_the_schema_describes_every_setting(transduce: Any) -> None:
 def test_a_schema_refuses_what_is_unknown(transduce: Any) -> None:
     schema = json.loads(transduce("config", "schema").output)
     assert all(section["additionalProperties"] is False for section in [schema, *schema["$defs"].values()])
+
+
+def test_a_vocabulary_that_is_not_known_yet_is_said_to_be_assumed(transduce: Any, workspace: Path) -> None:
+    (workspace / "fitted.toml").write_text('preset = "tiny"\n[text]\nvocabulary = "fitted"\n', encoding="utf-8")
+    assert "fitted to the text; here as with 37,000 (--vocabulary)" in transduce("info", "fitted.toml").output.decode()
+    answer = transduce("info", "fitted.toml", "--vocabulary", "8000").output.decode()
+    assert "fitted to" not in answer

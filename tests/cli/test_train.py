@@ -239,6 +239,12 @@ def test_ctrl_c_during_preparation_leaves_nothing(
     assert {**contents(workspace), KNOWN: None} == {**before, KNOWN: None}
 
 
+def test_who_has_chosen_a_preset_is_not_told_how(transduce: Any, workspace: Path) -> None:
+    answer = transduce("train", "--pairs", "-", "--set", "preset=small", "--output", "new", standard_input=b"")
+    assert answer.exit_code == 2
+    assert "using preset" not in answer.messages
+
+
 @pytest.mark.exhaustive
 def test_training_needs_no_standard_input(transduce: Any, workspace: Path) -> None:
     assert transduce("train", "tiny.toml", standard_input=None).exit_code == 0

@@ -449,6 +449,8 @@ def test_files_are_translated_by_several_processes(process: Any, run_folder: Pat
     [
         (["--output", "out"], "--output: is for files: give them by --input"),
         (["--ray"], "--ray: is for files: give them by --input"),
+        (["--translation-column", "t"], "--translation-column: is for files: give them by --input"),
+        (["--block-lines", "5"], "--block-lines: is for files: give them by --input"),
         (["--input", "in"], "--input: needs --output"),
         (["--input", "in", "--output", "out", "--workers", "0"], "--workers 0: must be 1 or more"),
         (["--input", "in", "--output", "out", "--document"], "--document: reads standard input"),

@@ -187,11 +187,11 @@ ANY_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 @settings(max_examples=30)
 @given(ANY_TEXT, st.lists(ANY_TEXT, min_size=2, max_size=2, unique=True), st.floats(1e-300, 1e300), st.text())
 def test_any_value_reads_back_equal(words: str, columns: list[str], rate: float, origin: str) -> None:
-    data = DataConfig(source=words, target="b", columns=(columns[0], columns[1]))
+    data = DataConfig(pairs=words, columns=(columns[0], columns[1]))
     config = RunConfig(data=data)
     config = config.model_copy(update={"training": config.training.model_copy(update={"clip_norm": rate})})
-    said = tomllib.loads(to_toml(config, {"data.source": origin, "output": origin}))
-    assert said["data"]["source"] == words
+    said = tomllib.loads(to_toml(config, {"data.pairs": origin, "output": origin}))
+    assert said["data"]["pairs"] == words
     assert said["data"]["columns"] == columns
     assert said["training"]["clip_norm"] == rate
 
@@ -300,8 +300,8 @@ WRONG = {
     "text.vocabulary=3": "text: vocabulary = 3 must be from 264 (the 256 bytes, the special symbols and a few letters) "
     'to 1000000, or "fitted"',
     "data.columns=12": "--set: data.columns = 12: must be a list",
-    'data.columns=["1"]': "--set: data.columns = ['1']: must be longer",
-    'data.columns=["1", "2", "3"]': "--set: data.columns = ['1', '2', '3']: must be shorter",
+    'data.columns=["1"]': "--set: data.columns = ['1']: must be a list with more items",
+    'data.columns=["1", "2", "3"]': "--set: data.columns = ['1', '2', '3']: must be a list with fewer items",
     "data.columns=[true, 2]": "--set: data.columns = [True, 2]: must be a valid string",
     "data.corpora=a.tsv": "--set: data.corpora = 'a.tsv': must be a list",
     'data.corpora=["a.tsv"]': "--set: data.corpora = ['a.tsv']: must be a table",
@@ -309,7 +309,8 @@ WRONG = {
     "than 0",
     'data.corpora=[{pairs="a", wieght=2}]': "--set: data.corpora, number 1: wieght = 2: must be left out: unknown "
     "setting",
-    'data.corpora=[{pairs="a", columns=[1]}]': "--set: data.corpora, number 1: columns = [1]: must be longer",
+    'data.corpora=[{pairs="a", columns=[1]}]': "--set: data.corpora, number 1: columns = [1]: must be a list "
+    "with more items",
     'data.corpora=[{pairs="a"}, {source="b"}]': "data.corpora, number 2: source is given without target: give both",
 }
 
@@ -367,6 +368,16 @@ def test_the_later_layer_wins(recipe: Recipe, top: int) -> None:
     assert config.training.warmup == top + 1
     names = ["size of the corpus", str(path), "environment variable TRANSDUCE_TRAINING_WARMUP", "command line", "--set"]
     assert origins["training.warmup"] == names[min(top, 4)]
+
+
+def test_variables_that_contradict_each_other_are_refused_as_in_a_recipe(recipe: Recipe) -> None:
+    files = {"TRANSDUCE_DATA_SOURCE": "a", "TRANSDUCE_DATA_TARGET": "b"}
+    with pytest.raises(ConfigError, match="pairs and source are both given: give one of them"):
+        load_run_config(None, environment={**files, "TRANSDUCE_DATA_PAIRS": "c"})
+    path = recipe('[data]\npairs = "c"\ncolumns = ["en", "de"]')
+    assert load_run_config(path)[0].data.columns == ("en", "de")
+    config, _ = load_run_config(path, environment=files)
+    assert (config.data.source, config.data.pairs, config.data.columns) == ("a", None, None)
 
 
 def test_a_preset_lies_between_defaults_and_file(load: Load, recipe: Recipe) -> None:

@@ -25,6 +25,12 @@ A_FILE = {"source": "a", "target": "b"}
         ({"columns": ["2", "2"]}, "^1 .*\\n.*columns: source and target are both '2': give two different ones"),
         ({"validation_columns": ["a", "a"]}, "validation_columns: source and target are both 'a'"),
         ({"corpora": [{"pairs": "a", "columns": [1, 1]}]}, "columns: source and target are both '1'"),
+        ({**A_FILE, "columns": ["en", "de"]}, "^1 .*\\n.*columns are those of pairs, and source is given: leave them"),
+        (
+            {"validation_source": "a", "validation_target": "b", "validation_columns": ["en", "de"]},
+            "validation_columns are those of validation_pairs, and validation_source is given",
+        ),
+        ({"corpora": [{**A_FILE, "columns": ["en", "de"]}]}, "columns are those of pairs, and source is given"),
         ({"held_out": 0}, "greater than or equal to 1"),
         ({**A_FILE, "corpora": [{"pairs": "c"}]}, "corpora and source are both given: give one of them"),
         ({"pairs": "-", "corpora": []}, "corpora and pairs are both given: give one of them"),

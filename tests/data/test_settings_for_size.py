@@ -72,6 +72,30 @@ def test_a_run_ends_by_epochs_or_by_its_time_and_never_by_a_fixed_number_of_upda
     assert "training.epochs" not in timed
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_of_the_users_choice_keeps_its_own_settings(preset: str) -> None:
+    config, _ = load_run_config(None, automatic=choose_settings_for_size(news(6_000), preset=preset))
+    alone, _ = load_run_config(None, settings=[f"preset={preset}", "text.vocabulary=fitted"])
+    if preset == "low-resource":
+        assert config == load_run_config(None, automatic=choose_settings_for_size(news(6_000)))[0]
+    elif preset == "medium-resource":
+        assert config == alone.with_training(epochs=120.0)
+    else:
+        assert config == alone
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_can_be_trained_for_a_given_time(preset: str) -> None:
+    settings = choose_settings_for_size(news(6_000), "30m", preset)
+    config, _ = load_run_config(None, automatic=settings, arguments={"training.time_limit": "30m"})
+    assert config.preset == preset
+    assert config.training.schedule == "warmup_stable_decay"
+    assert config.training.learning_rate is not None
+    assert 5e-4 <= config.training.learning_rate <= 3e-3
+    own = PRESETS[preset].get("training", {}).get("learning_rate")
+    assert own in {None, config.training.learning_rate}
+
+
 def test_a_larger_corpus_needs_less_dropout() -> None:
     rates = [
         choose_settings_for_size(news(num_pairs))["model.dropout"] for num_pairs in (2_000, 6_000, 30_000, 100_000)

@@ -2,6 +2,7 @@ import random
 from collections.abc import Callable
 from itertools import combinations, product
 
+import numpy as np
 import pytest
 
 from transduce.config import TextConfig
@@ -13,6 +14,7 @@ from transduce.doctor.corpus import hashing
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.doctor.filtering import TrainingEstimate, estimate_training, find_later_duplicates, judge_sample
+from transduce.doctor.findings import Finding
 from transduce.text import Tokenizer
 
 
@@ -155,6 +157,29 @@ def test_it_is_foreseen_what_training_keeps_and_filters_leave_out(
     assert estimate.num_kept == 998
     assert {name: estimate.filters[name] for name in ("markup", "copies")} == {"markup": 2, "copies": 1}
     assert "leakage" not in estimate.filters
+
+
+def test_other_languages_of_the_test_text_are_no_matter_of_training(
+    read: Callable[..., Text], invented: Callable
+) -> None:
+    text, other = read(invented(20)), read(invented(10, seed=2), "test")
+    found = [
+        Finding(
+            name="other_language",
+            severity="minor",
+            text=of,
+            summary="",
+            advice="",
+            rows=np.arange(2),
+            samples=(),
+            estimated=estimated,
+        )
+        for of, estimated in ((text, 3), (other, 7))
+    ]
+    near = {name: find_near_lines(side) for name, side in text.sides.items()}
+    estimate = estimate_training(found, near, None, text, TextConfig(), keep_all(text))
+    assert estimate.filters["other_language"] == 3
+    assert "other_language" not in estimate_training(found[1:], near, None, text, TextConfig(), keep_all(text)).filters
 
 
 def test_pairs_of_wrong_lengths_are_foreseen(read: Callable[..., Text], invented: Callable) -> None:

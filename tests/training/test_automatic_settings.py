@@ -38,6 +38,14 @@ def test_counts_pairs_in_any_format_as_they_are_read(tmp_path: Path, monkeypatch
     )
 
 
+def test_a_preset_that_was_chosen_is_the_one_that_is_fitted(tmp_path: Path) -> None:
+    given = {"data.pairs": "-", "output": str(tmp_path / "run"), "preset": "small"}
+    assert choose_settings_for_run(given, restart=False) == {"preset": "small", "text.vocabulary": "fitted"}
+    assert choose_settings_for_run(given, "30m", restart=False) == choose_settings_for_size(
+        STANDARD_INPUT, "30m", "small"
+    )
+
+
 def test_dropout_of_a_run_that_starts_from_a_model_does_not_rise(tmp_path: Path) -> None:
     given = {"data.pairs": "-", "output": str(tmp_path / "run")}
     new, tuned = (

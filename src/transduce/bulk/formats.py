@@ -67,10 +67,8 @@ def choose_format(name: str, column: str | None, translation_column: str, *, jso
             f"{name}: is a document, not lines of text, and would be damaged: translate it by "
             f"`transduce translate-file`{', decompressed' if is_compressed else ''}"
         )
-    has_columns = ending in {".tsv", ".json", ".jsonl", ".ndjson", ".parquet"} and not json_input
-    if not has_columns:
-        if column is not None:
-            raise ConfigError(f"--column {column}: {name} is text without columns: leave it out, or rename the file")
+    if json_input or ending not in {".tsv", ".json", ".jsonl", ".ndjson", ".parquet"}:
+        _check_lines(name, ending, column, json_input=json_input)
         return TextFormat()
     if column is None:
         raise ConfigError(f"{name}: say by --column which column, key or number of a column is translated")
@@ -81,6 +79,16 @@ def choose_format(name: str, column: str | None, translation_column: str, *, jso
             raise CorpusError(f"{name}: Parquet compresses its columns itself: decompress the file first")
         return ParquetFormat(column, translation_column)
     return JsonFormat(column, translation_column)
+
+
+def _check_lines(name: str, ending: str, column: str | None, *, json_input: bool) -> None:
+    """Refuse what asks for columns of a file that is read line by line."""
+    if json_input and ending in {".tsv", ".parquet"}:
+        raise ConfigError(f"--json-input: {name} has no lines of JSON: leave it out, and name a column by --column")
+    if json_input and column is not None:
+        raise ConfigError(f"--column {column}: with --json-input, the key text is translated: leave one of them out")
+    if column is not None:
+        raise ConfigError(f"--column {column}: {name} is text without columns: leave it out, or rename the file")
 
 
 class _LineFormat:

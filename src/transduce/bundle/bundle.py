@@ -336,9 +336,9 @@ def apply_start_from(config: "RunConfig") -> "tuple[RunConfig, Bundle | None]":
 
     Raises:
         BundleError: there is none, or it is damaged.
-        ConfigError: it is in the folder of the run itself; or `config` gives a setting of the network other than the
-            bundle's, `model.dropout` excepted, and fewer layers with `training.start_layers`; another size of
-            vocabulary, another tokenizer, or a setting of training that needs another network.
+        ConfigError: it is in the folder of the run itself; `config` gives a setting of the network, a size of
+            vocabulary or a tokenizer that is not the bundle's (`model.dropout` may differ, and with
+            `training.start_layers` the numbers of layers may be lower); or a setting of training needs another network.
     """
     path = config.training.start_from
     if path is None:

@@ -18,7 +18,7 @@ FileName = Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)*$")]
 
 
 def _check_path(name: str) -> str:
-    path = PureWindowsPath(name)  # there, more leads elsewhere than on other systems
+    path = PureWindowsPath(name)  # on Windows, the most names lead out of a folder
     if not path.parts or path.anchor or ".." in path.parts or "\0" in name:
         raise ValueError("must be the path of a file within the folder")
     return name

@@ -56,6 +56,8 @@ class ModelOverview:
             "parameters": f"{self.parameters:,} ({4 * self.parameters / 1e6:,.1f} MB in float32)",
             **self.model.own_settings(),
         }
+        if self.bundle is None and self.settings is not None and self.settings.text.vocabulary == "fitted":
+            facts["vocabulary"] = f"fitted to the text; here as with {self.model.vocabulary:,} (--vocabulary)"
         if self.bundle is not None:
             facts["matrices stored in"] = self.bundle.precision
             facts |= {score.metric: f"{score.value:.2f} on {score.data}" for score in self.bundle.scores}

@@ -45,8 +45,9 @@ COMMANDS = {
     "Several systems are compared with the first one, and the significance of each difference is printed.",
     "compare": "Compare systems: scores, significance, and where they differ.\n\n"
     "A difference counts as significant if paired bootstrap resampling and approximate randomisation both find p "
-    "below 0.05. They are those of sacreBLEU, but differences by chance that are only as large as the measured one "
-    "count, too. The page shows scores by length and by frequency of the words, phrases, and sentences.",
+    "below 0.05. Both are sacreBLEU's tests, but here a random difference counts also if it only equals the measured "
+    "one, so that p may be slightly larger. The page shows scores by length and by frequency of the words, phrases, "
+    "and sentences.",
     "scorecard": "Test how a model behaves on unusual input, and show it in the model card.\n\n"
     "Capitals, typing errors, numbers, addresses, several sentences and the like: inputs made of your own sentences "
     "are translated as by `translate`, and judged by rules. Each behaviour has a score from 0 to 100, the best. Where "
@@ -144,13 +145,13 @@ _MODULES = {
     "info": "overview",
     "translate-file": "translate_file",
 }
-"""Modules of several commands, or of another name; every other command has a module of its own name."""
+"""The module of each command that has no module of its own name."""
 _FUNCTIONS = {
     "import": "import_bundle",
     "translate-file": "translate_file",
     "--install-completion": "install_completion",
 }
-"""Functions of commands whose names are none in Python; every other command has a function of its own name."""
+"""Functions of commands whose own names are not valid in Python; every other command has a function of its own name."""
 
 _FILE_HINTS = {
     "doctor": "doctor takes one file, a recipe: give two files of text as --source FILE --target FILE",
@@ -159,8 +160,18 @@ _FILE_HINTS = {
 }
 """Added to the error about an argument too many, by command: how text is given instead."""
 
-_REPEATED_OPTIONS = ("--ensemble", "--require", "--forbid", "--set")
-"""Options that are given again for each value, of which one error reminds who gives several values at once."""
+_TEST_SET_OPTIONS = ("--source", "--reference", "--pairs")
+_REPEATED_OPTIONS = {
+    "compare": _TEST_SET_OPTIONS,
+    "distill": ("--ensemble", "--set"),
+    "doctor": ("--set",),
+    "evaluate": _TEST_SET_OPTIONS,
+    "inspect": ("--head", "--compare"),
+    "serve": ("--cors", "--trusted-proxies"),
+    "train": ("--set",),
+    "translate": ("--ensemble", "--require", "--forbid"),
+}
+"""By command, options that take one value, and may be repeated: an error about an argument too many says so."""
 
 _config = App(name="config", help=COMMANDS["config"])
 _config.command("transduce.cli.overview:show", name="show", help="Print the resolved settings of a recipe as TOML.")
@@ -234,7 +245,7 @@ def _print_usage_error(error: CycloptsError, arguments: Sequence[str] | None) ->
         unused = (error.unused_tokens or [""])[0]
         index = given.index(unused) if unused in given else 0
         option = given[index - 2] if index >= 2 else ""  # whose value is the token between
-        if option in _REPEATED_OPTIONS:
+        if option in _REPEATED_OPTIONS.get(given[0], ()):
             print_message(f"{option} takes one value at a time, and is given again for another: {option} A {option} B")
         elif given[0] in _FILE_HINTS:
             print_message(_FILE_HINTS[given[0]])

@@ -91,8 +91,11 @@ def distill(
         "model.dropout": SHALLOW_DROPOUT,
     }
     starts = student == SHALLOW and _has_same_layers(network, settings or [])
-    start = [f"training.start_from={teacher}"] if starts else []
-    automatic = choose_automatic_settings(given, [*(settings or []), *start], time, restart=restart)
+    if starts:
+        known_settings = [f"training.start_from={teacher}"]
+    else:
+        known_settings = [] if student in {SHALLOW, SAME} else [f"preset={student}"]
+    automatic = choose_automatic_settings(given, [*known_settings, *(settings or [])], time, restart=restart)
     if starts:
         # All other settings of the network are those of the teacher's bundle.
         automatic = {name: value for name, value in automatic.items() if not name.startswith("model.")}
@@ -101,8 +104,6 @@ def distill(
         own = {f"model.{name}": value for name, value in network.own_settings().items() if value is not None}
         automatic |= {name: value for name, value in own.items() if name != "model.vocabulary"}
         automatic |= shallow if student == SHALLOW else {}
-    else:
-        automatic["preset"] = student
     config, _ = load_run_config(
         None, settings=settings or [], environment=os.environ, arguments=given, automatic=automatic
     )

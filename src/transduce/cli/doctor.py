@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from transduce.cli.completion import FileName
 from transduce.cli.console import open_standard_input, print_json, print_message
 from transduce.cli.texts import TextFlags
-from transduce.config import CorpusConfig, load_run_config, setting_problem
+from transduce.config import CorpusConfig, describe_setting_error, load_run_config
 from transduce.data.settings_for_size import describe_expected_quality, describe_expected_training
 from transduce.doctor import examine_corpus, format_summary, is_report, list_lines, make_json, render_page
 from transduce.errors import ConfigError, UserError
@@ -71,7 +71,7 @@ def _make_test_corpus(**values: object) -> CorpusConfig:
     try:
         return CorpusConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"--test-{setting_problem(error)}") from None
+        raise ConfigError(f"--test-{describe_setting_error(error)}") from None
 
 
 def doctor(

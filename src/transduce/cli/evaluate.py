@@ -42,7 +42,7 @@ _ENGINE_FLAGS = EngineFlags()
 PAGE = "page of transduce compare"
 
 MIN_CHRF_OF_GOOD_LINES = 50
-"""The chrF from which a BLEU of 0 is explained: that many characters of the references are not there by chance."""
+"""From this chrF on, a message explains a BLEU of 0: the translations cannot be as bad as that."""
 
 
 @Parameter(name="*")
@@ -106,7 +106,7 @@ def evaluate(
     systems: list[Path],
     /,
     *,
-    measured: TestSetFlags = _TEST_SETS,
+    test_set_flags: TestSetFlags = _TEST_SETS,
     output: Path | None = None,
     confidence: bool = False,
     engine_flags: EngineFlags = _ENGINE_FLAGS,
@@ -120,7 +120,7 @@ def evaluate(
     Args:
         systems: what is scored, each of them a bundle, the folder of a run, with --engine a folder written by
             `transduce export`, or a text file with one translation per line, made by any program.
-        measured: the test sets.
+        test_set_flags: the test sets.
         output: a folder to write the translations to, as TEST-SET.SYSTEM.txt. Test sets whose files have the same name
             are called by their paths, with _ between the folders.
         confidence: add the 95 % confidence interval of each score, by bootstrap resampling of the lines.
@@ -128,10 +128,10 @@ def evaluate(
         json: print one JSON object.
         force: replace existing files in the output folder.
     """
-    comet = measured.find_comet()
-    test_sets = measured.read(systems)
+    comet = test_set_flags.find_comet()
+    test_sets = test_set_flags.read(systems)
     files = {} if output is None else _name_outputs(output, systems, test_sets, force=force)
-    outputs = _translate(systems, test_sets, measured.beam, engine_flags)
+    outputs = _translate(systems, test_sets, test_set_flags.beam, engine_flags)
     for (system, number), path in files.items():
         text = "".join(f"{line}\n" for line in outputs[number][system].hypotheses)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def evaluate(
     if len(systems) > 1:
         _print_comparisons(
             [
-                compare_systems(test_set, own, tokenization=measured.tokenize, comet=comet, report=print_message)
+                compare_systems(test_set, own, tokenization=test_set_flags.tokenize, comet=comet, report=print_message)
                 for test_set, own in zip(test_sets, outputs, strict=True)
             ],
             json=json,
@@ -149,7 +149,7 @@ def evaluate(
     for test_set, (own,) in zip(test_sets, outputs, strict=True):
         first, *more = test_set.references
         scores = corpus_scores(
-            own.hypotheses, first, more_references=more, tokenization=measured.tokenize, confidence=confidence
+            own.hypotheses, first, more_references=more, tokenization=test_set_flags.tokenize, confidence=confidence
         )
         if comet is not None:
             (values,) = comet.score(test_set, [own], print_message)
@@ -176,7 +176,7 @@ def compare(
     systems: list[Path],
     /,
     *,
-    measured: TestSetFlags = _TEST_SETS,
+    test_set_flags: TestSetFlags = _TEST_SETS,
     output: Path | None = None,
     frequencies: Path | None = None,
     engine_flags: EngineFlags = _ENGINE_FLAGS,
@@ -186,15 +186,15 @@ def compare(
     """Compare systems with the first one: scores, significance, a verdict, and a page that shows where they differ.
 
     A difference counts as significant if paired bootstrap resampling and approximate randomisation both find p below
-    0.05. They are those of sacreBLEU, but a difference by chance counts also if it is only as large as the measured
-    one, so that p may be greater, above all of TER, which counts whole edits. If several systems are compared with
+    0.05. Both are sacreBLEU's tests, but here a random difference counts also if it only equals the measured one, so
+    that p may be slightly larger, above all of TER, which counts whole edits. If several systems are compared with
     the first one, p is corrected for that (Holm 1979). What is not decided is printed with the size of a difference
     that the test set would show.
 
     Args:
         systems: at least two, each of them a bundle, the folder of a run, with --engine a folder written by `transduce
             export`, or a text file with one translation per line, made by any program.
-        measured: the test sets.
+        test_set_flags: the test sets.
         output: a page (HTML) to write: scores by length and by frequency of the words, phrases, and sentences; an
             earlier page of this command is replaced.
         frequencies: the target side of the training text, by which the page counts how frequent words are. Default:
@@ -209,11 +209,11 @@ def compare(
         raise UserError("--frequencies: only the page shows them; give --output as well")
     if output is not None:
         check_output_file(output, _is_page, PAGE, force=force, also_prints=True)
-    comet = measured.find_comet()
-    test_sets = measured.read(systems)
-    tokenizations = [measured.tokenize or choose_tokenization(one.references[0]) for one in test_sets]
+    comet = test_set_flags.find_comet()
+    test_sets = test_set_flags.read(systems)
+    tokenizations = [test_set_flags.tokenize or choose_tokenization(one.references[0]) for one in test_sets]
     counts = {} if frequencies is None else {one: count_words(read_lines(frequencies), one) for one in {*tokenizations}}
-    outputs = _translate(systems, test_sets, measured.beam, engine_flags)
+    outputs = _translate(systems, test_sets, test_set_flags.beam, engine_flags)
     comparisons = [
         compare_systems(test_set, own, tokenization=tokenization, comet=comet, report=print_message)
         for test_set, own, tokenization in zip(test_sets, outputs, tokenizations, strict=True)
@@ -260,7 +260,11 @@ def _translate(
 def _name_outputs(
     folder: Path, systems: Sequence[Path], test_sets: Sequence[TestSet], *, force: bool
 ) -> dict[tuple[int, int], Path]:
-    """The file for the translations by each system of each test set, by their numbers, none of which is lost."""
+    """The file for the translations of each test set by each system, by the numbers of both.
+
+    Raises:
+        UserError: two of them would be the same file, or `folder` is a file.
+    """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder}: is a file; give the name of a folder")
     files = {
@@ -279,7 +283,7 @@ def _name_outputs(
 
 
 def _flatten(name: str) -> str:
-    """The name of a test set as that of a file: it is a path where names of files are the same."""
+    """A file name for a test set, whose name is a whole path if two test sets have the same file name."""
     path = PurePath(name)
     return "_".join(path.relative_to(path.anchor).parts)
 

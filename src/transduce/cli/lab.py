@@ -25,7 +25,7 @@ from transduce.storage import check_output_file, write_output_file
 PAGE = "page of transduce lab report"
 
 MAX_SEEDS = 2**31
-"""Above all seeds, as of `training.seed`."""
+"""Seeds are smaller than this, as `training.seed` is."""
 
 
 def list_experiments() -> None:

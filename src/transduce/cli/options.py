@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, make_dataclass
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -223,9 +223,11 @@ class BulkFlags:
             ConfigError: some are not.
         """
         if not self.input:
-            given = [name for name in ("output", "workers", "ray", "column") if getattr(self, name) is not None]
+            defaults = BulkFlags()
+            given = [one.name for one in fields(self) if getattr(self, one.name) != getattr(defaults, one.name)]
             if given:
-                raise ConfigError(f"--{given[0]}: is for files: give them by --input, or leave it out")
+                option = given[0].replace("_", "-")
+                raise ConfigError(f"--{option}: is for files: give them by --input, or leave it out")
         elif self.output is None:
             raise ConfigError("--input: needs --output, the folder of the translations")
         if self.workers is not None and self.workers < 1:

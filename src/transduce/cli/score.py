@@ -151,7 +151,8 @@ class HeadFlags:
     """One file with this text and its translations, instead of --choose-on-source and --choose-on-target; its columns
     are those of --columns."""
     gold: Path | None = None
-    """Choose by human alignments of that text, as in 0-0 1-2, or 1?2 for a possible link."""
+    """Choose by human alignments, as in 0-0 1-2, or 1?2 for a possible link: a file with a line for each line of the
+    text given by --choose-on, or else of the text itself."""
 
 
 def align(

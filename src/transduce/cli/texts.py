@@ -152,12 +152,14 @@ def choose_automatic_settings(
 
 
 def _locate_run(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:
-    """The folder, text and starting model of the run, from which automatic settings are derived."""
-    known = ("TRANSDUCE_DATA_", "TRANSDUCE_OUTPUT", "TRANSDUCE_TRAINING_START_FROM")
+    """The folder, text, starting model and preset of the run, as given, from which automatic settings are derived."""
+    known = ("TRANSDUCE_DATA_", "TRANSDUCE_OUTPUT", "TRANSDUCE_TRAINING_START_FROM", "TRANSDUCE_PRESET")
     environment = {name: value for name, value in os.environ.items() if name.startswith(known)}
     given = {key: value for key, value in given.items() if not key.startswith("training.")}
-    own = ("data.", "output", "training.start_from")
+    own = ("data.", "output", "training.start_from", "preset")
     located = [setting for setting in settings if setting.lstrip().startswith(own)]
-    config, _ = load_run_config(None, settings=located, environment=environment, arguments=given)
-    start_from = {"training.start_from": config.training.start_from}
-    return {"output": config.output} | start_from | {f"data.{key}": value for key, value in config.data}
+    config, origins = load_run_config(None, settings=located, environment=environment, arguments=given)
+    run: dict[str, object] = {"output": config.output, "training.start_from": config.training.start_from}
+    if "preset" in origins:
+        run["preset"] = config.preset
+    return run | {f"data.{key}": value for key, value in config.data}

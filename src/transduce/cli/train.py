@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -57,7 +58,7 @@ def train(
             _verify(config)
             return
         if config.data.pairs == "-" and ranks.is_first:
-            if recipe is None:
+            if recipe is None and not _has_preset(settings or []):
                 print_message(
                     f"the size of standard input is unknown; using preset {config.preset}; choose another with --set "
                     "preset=small"
@@ -71,6 +72,11 @@ def train(
             f"trained {result.updates:,} updates in {format_duration(result.seconds)}; the model is in "
             f"{result.folder / 'best'}, the report in {result.folder / 'report.html'}"
         )
+
+
+def _has_preset(settings: Sequence[str]) -> bool:
+    """Whether the user has chosen a preset."""
+    return "TRANSDUCE_PRESET" in os.environ or any(one.partition("=")[0].strip() == "preset" for one in settings)
 
 
 def _verify(config: RunConfig) -> None:

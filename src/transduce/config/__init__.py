@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         remove_settings,
         to_toml,
     )
-    from transduce.config.settings import Record, Settings, first_problem, setting_problem
+    from transduce.config.settings import Record, Settings, describe_file_error, describe_setting_error
     from transduce.config.text import TAG_PATTERN, CorpusConfig, DataConfig, FilterName, TextConfig
     from transduce.config.training import SCHEDULES_BY_LENGTH, UNLIMITED_UPDATES, TrainingConfig, parse_duration
 else:
@@ -28,7 +28,7 @@ else:
             "transduce.config.run": (
                 "RunConfig flatten load_resolved_config load_run_config parse_resolved_config remove_settings to_toml"
             ),
-            "transduce.config.settings": "Record Settings first_problem setting_problem",
+            "transduce.config.settings": "Record Settings describe_file_error describe_setting_error",
             "transduce.config.text": "CorpusConfig DataConfig FilterName TAG_PATTERN TextConfig",
             "transduce.config.training": "SCHEDULES_BY_LENGTH TrainingConfig UNLIMITED_UPDATES parse_duration",
         },
@@ -50,13 +50,13 @@ __all__ = [
     "TextConfig",
     "TrainingConfig",
     "TransformerConfig",
-    "first_problem",
+    "describe_file_error",
+    "describe_setting_error",
     "flatten",
     "load_resolved_config",
     "load_run_config",
     "parse_duration",
     "parse_resolved_config",
     "remove_settings",
-    "setting_problem",
     "to_toml",
 ]

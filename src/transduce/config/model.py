@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from transduce.config.settings import Section, setting_problem
+from transduce.config.settings import Section, describe_setting_error
 from transduce.errors import ConfigError
 
 _SHARED_SETTINGS = (
@@ -162,7 +162,7 @@ class TransformerConfig(Section):
         """Number of trainable parameters of a Transformer, computed without building it. Shared matrices count once.
 
         Raises:
-            ConfigError: the network is none; `bundle.weights.count_parameters` counts those of any.
+            ConfigError: the network is no Transformer; `bundle.weights.count_parameters` counts those of any.
         """
         if self.architecture != "transformer":
             raise ConfigError(
@@ -250,7 +250,7 @@ class SearchConfig(Section):
         try:
             found = SearchConfig.model_validate({**dict(self), **settings})
         except ValidationError as error:
-            raise ConfigError(setting_problem(error)) from None
+            raise ConfigError(describe_setting_error(error)) from None
         limit = found.compute_max_target_length(found.max_pieces + 1)
         if "min_length" in settings and found.min_length > limit:
             raise ConfigError(

@@ -196,7 +196,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; give the path of a recipe (.toml)") from None
+        hint = f"; if it is a setting, give it as --set {path}" if "=" in path.name else ""
+        raise ConfigError(f"{path}: there is no such file; give the path of a recipe (.toml){hint}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder; give the path of a recipe (.toml)") from None
     except OSError as error:
@@ -245,8 +246,8 @@ def _format_value(value: Any) -> str:  # noqa: ANN401 - a setting may have any t
 
 
 LIST_RULES = {
-    "missing": "longer",
-    "too_long": "shorter",
+    "missing": "a list with more items",
+    "too_long": "a list with fewer items",
     "tuple_type": "a list",
     "model_type": "a table",
     "extra_forbidden": "left out: unknown setting",
@@ -307,9 +308,11 @@ ORIGIN_CORPUS_SIZE = "size of the corpus"
 
 
 def _find_exclusive_settings(key: str) -> set[str]:
+    """The settings that `key` replaces if it is given later: those that exclude it, and the columns of pairs."""
     for ways in ALTERNATIVES:
         if any(key in way for way in ways):
-            return {other for way in ways if key not in way for other in way}
+            replaced = {other for way in ways if key not in way for other in way}
+            return replaced | {other.replace("pairs", "columns") for other in replaced if other.endswith("pairs")}
     return set()
 
 
@@ -349,22 +352,24 @@ def load_run_config(
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    layers: dict[str, str] = {}
 
-    def add(layer: Mapping[str, Any], origin: str) -> None:
-        """Override earlier layers, and remove their settings that these exclude."""
-        for key, value in layer.items():
+    def add(added: Mapping[str, Any], origin: str, layer: str | None = None) -> None:
+        """Override the settings of earlier layers, and remove those that these exclude."""
+        layer = layer or origin
+        for key, value in added.items():
             check_key(key, origin)
             for other in _find_exclusive_settings(key):
-                if origins.get(other, origin) != origin:
-                    del values[other], origins[other]
-            values[key], origins[key] = value, origin
+                if layers.get(other, layer) != layer:
+                    del values[other], origins[other], layers[other]
+            values[key], origins[key], layers[key] = value, origin, layer
 
     add(automatic or {}, ORIGIN_CORPUS_SIZE)
     if recipe is not None:
         add({"output": f"runs/{recipe.stem}"}, "name of the recipe")
         add(flatten(read_toml(recipe)), str(recipe))
     for key, name in environment_settings(environment or {}).items():
-        add({key: parse_value(key, (environment or {})[name])}, f"environment variable {name}")
+        add({key: parse_value(key, (environment or {})[name])}, f"environment variable {name}", "environment")
     add(arguments or {}, "command line")
     for setting in settings:
         key, equals, value = setting.partition("=")

@@ -48,7 +48,7 @@ def _check_text(text: str) -> None:
         raise PydanticCustomError("nul", "Input should be without the NUL character, which file names cannot contain")
 
 
-def setting_problem(error: ValidationError) -> str:
+def describe_setting_error(error: ValidationError) -> str:
     """The first of the problems with given settings, as in "beam = 0: must be greater than or equal to 1"."""
     first = error.errors(include_url=False)[0]
     if not first["loc"]:
@@ -57,7 +57,7 @@ def setting_problem(error: ValidationError) -> str:
     return f"{name} = {first['input']}: must be {_get_message(first).removeprefix('Input should be ')}"
 
 
-def first_problem(error: ValidationError) -> str:
+def describe_file_error(error: ValidationError) -> str:
     """The first error in a file of settings, as in "model.num_heads: Input should be greater than 0"."""
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'it'}: {_get_message(first).removeprefix('Value error, ')}"

@@ -77,7 +77,7 @@ class CorpusConfig(Section):
     @model_validator(mode="after")
     def _check_files(self) -> "CorpusConfig":
         _check_names("", self.source, self.target, self.pairs)
-        _check_columns("columns", self.columns)
+        _check_columns("", self.source, self.columns)
         if self.source is None and self.pairs is None:
             raise ValueError("a corpus has no files: give source and target, or pairs")
         if self.pairs == "-":
@@ -139,8 +139,8 @@ class DataConfig(Section):
     translate together with it, their probabilities averaged (ensemble distillation, Freitag et al. 2017)."""
 
     keep_targets: bool = False
-    """Whether the pairs of the text are trained on, too, beside those with the translations of the `teacher`. Of a pair
-    whose target is what the teacher says, one is left with `text.drop_duplicates`."""
+    """Whether the pairs of the text are trained on, too, beside those with the translations of the `teacher`. With
+    `text.drop_duplicates`, a pair whose target is also the teacher's translation is there once."""
 
     monolingual_target: str | None = None
     """Text in the target language alone, one sentence per line: a model of the other direction translates it, and the
@@ -195,8 +195,8 @@ class DataConfig(Section):
     def _check_files(self) -> "DataConfig":
         _check_names("", self.source, self.target, self.pairs)
         _check_names("validation_", self.validation_source, self.validation_target, self.validation_pairs)
-        _check_columns("columns", self.columns)
-        _check_columns("validation_columns", self.validation_columns)
+        _check_columns("", self.source, self.columns)
+        _check_columns("validation_", self.validation_source, self.validation_columns)
         if self.validation_pairs == "-":
             raise ValueError("validation_pairs cannot be read from standard input: give a file")
         for name in ("source", "pairs"):
@@ -276,9 +276,14 @@ def _check_names(prefix: str, source: str | None, target: str | None, pairs: str
         raise ValueError(f"{prefix}pairs and {prefix}source are both given: give one of them")
 
 
-def _check_columns(name: str, columns: tuple[str, str] | None) -> None:
-    if columns is not None and columns[0] == columns[1]:
-        raise ValueError(f"{name}: source and target are both {columns[0]!r}: give two different ones")
+def _check_columns(prefix: str, source: str | None, columns: tuple[str, str] | None) -> None:
+    """Check that the columns are two different ones of pairs; errors name settings with `prefix`."""
+    if columns is None:
+        return
+    if columns[0] == columns[1]:
+        raise ValueError(f"{prefix}columns: source and target are both {columns[0]!r}: give two different ones")
+    if source is not None:
+        raise ValueError(f"{prefix}columns are those of {prefix}pairs, and {prefix}source is given: leave them out")
 
 
 AUGMENTATIONS = (

@@ -3,7 +3,7 @@
 import math
 from typing import Any, NamedTuple
 
-from transduce.config import UNLIMITED_UPDATES, parse_duration
+from transduce.config import PRESETS, UNLIMITED_UPDATES, parse_duration
 from transduce.text import CorpusSize
 
 MAX_PAIRS_OF_PRESET = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
@@ -23,8 +23,8 @@ DROPOUT = {250_000: 0.4, 700_000: 0.3, 6_000_000: 0.2}
 MIN_DROPOUT = 0.1
 
 FEW_PASSES = 30
-"""Largest number of passes over a corpus with which `MIN_DROPOUT` gives the best translations, if it is so large that
-more passes need a dropout of 0.2."""
+"""Of the corpora with the lowest dropout in `DROPOUT`: up to this many passes over them, `MIN_DROPOUT` gives better
+translations."""
 
 CHARACTERS_PER_SECOND = 36_000
 """Target characters per second that `low-resource` trains on two CPU cores; used to estimate passes within a time
@@ -34,31 +34,57 @@ EPOCHS = {3_000: 200, 10_000: 120, 40_000: 60, 100_000: 30, 500_000: 12, 2_000_0
 """Passes over a corpus, by its largest number of pairs, after which more training gains little; above the last, the
 preset gives the number of updates."""
 
-TIME_LIMIT_SETTINGS = {
-    preset: {"training.schedule": "warmup_stable_decay", "training.learning_rate": rate, "training.ema_decay": 0.999}
-    for preset, rate in {"base": 7e-4, "big": 5e-4}.items()
-}
-"""Settings of the paper's models for a run with a time limit; the learning rate is the peak of eq. 3 with a warmup of
-4,000 updates."""
+PEAK_LEARNING_RATE = 7e-4
+"""Peak of the paper's learning rate (eq. 3) with 512 dimensions and a warmup of 4,000 updates, rounded."""
+
+PEAK_LEARNING_RATE_OF_BIG = 5e-4
+"""The same with 1,024 dimensions."""
 
 
-def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) -> dict[str, Any]:
+def choose_settings_for_size(
+    size: CorpusSize, time_limit: str | None = None, preset: str | None = None
+) -> dict[str, Any]:
     """Preset, vocabulary, dropout and length of a run that fit a corpus of this size; dotted settings.
 
-    A run with a `time_limit` ends only by that. The comparisons are in docs/experiments.md.
+    A run with a `time_limit` ends only by that. A `preset` that the user has chosen keeps its own settings, but for the
+    dropout of `low-resource` and the passes of presets that are trained for a number of them, which fit the corpus. The
+    comparisons are in docs/experiments.md.
     """
-    num_pairs = size.num_pairs
-    preset = next((name for name, maximum in MAX_PAIRS_OF_PRESET.items() if num_pairs <= maximum), "big")
-    if time_limit is not None and num_pairs <= MAX_QUICK_PAIRS and parse_duration(time_limit) <= QUICK_SECONDS:
-        preset = "low-resource"
+    preset = preset or _choose_preset(size.num_pairs, time_limit)
     settings: dict[str, Any] = {"preset": preset, "text.vocabulary": "fitted"}
     if preset == "low-resource":
         settings["model.dropout"] = _choose_dropout(size.num_target_characters, time_limit)
     if time_limit is not None:
-        settings |= {"training.updates": UNLIMITED_UPDATES, **TIME_LIMIT_SETTINGS.get(preset, {})}
-    elif (epochs := next((epochs for maximum, epochs in EPOCHS.items() if num_pairs <= maximum), None)) is not None:
+        return settings | {"training.updates": UNLIMITED_UPDATES, **choose_settings_for_time_limit(preset)}
+    epochs = next((epochs for maximum, epochs in EPOCHS.items() if size.num_pairs <= maximum), None)
+    if epochs is not None and "epochs" in _get_training_settings(preset):
         settings["training.epochs"] = float(epochs)
     return settings
+
+
+def choose_settings_for_time_limit(preset: str) -> dict[str, Any]:
+    """Choose a schedule for a run of which only its time limit is known, and a moving average; dotted settings.
+
+    None are chosen for a preset that has such a schedule.
+    """
+    training = _get_training_settings(preset)
+    if training.get("schedule") == "warmup_stable_decay":
+        return {}
+    settings = {"training.schedule": "warmup_stable_decay", "training.ema_decay": 0.999}
+    if "learning_rate" not in training:
+        is_wide = PRESETS.get(preset, {}).get("model", {}).get("d_model", 512) > 512
+        settings["training.learning_rate"] = PEAK_LEARNING_RATE_OF_BIG if is_wide else PEAK_LEARNING_RATE
+    return settings
+
+
+def _get_training_settings(preset: str) -> dict[str, Any]:
+    return PRESETS.get(preset, {}).get("training", {})
+
+
+def _choose_preset(num_pairs: int, time_limit: str | None) -> str:
+    if time_limit is not None and num_pairs <= MAX_QUICK_PAIRS and parse_duration(time_limit) <= QUICK_SECONDS:
+        return "low-resource"
+    return next((name for name, maximum in MAX_PAIRS_OF_PRESET.items() if num_pairs <= maximum), "big")
 
 
 def _choose_dropout(num_characters: int, time_limit: str | None) -> float:

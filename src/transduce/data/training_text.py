@@ -149,7 +149,10 @@ class FilteredPairs:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """The pairs of all corpora that share no side, tags aside, with a held-out pair. Validation files may share one."""
+    """The training pairs: those of all corpora whose source and target differ from those of all held-out pairs.
+
+    Tags are not compared. Pairs of validation files are not left out: they may be training pairs, too.
+    """
 
     corpora: Sequence[Iterable[Pair]]
     num_pairs: Sequence[int]

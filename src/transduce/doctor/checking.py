@@ -105,12 +105,11 @@ def choose_reported(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     leading: dict[tuple[str, str], int] = {}
     for position, finding in enumerate(by_share):
         leading.setdefault((finding.text.name, _find_kind(finding)), position)
-    return tuple(
-        sorted(
-            by_share,
-            key=lambda finding: (leading[finding.text.name, _find_kind(finding)], int(finding.rows.min(initial=0))),
-        )
-    )
+
+    def rank(finding: Finding) -> tuple[int, int]:
+        return leading[finding.text.name, _find_kind(finding)], min(finding.rows.tolist(), default=0)
+
+    return tuple(sorted(by_share, key=rank))
 
 
 def _find_kind(finding: Finding) -> str:

@@ -65,8 +65,9 @@ def estimate_training(
     filters = {}
     for name in get_args(FilterName):
         rows = find_filtered(name, findings, near_duplicates, leakage, training)
-        estimated = [one.estimated for one in findings if one.name == name == "other_language" and one.estimated]
-        filters[name] = sum(estimated) or int(is_kept[rows].sum())
+        found = [one for one in findings if one.text is training and one.name == name == "other_language"]
+        estimated = sum(one.estimated or 0 for one in found)
+        filters[name] = estimated or int(is_kept[rows].sum())
     return TrainingEstimate(
         num_kept=num_kept,
         num_target_characters=round(num_kept * int(training.target.num_characters[kept].sum()) / max(1, len(kept))),

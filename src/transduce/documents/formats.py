@@ -145,8 +145,8 @@ def read_html(content: bytes) -> FormattedDocument:
 def _choose_encoding_of_ascii(content: bytes, declared: str | None) -> str:
     """Choose the encoding to write a page of ASCII characters in; `declared` is None if its own is unknown.
 
-    In ASCII with references, a page is the same to every browser, whatever it takes an unknown encoding for, or one in
-    which these bytes are no such page, as UTF-16.
+    If the declared encoding is unknown, or these bytes are not the same text in it (as in UTF-16), the page is written
+    in ASCII, with a reference for each other character: every browser reads that alike.
     """
     if declared is None:
         return "ascii"

@@ -18,7 +18,8 @@ class TestSet:
     __test__: ClassVar = False  # no test of pytest
 
     name: str
-    """The name of the file with the sources, without its extensions."""
+    """The name of the file with the sources, without compression and extension unless other test sets have the same;
+    then all of the name, or the path."""
     sources: Sequence[str]
     references: Sequence[Sequence[str]]
     """One sequence for each human translator, line for line."""

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from transduce.config import Settings, first_problem
+from transduce.config import Settings, describe_file_error
 from transduce.errors import ConfigError
 
 AttentionName = Literal["encoder", "decoder", "encoder_decoder"]
@@ -404,7 +404,7 @@ class InspectionRequest(Settings):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise ConfigError(first_problem(error)) from None
+            raise ConfigError(describe_file_error(error)) from None
 
 
 _FINEST_SHARE = 65_535

@@ -21,7 +21,7 @@ from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
 from transduce.bundle.weights import make_empty_tensors
-from transduce.config import SearchConfig, TransformerConfig, first_problem
+from transduce.config import SearchConfig, TransformerConfig, describe_file_error
 from transduce.errors import BundleError, UserError
 from transduce.model import EXCLUDED_TOKEN_BIAS, sinusoids
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
@@ -181,7 +181,7 @@ def make_config(
     try:
         return TransformerConfig(**{**settings, **decided})
     except ValidationError as error:
-        raise BundleError(f"{origin}: {first_problem(error)}") from None
+        raise BundleError(f"{origin}: {describe_file_error(error)}") from None
 
 
 def make_search_config(num_positions: int, beam: int | None = None) -> SearchConfig:

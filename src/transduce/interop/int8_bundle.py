@@ -25,8 +25,9 @@ _PRECISION: Final = "int8"
 
 
 class Int8BundleFormat:
-    """`ExportFormat` of bundles in int8. Every model can be stored in this form; tensors other than matrices of layers
-    stay float32.
+    """`ExportFormat` of bundles in int8, in which every model can be stored.
+
+    Matrices, embeddings included, are stored as integers of 8 bits and their scales; all other tensors stay float32.
     """
 
     precisions = (_PRECISION,)

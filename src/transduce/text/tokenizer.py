@@ -14,7 +14,7 @@ from pathlib import Path
 import sentencepiece
 from pydantic import ValidationError
 
-from transduce.config import TAG_PATTERN, Record, first_problem
+from transduce.config import TAG_PATTERN, Record, describe_file_error
 from transduce.errors import ConfigError, CorpusError, UserError
 from transduce.text.corpus import LONE_SURROGATE
 
@@ -378,8 +378,8 @@ class Tokenizer:
             lists = PieceLists.model_validate_json(files[VOCABULARY])
         except ValidationError as error:
             raise UserError(
-                f"{name}, {VOCABULARY}: {first_problem(error)}; must be a JSON object with lists of pieces, shared, "
-                f"source and target: use an undamaged copy"
+                f"{name}, {VOCABULARY}: {describe_file_error(error)}; must be a JSON object with lists of pieces, "
+                f"shared, source and target: use an undamaged copy"
             ) from None
         return cls(files[SOURCE_MODEL], files[TARGET_MODEL], name, lists)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from transduce.config import PRESETS, UNLIMITED_UPDATES, DataConfig, flatten
 from transduce.data import open_corpus
-from transduce.data.settings_for_size import TIME_LIMIT_SETTINGS, choose_settings_for_size
+from transduce.data.settings_for_size import choose_settings_for_size, choose_settings_for_time_limit
 from transduce.text import CorpusSize, read_lines
 from transduce.training.run_folder import RunFolder
 
@@ -23,9 +23,9 @@ def choose_settings_for_run(
 ) -> dict[str, Any]:
     """Choose settings for a run by the number of its pairs, which are counted.
 
-    `given` describes the run, with keys such as "output" and "data.source". Standard input cannot be counted, and gets
-    the settings of a small corpus. A run that has begun keeps the settings that were chosen then, those of its preset
-    included, unless `restart`: counting a large corpus is slow.
+    `given` describes the run, with keys such as "output" and "data.source", and "preset" if the user has chosen one.
+    Standard input cannot be counted, and gets the settings of a small corpus. A run that has begun keeps the settings
+    that were chosen then, those of its preset included, unless `restart`: counting a large corpus is slow.
 
     Raises:
         CorpusError: a file is missing, is not UTF-8, or the two differ in number of lines.
@@ -40,9 +40,10 @@ def choose_settings_for_run(
             length = {"training.updates": saved.training.updates}
             if saved.training.updates >= UNLIMITED_UPDATES:  # nothing but its time limit ends such a run
                 length["training.time_limit"] = saved.training.time_limit
-        timed = TIME_LIMIT_SETTINGS.get(saved.preset, {}) if saved.training.schedule == "warmup_stable_decay" else {}
         # The preset as it was: in a later version it may have other settings.
-        names = flatten(PRESETS[saved.preset]).keys() | timed.keys() | {"text.vocabulary", "model.dropout"}
+        names = flatten(PRESETS[saved.preset]).keys() | {"text.vocabulary", "model.dropout"}
+        if saved.training.schedule == "warmup_stable_decay":
+            names |= choose_settings_for_time_limit(saved.preset).keys()
         values = flatten(saved.model_dump())
         kept = {name: values[name] for name in names - {"training.updates", "training.epochs"}}
         return {"preset": saved.preset, **kept, **length}
@@ -57,7 +58,7 @@ def choose_settings_for_run(
             if name is not None
         ]
         total = CorpusSize(sum(one.num_pairs for one in sizes), sum(one.num_target_characters for one in sizes))
-    settings = choose_settings_for_size(total, time_limit)
+    settings = choose_settings_for_size(total, time_limit, given.get("preset"))
     if given.get("training.start_from") is not None and settings["preset"] in {"low-resource", "medium-resource"}:
         settings |= FINE_TUNING_SETTINGS
     return settings

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
-from transduce.config import SearchConfig, Settings, first_problem, setting_problem
+from transduce.config import SearchConfig, Settings, describe_file_error, describe_setting_error
 from transduce.errors import ConfigError, CorpusError
 from transduce.search import Sampling
 from transduce.text import SpanKind
@@ -119,7 +119,7 @@ class TranslationOptions(Settings):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise ConfigError(_describe_wrong_phrase(error) or setting_problem(error)) from None
+            raise ConfigError(_describe_wrong_phrase(error) or describe_setting_error(error)) from None
 
     @property
     def search(self) -> dict[str, Any]:
@@ -248,7 +248,7 @@ class TranslationLine(TranslationOptions):
             wrong_phrase = _describe_wrong_phrase(error)
             if wrong_phrase is not None:
                 raise CorpusError(f"{name}, line {number}: {wrong_phrase}") from None
-            problem = first_problem(error).removeprefix("it: ")
+            problem = describe_file_error(error).removeprefix("it: ")
         except (ConfigError, RepeatedKeyError) as error:
             raise CorpusError(f"{name}, line {number}: {error}") from None
         raise CorpusError(

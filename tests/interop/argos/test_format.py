@@ -5,6 +5,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from transduce.bundle import Bundle, Languages, RecordedScore, model_tensors, save_bundle
-from transduce.errors import BundleError, ConfigError, MissingExtraError
+from transduce.errors import BundleError, ConfigError, MissingExtraError, UserError
 from transduce.interop import argos as archive
 from transduce.interop.argos import FORMAT, argos_code, language_name, pack, unpack
 from transduce.interop.argos.splitter import _ALWAYS, _BEFORE_NUMBERS, abbreviations
@@ -184,6 +185,19 @@ def test_a_damaged_package_is_refused(make_bundle: Callable[..., Bundle], tmp_pa
     package.unlink()
     with pytest.raises(BundleError, match=r"made\.argosmodel: cannot be read"):
         FORMAT.load(package, bundle.load_tokenizer())
+
+
+def test_an_error_about_its_model_names_the_package(make_bundle: Callable[..., Bundle], tmp_path: Path) -> None:
+    package = written(make_bundle(), tmp_path / "made.argosmodel")
+    with zipfile.ZipFile(package) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(package, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, b"none" if name.endswith("model.bin") else content)
+    with pytest.raises(UserError) as caught:
+        FORMAT.read(package, None)
+    assert str(caught.value).startswith(f"{package}: model")
+    assert tempfile.gettempdir() not in str(caught.value).replace(str(tmp_path), "")
 
 
 @pytest.mark.parametrize("package", ["ctranslate2", "onnx"])

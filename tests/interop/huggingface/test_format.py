@@ -577,7 +577,7 @@ def test_its_folders_are_recognised(folder: Callable[..., Path], tmp_path: Path)
     assert isinstance(FORMAT, ImportFormat)
     assert FORMAT.recognises(folder())
     assert not FORMAT.recognises(tmp_path)
-    for content in ("{", "[]", '{"model_type": "t5"}'):
+    for content in ("{", "[]", '{"model_type": "t5"}', '{"model_type": ["marian"]}'):
         (tmp_path / "config.json").write_text(content, encoding="utf-8")
         assert not FORMAT.recognises(tmp_path)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from torch import Tensor
 
 from transduce.bundle import Bundle, Languages
-from transduce.errors import BundleError
+from transduce.errors import BundleError, UserError
 from transduce.interop import ctranslate2 as ctranslate2_format
 from transduce.interop.argos.splitter import make_splitter
 from transduce.interop.ctranslate2.layout import MODEL_FILE
@@ -195,7 +195,12 @@ class ArgosFormat:
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
         with tempfile.TemporaryDirectory() as temporary:
             languages = unpack(path, Path(temporary))
-            return ctranslate2_format.read_folder(Path(temporary) / "model", tokenizer, languages)
+            model = Path(temporary) / "model"
+            try:
+                return ctranslate2_format.read_folder(model, tokenizer, languages)
+            except UserError as error:
+                # The user does not know the temporary folder.
+                raise type(error)(str(error).replace(str(model), f"{path}: model")) from None
 
 
 FORMAT = ArgosFormat()

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from transduce.bundle import Bundle, model_tensors
 from transduce.bundle.weights import read_tensors, write_tensors
-from transduce.config import SearchConfig, TransformerConfig, first_problem
+from transduce.config import SearchConfig, TransformerConfig, describe_file_error
 from transduce.errors import BundleError, ParityError, UserError
 from transduce.interop.conversion_steps import (
     ForeignVocabulary,
@@ -274,7 +274,8 @@ class HuggingFaceFormat:
         return from_huggingface(exported.model, tensors)
 
     def recognises(self, path: Path) -> bool:
-        return _read_config(path).get("model_type") in NORM_ORDERS
+        kind = _read_config(path).get("model_type")
+        return isinstance(kind, str) and kind in NORM_ORDERS
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
         """Read a model; Transformers itself reads pickled weights (pytorch_model.bin), and runs no code in them."""
@@ -316,7 +317,7 @@ def _fit_search(folder: Path, num_positions: int, beam: int | None) -> SearchCon
         return make_search_config(num_positions, beam)
     except ValidationError as error:
         raise BundleError(
-            f"{folder / 'generation_config.json'}: num_beams = {beam!r}: {first_problem(error)}"
+            f"{folder / 'generation_config.json'}: num_beams = {beam!r}: {describe_file_error(error)}"
         ) from None
 
 

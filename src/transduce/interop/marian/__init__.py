@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from transduce.bundle import Bundle, model_tensors
-from transduce.config import SearchConfig, first_problem
+from transduce.config import SearchConfig, describe_file_error
 from transduce.errors import BundleError, ParityError, TransduceError
 from transduce.interop.conversion_steps import (
     MODELS,
@@ -229,7 +229,7 @@ class MarianFormat:
         return found
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
-        """Marian and CTranslate2 compute with weights of 16 bits in float32, on a processor."""
+        """See `ExportFormat.write`. With weights in float16, programs still compute in float32 on a processor."""
         description, tokenizer = bundle.description, bundle.load_tokenizer()
         model = as_transformer(bundle.load_model(), "Marian")
         config, length = description.model, num_positions(description.model, description.search)
@@ -485,4 +485,4 @@ def _read_search(decoder: MarianSettings) -> SearchConfig:
     try:
         return SearchConfig.model_validate_json(f"{{{', '.join(values)}}}")
     except ValidationError as error:
-        raise BundleError(f"{decoder.name}: {first_problem(error)}") from None
+        raise BundleError(f"{decoder.name}: {describe_file_error(error)}") from None

@@ -336,10 +336,10 @@ def name_unnamed_row(number: int) -> str:
 
 
 def to_marian_order(model: bytes) -> bytes:
-    """A SentencePiece model of a bundle with `</s>` as 0 and `<unk>` as 1; of such a model, that of the bundle.
+    """Exchange the first two pieces of a SentencePiece model: `<unk>` and `</s>` in a bundle, the reverse in Marian.
 
-    Both split texts into the same pieces, which are messages one after the other, each behind a byte 10 and its length,
-    and begin the file.
+    Both models split texts alike. The file begins with the pieces, each a message of protobuf: a byte 10, the length,
+    the content.
     """
     first = _end_of_piece(model, 0)
     second = _end_of_piece(model, first)

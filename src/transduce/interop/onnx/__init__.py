@@ -18,7 +18,7 @@ from torch import Tensor
 from transduce import __version__
 from transduce.bundle import Bundle, BundleDescription, Languages
 from transduce.bundle.bundle import WEIGHTS
-from transduce.config import SearchConfig, Settings, TransformerConfig, first_problem
+from transduce.config import SearchConfig, Settings, TransformerConfig, describe_file_error
 from transduce.errors import BundleError, ConfigError, UserError
 from transduce.interop.conversion_steps import SentencePieceCodec
 from transduce.interop.formats import (
@@ -143,7 +143,7 @@ def read_settings(folder: Path) -> OnnxSettings:
         raise BundleError(f"{path}: cannot be read ({error.strerror}): give an exported folder") from None
     except ValidationError as error:
         raise BundleError(
-            f"{path}: {first_problem(error)}: give a folder written by transduce export --to onnx"
+            f"{path}: {describe_file_error(error)}: give a folder written by transduce export --to onnx"
         ) from None
 
 
@@ -340,7 +340,7 @@ class OnnxFormat:
         return _OnnxRuntime(path)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
-        """Bytes have their scales elsewhere in the graph."""
+        """See `ExportFormat.read_back`; None for int8, whose scales are elsewhere in the graphs."""
         if read_settings(path).precision == "int8":
             return None
         parts: dict[str, dict[int, Tensor]] = defaultdict(dict)
