@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import BinaryIO
 
 import pytest
@@ -16,7 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.errors import CorpusError, MissingExtraError
-from transduce.text import compress, decompress, read_available_blocks, read_document, read_lines, read_stream
+from transduce.text import (
+    compress,
+    decompress,
+    read_available_blocks,
+    read_document,
+    read_lines,
+    read_stream,
+    split_name,
+)
 from transduce.text.lines import MIN_SIZE_LIMIT
 
 Lines = Callable[[str, bytes | str], list[str]]
@@ -29,6 +37,20 @@ def test_lines_come_back_as_they_were_written(lines: list[str], windows: bool) -
     end = "\r\n" if windows else "\n"
     stream = io.BytesIO("".join(line + end for line in lines).encode())
     assert list(read_stream(stream, "here")) == lines
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("in/a.b.TSV.Gz", ("a.b", ".TSV", ".Gz")),
+        ("a.txt", ("a", ".txt", "")),
+        ("a.xz", ("a", "", ".xz")),
+        ("tsv", ("tsv", "", "")),
+        (".gz", (".gz", "", "")),
+    ],
+)
+def test_a_name_has_three_parts(name: str, parts: tuple[str, str, str]) -> None:
+    assert split_name(PurePath(name)) == parts
 
 
 def test_only_line_feeds_end_lines(lines_of: Lines) -> None:

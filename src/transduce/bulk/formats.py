@@ -12,7 +12,7 @@ from transduce.bulk.inputs import InputFile
 from transduce.bulk.parquet import ParquetFormat
 from transduce.documents import FORMATS
 from transduce.errors import ConfigError, CorpusError
-from transduce.text import COMPRESSIONS, LONE_SURROGATE, compress, decompress, read_stream
+from transduce.text import LONE_SURROGATE, compress, decompress, read_stream, split_name
 from transduce.text.formats.columns import list_names
 from transduce.text.json_objects import RepeatedKeyError, make_object
 
@@ -57,15 +57,14 @@ def choose_format(name: str, column: str | None, translation_column: str, *, jso
         ConfigError: the format needs a column, or has none.
         CorpusError: files of this format are not translated.
     """
-    endings = [suffix.lower() for suffix in PurePosixPath(name).suffixes]
-    is_compressed = bool(endings) and endings[-1] in COMPRESSIONS
-    ending = endings[-1 - is_compressed] if len(endings) > is_compressed else ""
+    _, ending, compression = split_name(PurePosixPath(name))
+    ending = ending.lower()
     if ending in {".csv", ".tmx", ".zip"}:
         raise CorpusError(f"{name}: {ending} is not translated in bulk: convert it to .tsv, .jsonl or .parquet")
     if ending in _DOCUMENTS:
         raise CorpusError(
             f"{name}: is a document, not lines of text, and would be damaged: translate it by "
-            f"`transduce translate-file`{', decompressed' if is_compressed else ''}"
+            f"`transduce translate-file`{', decompressed' if compression else ''}"
         )
     if json_input or ending not in {".tsv", ".json", ".jsonl", ".ndjson", ".parquet"}:
         _check_lines(name, ending, column, json_input=json_input)
@@ -75,7 +74,7 @@ def choose_format(name: str, column: str | None, translation_column: str, *, jso
     if ending == ".tsv":
         return TsvFormat(column, translation_column)
     if ending == ".parquet":
-        if is_compressed:
+        if compression:
             raise CorpusError(f"{name}: Parquet compresses its columns itself: decompress the file first")
         return ParquetFormat(column, translation_column)
     return JsonFormat(column, translation_column)

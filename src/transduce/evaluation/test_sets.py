@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from transduce.errors import CorpusError, UserError
-from transduce.text import ParallelCorpus, open_parallel_corpus, read_lines
+from transduce.text import ParallelCorpus, open_parallel_corpus, read_lines, split_name
 from transduce.translation import Translator
 
 
@@ -107,8 +107,9 @@ def _read_sides(corpus: ParallelCorpus, path: Path) -> tuple[tuple[str, ...], tu
 
 def _name_files(paths: Sequence[Path]) -> list[str]:
     """The file names without their last extensions, unless these are needed to tell the files apart."""
-    plain = [path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".zst") for path in paths]
-    for names in ([name.rpartition(".")[0] or name for name in plain], plain, list(map(str, paths))):
+    parts = [split_name(path) for path in paths]
+    plain = [f"{stem}{ending}" for stem, ending, _ in parts]
+    for names in ([stem for stem, _, _ in parts], plain, list(map(str, paths))):
         if len(set(names)) == len(names):
             return names
     raise UserError(f"{', '.join(map(str, paths))}: the same test set is given twice")

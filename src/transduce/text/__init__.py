@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from transduce.text.kept_elements import find_kept_spans, pair_kept_spans
     from transduce.text.languages import LANGUAGE_NAMES
     from transduce.text.lines import (
-        COMPRESSIONS,
         compress,
         decompress,
         read_available_blocks,
         read_document,
         read_lines,
         read_stream,
+        split_name,
     )
     from transduce.text.protected_spans import (
         USUAL_KINDS,
@@ -74,7 +74,7 @@ else:
             "transduce.text.kept_elements": "find_kept_spans pair_kept_spans",
             "transduce.text.languages": "LANGUAGE_NAMES",
             "transduce.text.lines": (
-                "COMPRESSIONS compress decompress read_available_blocks read_document read_lines read_stream"
+                "compress decompress read_available_blocks read_document read_lines read_stream split_name"
             ),
             "transduce.text.protected_spans": (
                 "SpanKind ProtectedSpan SpanCheck USUAL_KINDS find_protected_spans find_run_before find_run_behind "
@@ -92,7 +92,6 @@ else:
     )
 
 __all__ = [
-    "COMPRESSIONS",
     "CONTROL_CHARACTER",
     "LANGUAGE_NAMES",
     "LONE_SURROGATE",
@@ -138,6 +137,7 @@ __all__ = [
     "rebuild_document",
     "restore_spacing",
     "split_document",
+    "split_name",
     "split_segments",
     "split_sentences",
     "split_tagged_sentences",

@@ -10,7 +10,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from types import ModuleType
 from typing import Any, BinaryIO
 
@@ -53,6 +53,13 @@ _STARTS = {
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 """Endings of the names of compressed files."""
+
+
+def split_name(path: PurePath) -> tuple[str, str, str]:
+    """The name of a file in three parts: its stem, its ending, and that of its compression, or "" for each."""
+    compression = path.suffix if path.suffix.lower() in COMPRESSIONS else ""
+    plain = PurePosixPath(path.name.removesuffix(compression))
+    return plain.stem, plain.suffix, compression
 
 
 def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[str]:

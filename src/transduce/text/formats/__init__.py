@@ -12,7 +12,7 @@ from transduce.text.formats.json_records import open_json
 from transduce.text.formats.moses import open_two_files, open_zip
 from transduce.text.formats.tables import open_csv, open_tsv
 from transduce.text.formats.tmx import open_tmx
-from transduce.text.lines import COMPRESSIONS, check_file
+from transduce.text.lines import check_file, split_name
 
 
 class PairsFormat(NamedTuple):
@@ -85,10 +85,9 @@ def _open_pairs(path: Path, selection: SideSelection) -> ParallelCorpus:
             "folder of such a data set, or a file; list several files as data.corpora"
         )
     check_file(path)
-    endings = [suffix.lower() for suffix in path.suffixes]
-    is_compressed = bool(endings) and endings[-1] in COMPRESSIONS
-    found = PAIRS_FORMATS.get(endings[-1 - is_compressed]) if len(endings) > is_compressed else None
-    if found is None or (is_compressed and not found.may_be_compressed):
+    _, ending, compression = split_name(path)
+    found = PAIRS_FORMATS.get(ending.lower())
+    if found is None or (compression and not found.may_be_compressed):
         raise CorpusError(
             f"{path}: a file of pairs must end in {_list_endings(may_be_compressed=True)}, and then in .gz, .xz or "
             f".zst if it is compressed, or in {_list_endings(may_be_compressed=False)}: rename it, or give source and "
