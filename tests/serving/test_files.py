@@ -38,6 +38,17 @@ def test_a_document_can_be_found_by_its_name_and_key() -> None:
     asyncio.run(check())
 
 
+def test_a_document_may_need_its_key() -> None:
+    async def check() -> None:
+        store = FileStore(2 * ENTRY_BYTES + 100, 60.0)
+        file = store.add(translate(), "sun_de.txt", ".txt", 4, needs_key=True)
+        assert store.get(file.identifier, file.key) is file
+        with pytest.raises(UnknownFileError):
+            store.get(file.identifier)
+
+    asyncio.run(check())
+
+
 def test_room_is_limited_and_is_free_again() -> None:
     async def check() -> None:
         store = FileStore(ENTRY_BYTES + 10, 60.0)

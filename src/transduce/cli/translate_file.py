@@ -64,7 +64,7 @@ def translate_file(
         engine_flags.load(model, "auto"),
         options,
         None if bundle is None else AlignmentHead.load(bundle),
-        can_align=is_native,
+        can_align=bundle is not None and bundle.model_config.architecture == "transformer",
     )
     write_output_file(output, translator.translate(read), None, "document", force=force)
     for line in translator.lines:

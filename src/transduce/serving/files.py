@@ -23,6 +23,7 @@ class StoredFile:
     Args:
         identifier: a name that cannot be guessed.
         key: a secret besides the name.
+        needs_key: whether `FileStore.get` asks for the key.
         name: file name of the translation, for the client.
         task: translates it.
         num_bytes: size of its content, at first before and then after the translation.
@@ -31,6 +32,7 @@ class StoredFile:
 
     identifier: str
     key: str
+    needs_key: bool
     name: str
     task: asyncio.Task[TranslatedDocument]
     num_bytes: int
@@ -55,7 +57,13 @@ class FileStore:
         return sum(ENTRY_BYTES + file.num_bytes for file in self._files.values())
 
     def add(
-        self, translating: Coroutine[Any, Any, TranslatedDocument], name: str, ending: str, num_bytes: int
+        self,
+        translating: Coroutine[Any, Any, TranslatedDocument],
+        name: str,
+        ending: str,
+        num_bytes: int,
+        *,
+        needs_key: bool = False,
     ) -> StoredFile:
         """Start a translation and store its result.
 
@@ -64,6 +72,7 @@ class FileStore:
             name: file name of the result, for the client.
             ending: its ending, as in ".docx", which the identifier has, too.
             num_bytes: size of the document.
+            needs_key: whether the identifier alone, which may stand in logs, must not give it away.
 
         Raises:
             FilesFullError: there is no room; the coroutine is closed.
@@ -71,9 +80,8 @@ class FileStore:
         if self.num_bytes + ENTRY_BYTES + num_bytes > self._max_bytes:
             translating.close()
             raise FilesFullError("too many documents are translated or wait to be downloaded: retry in a minute")
-        file = StoredFile(
-            token_urlsafe(32) + ending, token_urlsafe(32), name, asyncio.create_task(_translate(translating)), num_bytes
-        )
+        identifier, key = token_urlsafe(32) + ending, token_urlsafe(32)
+        file = StoredFile(identifier, key, needs_key, name, asyncio.create_task(_translate(translating)), num_bytes)
         self._files[file.identifier] = file
         file.task.add_done_callback(lambda _: self._finish(file))
         file.task.add_done_callback(lambda _: translating.close())  # if it was cancelled before it began
@@ -83,10 +91,10 @@ class FileStore:
         """Return a document, whose key is compared if it is given.
 
         Raises:
-            UnknownFileError: there is none, or the key differs.
+            UnknownFileError: there is none, the key differs, or it is missing and needed.
         """
         file = self._files.get(identifier)
-        if file is None or not (key is None or compare_digest(file.key.encode(), key.encode("utf-8", "replace"))):
+        if file is None or not _has_access(file, key):
             raise UnknownFileError("there is no such document: it was removed, or never existed; translate it again")
         return file
 
@@ -105,6 +113,12 @@ class FileStore:
             return
         file.num_bytes = 0 if file.task.exception() else len(file.task.result().content)
         file.removal = asyncio.get_running_loop().call_later(self._seconds, self.remove, file)
+
+
+def _has_access(file: StoredFile, key: str | None) -> bool:
+    if key is None:
+        return not file.needs_key
+    return compare_digest(file.key.encode(), key.encode("utf-8", "replace"))
 
 
 async def _translate(translating: Coroutine[Any, Any, TranslatedDocument]) -> TranslatedDocument:

@@ -78,6 +78,11 @@ class ModelInfo(DescribedFields):
         """Its languages."""
         return self.source, self.target
 
+    @property
+    def can_align(self) -> bool:
+        """Whether words of a translation can be aligned with those of its source: by the attention of a Transformer."""
+        return self.engine == NATIVE and self.architecture == "transformer"
+
 
 @dataclass(frozen=True)
 class ModelSettings:
@@ -146,8 +151,8 @@ class LoadedModel:
         )
         if info.architecture not in {None, "transformer"}:
             report(
-                f"{path}: a {info.architecture} network aligns no words: HTML, XML, glossaries, protected text, "
-                "alignments and inspection are refused"
+                f"{path}: a {info.architecture} network aligns no words: glossaries, protected text, alignments and "
+                "inspection are refused; what lies between two tags of HTML or XML is translated by itself"
             )
         translator.translate(_WARM_UP)
         head = None if bundle is None else AlignmentHead.load(bundle)

@@ -20,7 +20,6 @@ from transduce.documents import read_formatted_document
 from transduce.documents.markup import MarkupRules, Passage, split_markup
 from transduce.errors import ConfigError, DeadlineExceededError, DrainingError, TooLongError, UnknownPairError
 from transduce.inspection import InspectionRequest
-from transduce.interop import NATIVE
 from transduce.serving.models import (
     DetectedLanguage,
     LanguagePair,
@@ -456,8 +455,7 @@ class Service:
     ) -> dict[Passage, str]:
         """Translate passages of markup; tags follow the words that they mark if the engine can align words."""
         model = self._models.find(pair)
-        is_native = model is not None and model.info.engine == NATIVE
-        marked = await asyncio.to_thread(_mark_tags, passages) if is_native else {}
+        marked = await asyncio.to_thread(_mark_tags, passages) if model is not None and model.info.can_align else {}
         options = request.options
         kept = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
         translations = await self._translate_in_chunks(pair, list(marked.values()), kept, request.glossary)

@@ -24,8 +24,9 @@ class DocumentTranslator:
         translator: the model and its tokenizer.
         options: options of all sentences.
         head: the attention head by which tags are placed; default: the mean of the last layer's.
-        can_align: whether tags follow the words that they mark, which needs the native engine; otherwise, and with
-            constraints or samples, which exclude that, the text between tags is translated piece by piece.
+        can_align: whether tags follow the words that they mark, which needs a Transformer and the native engine;
+            otherwise, and with constraints or samples, which exclude that, the text between tags is translated piece by
+            piece.
 
     Raises:
         ConfigError: see `LineTranslator`.

@@ -93,6 +93,7 @@ class LineTranslator:
     Raises:
         ConfigError: options exclude each other, or ask for what cannot be (see `Translator.check`); or spans are to be
             kept, and the engine is not the native one: the decoder's attention is read.
+        UserError: spans are to be kept, and the model is no Transformer.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,7 +25,11 @@ from transduce.lab.experiments.residual import (
     remove_residual_connections,
     train_model,
 )
+from transduce.lab.laboratory import count_as_diverged
 from transduce.model import ResidualConnection, Transformer, source_attention_mask
+from transduce.training import Updater
+from transduce.training.stopping import MAX_SKIPPED_IN_A_ROW
+from transduce.training.updater import UpdateFigures
 
 
 def make_tiny_model(depth: int = 2) -> Transformer:
@@ -100,6 +105,19 @@ def test_training_lowers_the_loss(planned: Laboratory) -> None:
         found = train_model(planned, 1, connections, 30, 1)
         assert found["loss"] < math.log(499) - 0.5
         assert 0 <= found["accuracy"] <= 1
+
+
+def test_updates_that_are_never_finite_are_divergence(planned: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    updated, update = [], Updater.update
+
+    def fail(self: Updater, number: int, batches: list[Batch]) -> UpdateFigures:
+        figures = update(self, number, batches)
+        updated.append(number)
+        return replace(figures, gradient_norm=math.inf)
+
+    monkeypatch.setattr(Updater, "update", fail)
+    assert train_model(planned, 1, WITH, 30, 1) == count_as_diverged(500)
+    assert len(updated) == MAX_SKIPPED_IN_A_ROW
 
 
 def test_initial_and_trained_models_are_planned(planned: Laboratory) -> None:

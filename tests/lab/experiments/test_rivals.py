@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from transduce.bundle.weights import count_parameters
+from transduce.errors import DivergedError, RunError
 from transduce.lab import Laboratory, Results, TextFiles, run_experiment
 from transduce.lab.experiments import rivals
 from transduce.lab.experiments.rivals import (
@@ -95,8 +96,17 @@ def test_same_time_has_updates_by_measured_speed(
     assert measure_same_time(laboratory, "recurrent", slow, fast, 200, 2) == {"slow": 50}
 
 
-def test_same_time_of_a_run_that_is_not_there_is_not_measured(text_files: TextFiles, tmp_path: Path) -> None:
+def test_the_same_time_as_a_run_that_diverged_is_not_measured(
+    text_files: TextFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     laboratory = Laboratory(tmp_path / "lab", (1,), text_files=text_files)
+    with pytest.raises(RunError, match="start the experiment anew with --restart"):
+        measure_same_time(laboratory, "recurrent", TINY, TINY, 60, 1)
+
+    def fail(*_: object) -> Path:
+        raise DivergedError("has no model, as training diverged")
+
+    monkeypatch.setattr(Laboratory, "find_run", fail)
     assert measure_same_time(laboratory, "recurrent", TINY, TINY, 60, 1) == {}
 
 

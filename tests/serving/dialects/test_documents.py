@@ -135,6 +135,7 @@ def test_a_name_that_is_not_there(client: httpx.Client) -> None:
 def test_deepl_gives_a_document_once_and_to_who_has_its_key(client: httpx.Client, offline: Translator) -> None:
     handle = client.post("/v2/document", data=DEEPL, files={"file": ("x.txt", b"Sun.")}).json()
     path, key = f"/v2/document/{handle['document_id']}", {"document_key": handle["document_key"]}
+    assert client.get(f"/download_file/{handle['document_id']}").status_code == 404  # its name alone opens it nowhere
     status = client.post(path, json=key).json()
     assert status == {"document_id": handle["document_id"], "status": "done", "billed_characters": 4}
     assert client.post(path, json={"document_key": "x"}).status_code == 404

@@ -109,6 +109,28 @@ def test_an_array_comes_back_as_it_was_written(
     assert read_pairs(path) == pairs
 
 
+def test_an_array_may_begin_after_blank_lines(read_pairs: ReadPairs, write: Write) -> None:
+    assert read_pairs(write("a.json", '\n \n[{"source": "a", "target": "b"}]\n')) == [("a", "b")]
+    with pytest.raises(CorpusError, match=r"line 3, item 1 .*must be a JSON object"):
+        read_pairs(write("b.json", '\n\n["c"]'))
+
+
+@pytest.mark.parametrize(
+    ("keys", "languages"),
+    [
+        (("en-US", "de"), ("en", "de")),
+        (("EN_us", "de"), ("en-US", "de-AT")),
+        (("en", "de"), ("English", "German")),
+    ],
+)
+def test_languages_match_their_variants_as_in_other_formats(
+    read_pairs: ReadPairs, write: Write, keys: tuple[str, str], languages: tuple[str, str]
+) -> None:
+    record = dict(zip(keys, "ab", strict=True))
+    for content in (record, {"translation": record}):
+        assert read_pairs(write("a.jsonl", json.dumps(content)), languages=languages) == [("a", "b")]
+
+
 def test_keys_may_be_the_languages(read_pairs: ReadPairs, write: Write) -> None:
     path = write("a.jsonl", '{"en": "a", "de": "b", "target": "c"}\n')
     assert read_pairs(path, languages=("de", "en")) == [("b", "a")]

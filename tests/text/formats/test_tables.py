@@ -144,6 +144,13 @@ def test_a_header_that_does_not_say_which_columns_are_meant_is_refused(
     assert list(open_parallel_corpus(path.parent, None, None, path.name, ("1", "2"), languages))[-1] == ("1", "B")
 
 
+def test_a_quoted_table_is_refused(write: Write) -> None:
+    path = write("a.tsv", '"en"\t"de"\n"A"\t"B"\n')
+    corpus = open_parallel_corpus(path.parent, None, None, path.name, None, ("en", "de"))
+    with pytest.raises(CorpusError, match=r"a\.tsv: its names and texts are in quotation marks"):
+        list(corpus)
+
+
 @pytest.mark.parametrize(("header", "languages"), [("en\tde", ("", "")), ("English\tGerman", ("", ""))])
 def test_the_order_of_languages_is_no_direction_for_a_model_that_is_trained(
     write: Write, header: str, languages: tuple[str, str]

@@ -3,8 +3,11 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, strategies
 
+from transduce.baselines import make_encoder_decoder
+from transduce.config import SearchConfig, TransformerConfig
+from transduce.errors import UserError
 from transduce.text import Tokenizer, count_phrase
-from transduce.translation import Translator
+from transduce.translation import PyTorchEngine, Translator
 from transduce.translation.confidence.alignment import Alignment, Link, choose_head, measure_heads
 from transduce.translation.constraints.protection import ConstrainedText, RequiredTerm
 from transduce.translation.constraints.span_search import SpanSearch
@@ -102,6 +105,13 @@ def test_a_search_proposes_the_term_in_its_place(
     (found,) = SpanSearch(translator, head).search([ConstrainedText(text, (), (RequiredTerm("fish", term),))])
     assert f"sun lamp {term} door" in [one.text for one in found]
     assert all(one.alternatives[0].pieces[-1] == "</s>" for one in found)
+
+
+def test_a_network_that_aligns_no_words_is_refused_before_it_searches(tokenizer: Tokenizer) -> None:
+    config = TransformerConfig(architecture="recurrent", vocabulary=tokenizer.vocabulary, d_model=16)
+    engine = PyTorchEngine(make_encoder_decoder(config).eval(), tokenizer.end_id)
+    with pytest.raises(UserError, match="keeping protected spans or a glossary needs a Transformer"):
+        SpanSearch(Translator(engine, tokenizer, SearchConfig()))
 
 
 @pytest.mark.parametrize(("term", "settings"), [("x" * 5000, {}), ("Drahtesel", {"max_length": 4})])

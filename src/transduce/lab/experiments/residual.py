@@ -25,6 +25,7 @@ from transduce.training.distributed import SINGLE_RANK
 from transduce.training.distributed.batches import BatchPosition, iterate_batches
 from transduce.training.loss import compute_losses
 from transduce.training.micro_batches import choose_parallel_micro_batches
+from transduce.training.stopping import MAX_SKIPPED_IN_A_ROW
 from transduce.training.validation import compute_teacher_forced_metrics
 
 DEPTHS = (1, 2, 6)
@@ -180,7 +181,8 @@ def train_model(laboratory: Laboratory, depth: int, connections: str, updates: i
     `transduce train` itself would translate by code that is written for models with residual connections.
 
     Returns:
-        "loss", in nats per token, and "accuracy".
+        "loss", in nats per token, and "accuracy"; or `count_as_diverged` after `MAX_SKIPPED_IN_A_ROW` updates whose
+        gradients were not finite.
     """
     prepared, config = _prepare(laboratory, depth, updates, seed)
     device = torch.device("cpu")
@@ -188,10 +190,13 @@ def train_model(laboratory: Laboratory, depth: int, connections: str, updates: i
     updater = Updater(model, config.training, device)
     updater.parallel_micro_batches = choose_parallel_micro_batches(config, device, SINGLE_RANK)
     batches = iterate_batches(prepared, config.text, config.training, BatchPosition())
+    num_skipped = 0
     try:
         with updater.limit_threads():
             for number, (_, batch) in enumerate(islice(batches, updates), start=1):
-                updater.update(number, [batch])
+                num_skipped = num_skipped + 1 if updater.update(number, [batch]).is_skipped else 0
+                if num_skipped >= MAX_SKIPPED_IN_A_ROW:
+                    return count_as_diverged(config.model.vocabulary)
     finally:
         updater.processes.close()
     metrics = compute_teacher_forced_metrics(model, prepared.tokenizer, laboratory.test_pairs)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from transduce.bundle import Bundle
 from transduce.config import TransformerConfig
-from transduce.errors import RunError
+from transduce.errors import DivergedError
 from transduce.kernels.device import use_one_thread
 from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.equal_parameters import LAYERS, match_rivals
@@ -155,6 +155,9 @@ def measure_same_time(
 
     The number follows from the runs with the same updates of the first seed, and is the same for all seeds. Nothing is
     measured if one of these runs diverged.
+
+    Raises:
+        RunError: one of them is not there.
     """
 
     def decide() -> int:
@@ -165,7 +168,7 @@ def measure_same_time(
 
     try:
         own_updates = int(laboratory.decide_once(f"updates of {name} in the same time", decide))
-    except RunError:
+    except DivergedError:
         return {}
     return measure(laboratory, settings, own_updates, seed)
 

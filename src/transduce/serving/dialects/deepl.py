@@ -342,7 +342,7 @@ async def translate_document(request: Request) -> DocumentHandle:
         translate = partial(service.translate_document, upload.content, ending, source, target, glossary=glossary)
         translating = _translate_admitted(service, translate)
         name = f"{PurePosixPath(name).stem} {body.target_lang}{ending}"
-        file: StoredFile = request.app.state.files.add(translating, name, ending, len(upload.content))
+        file: StoredFile = request.app.state.files.add(translating, name, ending, len(upload.content), needs_key=True)
         await asyncio.sleep(0)  # it is admitted before this request ends, so that a service that stops waits for it
     return DocumentHandle(document_id=file.identifier, document_key=file.key)
 

@@ -6,7 +6,14 @@ from itertools import islice
 from typing import NamedTuple
 
 from transduce.errors import ConfigError, CorpusError
-from transduce.text.languages import LANGUAGE_CODES, LANGUAGE_NAMES, find_codes, get_base_code, get_language_code
+from transduce.text.languages import (
+    LANGUAGE_CODES,
+    LANGUAGE_NAMES,
+    find_codes,
+    get_base_code,
+    get_language_code,
+    normalize_code,
+)
 
 
 class SideSelection(NamedTuple):
@@ -129,10 +136,22 @@ def choose_columns(names: Sequence[str], selection: SideSelection, place: str) -
 
 
 def _find_language(language: str, kinds: list[str]) -> int | None:
-    """The position of the only code in `kinds` that `language` matches, in either direction, as "en" and "en-us" do."""
+    """The position of the only code in `kinds` that `language` matches."""
+    found = _find_language_name(language, kinds)
+    return None if found is None else kinds.index(found)
+
+
+def _find_language_name(language: str, names: Collection[str]) -> str | None:
+    """The only one of the names that `language` matches, in either direction, as "en" and "en-US" do."""
     code = get_language_code(language)
-    found = find_codes(code, kinds) or [kind for kind in kinds if kind == get_base_code(code)]
-    return kinds.index(found[0]) if code and len(found) == 1 else None
+    found = find_codes(code, names) or [name for name in names if normalize_code(name) == get_base_code(code)]
+    return found[0] if code and len(found) == 1 else None
+
+
+def find_language_names(names: Collection[str], languages: tuple[str, str]) -> tuple[str, str] | None:
+    """The names that the two languages have among `names`; None if they have not one each."""
+    source, target = (_find_language_name(language, names) for language in languages)
+    return None if source is None or target is None or source == target else (source, target)
 
 
 def choose_languages(found: Collection[str], selection: SideSelection, place: str) -> tuple[str, str]:
@@ -152,7 +171,10 @@ def choose_languages(found: Collection[str], selection: SideSelection, place: st
             f'{place}: its "translation" has {list_names(found) if found else "no languages"}, and the source is '
             f"unknown: {selection.remedy}"
         )
-    if missing := [language for language in languages if language not in found]:
+    missing = [language for language in languages if language not in found]
+    if missing and (names := find_language_names(found, languages)) is not None:
+        return names
+    if missing:
         raise CorpusError(
             f'{place}: its "translation" must have the languages {languages[0]!r} and {languages[1]!r}, but has '
             f"{list_names(found)}: if {missing[0]!r} has another name there, give both names "

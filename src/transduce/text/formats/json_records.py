@@ -10,7 +10,7 @@ from typing import Any
 
 from transduce.errors import CorpusError
 from transduce.text.corpus import LONE_SURROGATE, Pair, ParallelCorpus
-from transduce.text.formats.columns import SideSelection, choose_languages, list_names, shorten
+from transduce.text.formats.columns import SideSelection, choose_languages, find_language_names, list_names, shorten
 from transduce.text.json_objects import RepeatedKeyError, make_object
 from transduce.text.lines import read_lines
 
@@ -41,10 +41,10 @@ def _read_json(path: Path, selection: SideSelection) -> Iterator[Pair]:
 def _read_records(path: Path) -> Iterator[tuple[str, Any]]:
     """Read every JSON value of the file, with the place where it ends."""
     lines = read_lines(path)
-    first_blank = 0
+    first_blank, num_records = 0, 0
     for number, line in enumerate(lines, start=1):
-        if number == 1 and line.lstrip().startswith("["):
-            yield from _read_items(path, line, lines)
+        if not num_records and line.lstrip().startswith("["):
+            yield from _read_items(path, number, line, lines)
             return
         if not line.strip():
             first_blank = first_blank or number
@@ -60,12 +60,13 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any]]:
             raise CorpusError(f"{place}: {error}") from None
         except (ValueError, RecursionError) as error:
             raise CorpusError(f"{place}: must be a JSON object, not {shorten(line)} ({error})") from None
+        num_records += 1
         yield place, record
 
 
-def _read_items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
-    """Read the items of the array that begins in `text`, the first line, and continues in `lines`, one at a time."""
-    line, item, position, needs_comma, num_more = 1, 1, text.index("[") + 1, False, 1
+def _read_items(path: Path, line: int, text: str, lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
+    """Read the items, one at a time, of the array that begins in `text`, line number `line`, and goes on in `lines`."""
+    item, position, needs_comma, num_more = 1, text.index("[") + 1, False, 1
     while True:
         begin, position = position, _SPACE.match(text, position).end()  # type: ignore[union-attr] # it always matches
         line += text.count("\n", begin, position)
@@ -119,8 +120,13 @@ def _find_texts(
     by_language = record.get("translation")
     if isinstance(by_language, dict):
         return by_language, choose_languages(by_language.keys(), selection, place)
-    has_languages = selection.has_languages and any(language in record for language in selection.languages)
-    return record, selection.languages if selection.columns is None and has_languages else keys
+    if selection.columns is not None or not selection.has_languages:
+        return record, keys
+    if all(language in record for language in selection.languages):
+        return record, selection.languages
+    names = find_language_names(record.keys(), selection.languages)
+    # One of the two, if it is there, tells that keys are languages: the error is about the other.
+    return record, names or (selection.languages if any(one in record for one in selection.languages) else keys)
 
 
 def _get_text(record: Mapping[str, object], key: str, selection: SideSelection, place: str) -> str:

@@ -43,9 +43,9 @@ def open_tsv(path: Path, selection: SideSelection) -> ParallelCorpus:
 
     Raises (while it is read):
         ConfigError: a column is neither a number from 1 on nor a name in the first row.
-        CorpusError: the first row names columns, but not which are source and target; there are more than two columns
-            without names, and the first or second contains only numbers; a line has too few columns, or another number
-            of columns than the first line. See also `read_lines`.
+        CorpusError: the first row names columns, but not which are source and target; names and texts are in quotation
+            marks; there are more than two columns without names, and the first or second contains only numbers; a line
+            has too few columns, or another number of columns than the first line. See also `read_lines`.
     """
     return ParallelCorpus(
         str(path), (path,), partial(_read_tsv, path, selection), partial(_describe_tsv_header, path, selection)
@@ -73,6 +73,8 @@ def _find_tsv_columns(path: Path, selection: SideSelection) -> tuple[ColumnIndic
     row = next(read_lines(path), "").split("\t")
     if selection.columns is None:
         chosen = choose_columns(row, selection, str(path))
+        if chosen is not None:
+            _refuse_quotes(path, chosen)
         if chosen is None and len(row) > 2:
             _refuse_numbers(path, selection)
         return chosen or (0, 1), chosen is not None
@@ -84,6 +86,18 @@ def _find_tsv_columns(path: Path, selection: SideSelection) -> tuple[ColumnIndic
     if source_is_named or target_is_named:
         return (source, target), True
     return (source, target), max(source, target) < len(row) and is_header(row[source], row[target], selection.languages)
+
+
+def _refuse_quotes(path: Path, chosen: ColumnIndices) -> None:
+    """Refuse a table whose names and first texts are in quotation marks, which would be read as parts of the texts."""
+    cells = [
+        cell for line in islice(read_lines(path), 2) for index, cell in enumerate(line.split("\t")) if index in chosen
+    ]
+    if len(cells) == 4 and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells):
+        raise CorpusError(
+            f"{path}: its names and texts are in quotation marks, and nothing is quoted in TSV: save it without "
+            "quotation marks, or as CSV"
+        )
 
 
 def _refuse_numbers(path: Path, selection: SideSelection) -> None:

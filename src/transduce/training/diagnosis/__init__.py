@@ -109,7 +109,7 @@ def find_unrelated_pairs(run: RunHistory) -> str | None:
         f"in {unrelated} of {blocks} stretches of the training text{where}, words of source and target co-occur no "
         "more often than by chance, or less often than those of neighbouring lines: such pairs are not translations "
         "of each other. The most likely cause is a file that was shuffled or sorted, or has one line more or less than "
-        "the other: compare data.source and data.target line by line"
+        "the other: compare the two sides of the training text line by line"
     )
 
 
@@ -136,9 +136,8 @@ def find_foreign_validation(run: RunHistory) -> str | None:
     return (
         f"{found} hardly resemble those of the training text: text of the same kind has a similarity of about 1, and "
         f"other text in the same language one above {MIN_LANGUAGE_SIMILARITY}. The most likely cause is another "
-        "language; scores would then not show which model is best: give other text as "
-        f"{' and '.join(f'data.validation_{side}' for side in foreign)}, or leave it out, so that training text is "
-        "held out"
+        "language; scores would then not show which model is best: give other validation text, or leave it out, so "
+        "that training text is held out"
     )
 
 
@@ -611,4 +610,4 @@ class Diagnosis:
         """Report and log the findings in metrics.jsonl that were not reported before."""
         for finding in new_findings(self.config, self.metrics.read()):
             self.log("finding", asdict(finding))
-            self.report(f"{'over' if finding.is_over else 'warning'}: {finding.text}")
+            self.report(f"{'solved' if finding.is_over else 'warning'}: {finding.text}")

@@ -26,7 +26,7 @@ from transduce.text.glossary import is_border
 from transduce.translation.confidence.lexical_model import LexicalModel
 from transduce.translation.confidence.scoring import ForcedDecoder, number_blocks
 
-_PURPOSE = "aligning words, as alignments, glossaries, protected text and markup need it,"
+_PURPOSE = "aligning words (for alignments, glossaries, protected text and markup)"
 
 
 @dataclass(frozen=True)

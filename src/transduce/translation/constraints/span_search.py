@@ -324,13 +324,17 @@ class SpanSearch:
 
     Raises:
         ConfigError: the engine is not the native one: the decoder's attention is read.
+        UserError: the model is no Transformer.
     """
 
     def __init__(
         self, translator: Translator, head: "AlignmentHead | None" = None, encoded: Sequence[EncodedText] = ()
     ) -> None:
+        from transduce.model import as_transformer  # noqa: PLC0415 - loads PyTorch
+
         self._translator, self._head = translator, head
         self._decoder = translator.make_forced_decoder("protected spans or a glossary")
+        as_transformer(self._decoder.model, "keeping protected spans or a glossary")
         self._encoded = {one.text: one for one in encoded}
 
     def fits(self, text: str) -> bool:
