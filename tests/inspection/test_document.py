@@ -66,7 +66,7 @@ def test_a_request_from_json_is_the_same() -> None:
         ({"beam": 0}, "beam: "),
         ({"text": "x" * 10_001}, "text: "),
         ({"include": ["pictures"]}, r"include\.0: "),
-        ({"colour": "red"}, "colour: Extra inputs"),
+        ({"colour": "red"}, "colour: Input should be left out"),
         ({"masked_heads": [{"attention": "memory", "layer": 0, "head": 0}]}, r"masked_heads\.0\.attention: "),
         ({"prefix": [1] * 129}, "prefix: "),
     ],

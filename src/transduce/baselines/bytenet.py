@@ -113,8 +113,9 @@ class ByteNet(EncoderDecoder):
     """ByteNet: a decoder of dilated convolutions on top of an encoder of such (Kalchbrenner et al. 2016, Figure 1).
 
     A constant number of operations follow each other, however long a sentence is; O(log(n)) blocks connect all of its
-    positions while dilations double (paper Table 1). Settings it reads: vocabulary, num_encoder_layers and
-    num_decoder_layers (blocks; the paper has 30 of each), d_model, kernel_width, dropout, tied_embeddings, output_bias.
+    positions while dilations double (Vaswani et al. 2017, Table 1). Settings it reads: vocabulary, num_encoder_layers
+    and num_decoder_layers (blocks; Kalchbrenner et al. have 30 of each), d_model, kernel_width, dropout,
+    tied_embeddings, output_bias.
     """
 
     def __init__(self, config: TransformerConfig) -> None:

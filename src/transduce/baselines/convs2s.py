@@ -191,8 +191,8 @@ class ConvS2S(EncoderDecoder):
     """ConvS2S: a network of gated convolutions, with attention in each decoder layer (Gehring et al. 2017, Figure 1).
 
     A constant number of operations follow each other, however long a sentence is; O(n / k) layers connect all of its
-    positions (paper Table 1). Settings it reads: vocabulary, num_encoder_layers, num_decoder_layers, d_model,
-    kernel_width, max_positions, dropout, tied_embeddings, output_bias.
+    positions (Vaswani et al. 2017, Table 1). Settings it reads: vocabulary, num_encoder_layers, num_decoder_layers,
+    d_model, kernel_width, max_positions, dropout, tied_embeddings, output_bias.
     """
 
     def __init__(self, config: TransformerConfig) -> None:

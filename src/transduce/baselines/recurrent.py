@@ -156,9 +156,9 @@ class RecurrentState:
 class RecurrentNetwork(EncoderDecoder):
     """RNNsearch: a bidirectional recurrent encoder, and a recurrent decoder with attention (Bahdanau et al. 2015).
 
-    Reading and writing take one step after the other for every token: O(n) sequential operations (paper Table 1).
-    Settings it reads: vocabulary, num_encoder_layers, num_decoder_layers (the paper has one of each), d_model, dropout,
-    tied_embeddings, output_bias.
+    Reading and writing take one step after the other for every token: O(n) sequential operations (Vaswani et al. 2017,
+    Table 1). Settings it reads: vocabulary, num_encoder_layers, num_decoder_layers (Bahdanau et al. have one of each),
+    d_model, dropout, tied_embeddings, output_bias.
     """
 
     def __init__(self, config: TransformerConfig) -> None:

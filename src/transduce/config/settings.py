@@ -63,5 +63,12 @@ def describe_file_error(error: ValidationError) -> str:
     return f"{'.'.join(map(str, first['loc'])) or 'it'}: {_get_message(first).removeprefix('Value error, ')}"
 
 
+_MESSAGES = {
+    "extra_forbidden": "Input should be left out: it is not known here",
+    "string_unicode": "Input should be UTF-8",
+}
+"""Messages in place of pydantic's, by the type of the error."""
+
+
 def _get_message(problem: ErrorDetails) -> str:
-    return "Input should be UTF-8" if problem["type"] == "string_unicode" else problem["msg"]
+    return _MESSAGES.get(problem["type"], problem["msg"])

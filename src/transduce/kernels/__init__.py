@@ -1,3 +1,6 @@
-"""Optimised operations, independent of models, files and settings; each has a plain reference and a test."""
+"""Optimised operations, each with a plain reference in its tests, and what they need to know of the machine.
+
+Independent of models, files and settings.
+"""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Linear transformations in float32 and bfloat16, laid out and divided as processors compute them fastest."""
+"""Linear transformations in float32, bfloat16, float16 and int8, laid out as processors compute them fastest."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -31,8 +31,8 @@ _TRAINED_TYPES = {torch.float32, torch.bfloat16, torch.float16}
 class Linear(nn.Linear):
     """x W^T + b, like torch's; weights kept in float32 are cast to the type of the inputs where they are used.
 
-    With activations in bfloat16 or float16 so is the product, and its gradient is added to weights in float32: mixed
-    precision as of Micikevicius et al. 2018.
+    Inputs in bfloat16 or float16 give a product of that type; gradients of the weights are added up in float32 (mixed
+    precision, Micikevicius et al. 2018).
     """
 
     def forward(

@@ -22,9 +22,9 @@ Finite, so that means of weights are finite.
 class TokenEmbedding(nn.Module):
     """A learned vector for each token, times sqrt(d_model) (paper 3.4).
 
-    The row of `<pad>`, the last, is zero, and training does not change it: it has no gradient here, nor, where the
-    projection to logits has the same matrix, there, as the logit of `<pad>` is -inf. An imported model may have another
-    vector there, the start symbol of its targets.
+    The last row, that of `<pad>`, is zero and stays zero in training: the lookup gives it no gradient, and neither does
+    the projection to logits where it has the same matrix, as the logit of `<pad>` is -inf. An imported model may have
+    another vector there, the start symbol of its targets.
     """
 
     def __init__(self, config: TransformerConfig) -> None:

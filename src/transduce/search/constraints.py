@@ -129,7 +129,7 @@ class Automaton:
     def find_forbidden(self, progress: ConstraintProgress, last: LinkedToken | None) -> set[int]:
         """Tokens that must not come next, except for those of `find_continuing`.
 
-        What is required may repeat n-grams.
+        Tokens that continue the prefix or a required phrase may also repeat an n-gram.
         """
         found = {
             phrase[-1]

@@ -19,8 +19,8 @@ class Constraints:
             end.
         forbidden: phrases that no hypothesis contains.
         continuing: for each required phrase, ids of tokens that continue its last word: none may directly follow it.
-        given: required phrases whose text the prefix already contains in other token ids than the search counts; one
-            entry for each occurrence, which counts as generated.
+        given: required phrases that the prefix already contains, but spelled in other tokens than the search counts;
+            each entry counts as one occurrence.
         after_prefix: ids of tokens that must not directly follow the prefix.
     """
 

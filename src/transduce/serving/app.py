@@ -159,16 +159,16 @@ async def ready(request: Request) -> JSONResponse:
 
 
 for _path in LIVENESS_PROBES:
-    operations.get(_path, summary="Live?", responses=_LIVE)(live)
+    operations.get(_path, summary="Liveness probe", responses=_LIVE)(live)
     operations.head(_path, include_in_schema=False)(live)
 for _path in READINESS_PROBES:
-    operations.get(_path, summary="Ready?", responses=_READY)(ready)
+    operations.get(_path, summary="Readiness probe", responses=_READY)(ready)
     operations.head(_path, include_in_schema=False)(ready)
 
 
 @operations.get(
     "/metrics",
-    summary="Count",
+    summary="Metrics",
     responses={
         200: {"description": "Metrics in the Prometheus text format.", "content": {"text/plain": {}}},
         401: {"description": "An API key is required.", "content": native.PROBLEM_CONTENT},

@@ -11,7 +11,7 @@ from transduce.text import CorpusSize, read_lines
 from transduce.training.run_folder import RunFolder
 
 STANDARD_INPUT = CorpusSize(6_000, 700_000)
-"""The assumed number of pairs on standard input, which cannot be counted beforehand."""
+"""The assumed size of the text on standard input, which cannot be counted beforehand."""
 
 FINE_TUNING_SETTINGS = {"training.warmup": 100, "training.dropout_warmup": 0}
 """Settings of `low-resource` and `medium-resource` for a run from a trained model, whose dropout need not
@@ -28,7 +28,7 @@ def choose_settings_for_run(
     that were chosen then, those of its preset included, unless `restart`: counting a large corpus is slow.
 
     Raises:
-        CorpusError: a file is missing, is not UTF-8, or the two differ in number of lines.
+        CorpusError: a file is missing, is not UTF-8, or source and target differ in number of lines.
     """
     saved = None if restart else RunFolder(Path(given["output"])).load_config()
     if saved is not None:

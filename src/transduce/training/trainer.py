@@ -447,7 +447,7 @@ class Trainer:
         self._broadcast_best()
 
     def _broadcast_best(self) -> None:
-        """Send the results of the first rank to all, as it decides when they end."""
+        """Send the first rank's best figure and its number of validations without a gain to all, for early stopping."""
         self.ranks.wait_for_first()  # it has translated
         found = torch.tensor([self.state.best or 0.0, self.state.without_gain], dtype=torch.float64)
         self.state.best, num_without_gain = self.ranks.broadcast(found).tolist()

@@ -243,7 +243,7 @@ class TranslationLine(TranslationOptions):
             if not others:
                 _ = found.constraints
                 return found
-            problem = f"{others[0]}: Extra inputs are not permitted"
+            problem = f"{others[0]}: Input should be left out: options are those of all lines"
         except ValidationError as error:
             wrong_phrase = _describe_wrong_phrase(error)
             if wrong_phrase is not None:

@@ -185,7 +185,7 @@ class Translator:
 
         engine = find_pytorch_engine(self.engine)
         if engine is None:
-            raise ConfigError(f"{purpose}: needs the native engine, which provides attention weights: use that one")
+            raise ConfigError(f"{purpose}: needs the native engine, the default, which provides attention weights")
         return ForcedDecoder(engine.model, self.tokenizer, self.search)
 
     def with_search(self, settings: Mapping[str, Any]) -> "Translator":

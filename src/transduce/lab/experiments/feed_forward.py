@@ -123,8 +123,8 @@ def measure_time(num_positions: int, seconds: float, seed: int) -> Mapping[str, 
     """Seconds of both computations in float32, measured for `seconds` in all.
 
     Returns:
-        For `PRODUCTS` and `CONVOLUTIONS`, named as in "both, products": "forward", a forward pass without gradients,
-        and "both", forward and backward pass together.
+        For `PRODUCTS` and `CONVOLUTIONS`, named as in "both, matrix products": "forward", a forward pass without
+        gradients, and "both", forward and backward pass together.
     """
     torch.manual_seed(seed)
     plain = FeedForward(PAPER)

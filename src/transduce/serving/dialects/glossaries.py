@@ -161,7 +161,10 @@ async def create(request: Request) -> GlossaryDescription:
         pair = source or "", target
         set_logged_pair(request, "-".join(pair))
         if pair not in _find_pairs(service):
-            raise ParameterError(f"glossaries from {source} to {target} are not supported: its engine keeps to none")
+            raise ParameterError(
+                f"glossaries from {source or 'any language'} to {target} are not supported: the model of these "
+                "languages, or its engine, cannot follow one"
+            )
         stored = await asyncio.to_thread(
             get_glossary_store(request).add, get_owner(request), body.name, pair, body.entries, body.entries_format
         )

@@ -279,5 +279,5 @@ def _find_languages(
 
 def _get_only(codes: tuple[str, ...], side: str) -> str:
     if len(codes) != 1:
-        raise ConfigError(f"{side} = null: there are several, {', '.join(codes)}; choose one")
+        raise ConfigError(f"{side} is missing, and there are several: {', '.join(codes)}; choose one")
     return codes[0]

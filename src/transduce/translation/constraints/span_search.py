@@ -53,7 +53,7 @@ class RemovedSpan:
         right: the word or sign directly after it, without a space.
         sign: the punctuation mark directly after it and the spans that touch it; "" if none.
         start: for the end tag of an element with words, the place of the start tag among the removed spans.
-        has_space: whether an element begins or ends with a space, which stands for that between the words beside it.
+        has_space: whether an element begins or ends with a space, which then separates the words on both sides of it.
     """
 
     text: str
