@@ -1,13 +1,12 @@
 """Learning curves of trained variants: the training loss over updates and over time."""
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from transduce.lab.conclusion import Chart
 from transduce.lab.laboratory import Laboratory
-from transduce.lab.measurements import Results, Value
+from transduce.lab.measurements import Results, Value, keep_finite
 from transduce.pages import Series, draw_line_chart
 from transduce.training import MetricsLog
 from transduce.training.reporting import select_lines
@@ -51,7 +50,7 @@ def read_curve(results: Results, x: Literal["update", "seconds"], **settings: Va
         (results.mean(f"{x} {number}", **settings), results.mean(f"cross-entropy {number}", **settings))
         for number in range(1, NUM_POINTS + 1)
     ]
-    return [(place, loss) for place, loss in points if math.isfinite(loss)]
+    return keep_finite(points)
 
 
 def draw_learning_curves(

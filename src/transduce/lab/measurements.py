@@ -120,6 +120,11 @@ def _is_measurement(line: Mapping[str, Any]) -> bool:
     )
 
 
+def keep_finite(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points of a curve that were measured: those whose second number is neither NaN nor infinite."""
+    return [(x, y) for x, y in points if math.isfinite(y)]
+
+
 class Results:
     """Measurements, selected by settings, quantities and seeds."""
 
@@ -154,7 +159,7 @@ class Results:
         """Pairs of a numeric setting and the mean of a quantity, in order of the setting."""
         places = sorted(float(place) for place in self.select(**settings).choices(x))
         pairs = [(place, self.mean(quantity, **settings, **{x: place})) for place in places]
-        return [(place, value) for place, value in pairs if math.isfinite(value)]
+        return keep_finite(pairs)
 
     def seeds(self) -> Sequence[int]:
         """All seeds, in order."""

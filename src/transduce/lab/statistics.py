@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from transduce.errors import MissingExtraError
 from transduce.lab.conclusion import Claim, ClaimResult, Verdict
-from transduce.lab.measurements import BySeed
+from transduce.lab.measurements import BySeed, Results, Value
 
 CONFIDENCE = 0.95
 
@@ -44,6 +44,11 @@ def confidence_interval(values: Iterable[float] | BySeed) -> Interval:
     variance = math.fsum((number - mean) ** 2 for number in numbers) / (count - 1)
     width = float(_import_stats().t.ppf((1 + CONFIDENCE) / 2, count - 1)) * math.sqrt(variance / count)
     return Interval(mean, mean - width, mean + width, count)
+
+
+def format_mean(results: Results, quantity: str, form: str, **settings: Value) -> str:
+    """The mean of a quantity over the seeds, with its interval, as a table shows it; `form` is that of a number."""
+    return confidence_interval(results.by_seed(quantity, **settings)).format(form)
 
 
 def compare(first: BySeed, second: BySeed) -> Interval:

@@ -7,7 +7,7 @@ from transduce.lab.experiment import Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
 from transduce.lab.learning_curves import train_with_curve
 from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import compare, confidence_interval, judge_exactly
+from transduce.lab.statistics import compare, format_mean, judge_exactly
 from transduce.pages import Table
 
 SAME_BLEU = 1.0
@@ -89,9 +89,7 @@ def tabulate_variants(
     """A table with a row for each trained variant: means over the seeds with their 95 % confidence intervals."""
     rows = []
     for name in results.choices("variant"):
-        cells = [
-            confidence_interval(results.by_seed(one, variant=name)).format(QUANTITIES[one][1]) for one in quantities
-        ]
+        cells = [format_mean(results, one, QUANTITIES[one][1], variant=name) for one in quantities]
         num_diverged = len(results.by_seed("diverged", variant=name))
         rows.append([str(name), *cells, str(num_diverged)])
     heads = ["variant", *(QUANTITIES[one][0] for one in quantities), "runs that diverged"]

@@ -7,7 +7,7 @@ from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import confidence_interval, judge_larger
+from transduce.lab.statistics import format_mean, judge_larger
 from transduce.lab.variants import make_training_trials
 from transduce.pages import Series, Table, draw_line_chart
 
@@ -111,7 +111,10 @@ def _draw_over_beams(results: Results, quantity: str, name: str) -> Chart:
 
 
 def _tabulate_bleu(results: Results) -> Table:
-    rows = [[str(beam), *(_format_mean(results, "bleu", beam, alpha, ".2f") for alpha in ALPHAS)] for beam in BEAMS]
+    rows = [
+        [str(beam), *(format_mean(results, "bleu", ".2f", beam=beam, alpha=alpha) for alpha in ALPHAS)]
+        for beam in BEAMS
+    ]
     return Table(
         "BLEU: mean over the seeds (95 % confidence interval)", ["beam", *(f"α = {alpha}" for alpha in ALPHAS)], rows
     )
@@ -120,7 +123,10 @@ def _tabulate_bleu(results: Results) -> Table:
 def _tabulate_beams(results: Results) -> Table:
     quantities = {"bleu": ".2f", "chrf": ".2f", "length": ".4f", "search_seconds": ".2f"}
     rows = [
-        [str(beam), *(_format_mean(results, quantity, beam, ALPHA, form) for quantity, form in quantities.items())]
+        [
+            str(beam),
+            *(format_mean(results, quantity, form, beam=beam, alpha=ALPHA) for quantity, form in quantities.items()),
+        ]
         for beam in BEAMS
     ]
     return Table(
@@ -128,10 +134,6 @@ def _tabulate_beams(results: Results) -> Table:
         ["beam", "BLEU", "chrF", "relative length", "seconds for the test pairs"],
         rows,
     )
-
-
-def _format_mean(results: Results, quantity: str, beam: int, alpha: float, form: str) -> str:
-    return confidence_interval(results.by_seed(quantity, beam=beam, alpha=alpha)).format(form)
 
 
 EXPERIMENT = Experiment(

@@ -1,6 +1,5 @@
 """Whether the mean of the last checkpoints is better than a single one (paper 6.1)."""
 
-import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,8 +9,8 @@ from transduce.bundle import Bundle, list_checkpoints, save_bundle
 from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import FEW_PAIRS, Laboratory
-from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import confidence_interval, judge_larger
+from transduce.lab.measurements import Results, Value, keep_finite
+from transduce.lab.statistics import format_mean, judge_larger
 from transduce.pages import Series, Table, draw_line_chart
 from transduce.training import RunFolder, average_run
 from transduce.training.checkpoint_averaging import average_checkpoints
@@ -152,7 +151,7 @@ def _draw_over_number(results: Results, quantity: str, unit: str) -> Chart:
     series = []
     for schedule in SCHEDULES:
         means = [(float(n), results.mean(quantity, schedule=schedule, model=model)) for model, n in numbers.items()]
-        series.append(Series(schedule, [(number, mean) for number, mean in means if math.isfinite(mean)]))
+        series.append(Series(schedule, keep_finite(means)))
     title = f"{'BLEU' if quantity == 'bleu' else 'Loss'} of the mean of the last checkpoints"
     return Chart(title, draw_line_chart(title, series, "checkpoints averaged", unit))
 
@@ -162,7 +161,7 @@ def _tabulate_models(results: Results) -> Table:
     rows = [
         [schedule, model]
         + [
-            confidence_interval(results.by_seed(quantity, schedule=schedule, model=model)).format(form)
+            format_mean(results, quantity, form, schedule=schedule, model=model)
             for quantity, form in quantities.items()
         ]
         for schedule in SCHEDULES

@@ -15,7 +15,7 @@ from transduce.lab.cost import measure_seconds
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
 from transduce.lab.measurements import Results, Settings
-from transduce.lab.statistics import confidence_interval, judge_larger, judge_ratio_equal
+from transduce.lab.statistics import confidence_interval, format_mean, judge_larger, judge_ratio_equal
 from transduce.lab.two_places import LENGTH, compute_entropy, train_and_test
 from transduce.lab.variants import tabulate_variants
 from transduce.model import KeysAndValues, MultiHeadAttention, as_transformer, attention_weights
@@ -343,10 +343,7 @@ def _draw_charts(results: Results) -> list[Chart]:
 
 def _tabulate_task(results: Results) -> Table:
     quantities = ("right", "entropy", "two places", "preference")
-    rows = [
-        [str(n), *(confidence_interval(results.by_seed(one, **{"task heads": n})).format(".3f") for one in quantities)]
-        for n in IN_TASK
-    ]
+    rows = [[str(n), *(format_mean(results, one, ".3f", **{"task heads": n}) for one in quantities)] for n in IN_TASK]
     heads = ["heads", "both tokens right", "entropy, nats", "weight of the two places", "preference for one"]
     return Table("The task of two places: mean over the seeds (95 % confidence interval)", heads, rows)
 

@@ -21,8 +21,8 @@ from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.learning_curves import draw_learning_curves
-from transduce.lab.measurements import BySeed, Results, Value
-from transduce.lab.statistics import confidence_interval, judge_equal, judge_exactly, judge_larger
+from transduce.lab.measurements import BySeed, Results, Value, keep_finite
+from transduce.lab.statistics import format_mean, judge_equal, judge_exactly, judge_larger
 from transduce.lab.variants import make_training_trials, tabulate_variants
 from transduce.model import Transformer, as_transformer
 from transduce.model.sublayers import Normalization
@@ -399,7 +399,7 @@ def _draw_fluctuation(results: Results) -> Chart:
 
     def find_points(quantity: str, kind: str) -> list[tuple[float, float]]:
         means = [(float(place), results.mean(f"{quantity}, {place}", inspected=kind)) for place in places]
-        return [(place, mean) for place, mean in means if math.isfinite(mean)]
+        return keep_finite(means)
 
     series = [Series(f"{kind}, {name}", find_points(f"mean, {name}", kind)) for kind in KINDS for name in BATCHES_OF]
     series.append(Series("by chance", find_points(f"mean by chance, {BATCHES_OF[0]}", KINDS[0])))
@@ -436,7 +436,7 @@ def _tabulate_statistics(results: Results) -> Table:
     rows = [
         [f"{kind} normalisation", name]
         + [
-            confidence_interval(results.by_seed(f"{quantity}, {name}", inspected=kind)).format(".3f")
+            format_mean(results, f"{quantity}, {name}", ".3f", inspected=kind)
             for quantity in ("mean", "mean by chance", "variance")
         ]
         for kind in KINDS

@@ -17,9 +17,15 @@ from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.cost import measure_seconds
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import MIN_UPDATES, TRAINING_SHARE, Laboratory
-from transduce.lab.measurements import Results
+from transduce.lab.measurements import Results, keep_finite
 from transduce.lab.recall import DISTANCES, NUM_SECRETS, measure_update, train_recall
-from transduce.lab.statistics import confidence_interval, judge_exactly, judge_larger_than_all, judge_ratio_above
+from transduce.lab.statistics import (
+    confidence_interval,
+    format_mean,
+    judge_exactly,
+    judge_larger_than_all,
+    judge_ratio_above,
+)
 from transduce.model import EncoderDecoder, Transformer
 from transduce.pages import Series, Table, draw_line_chart
 
@@ -303,7 +309,7 @@ def conclude(results: Results) -> Conclusion:
 
 def _read_counts(results: Results, network: str) -> list[tuple[float, float]]:
     pairs = [(float(d), results.mean(f"distance {d}", path=network)) for d in PATH_DISTANCES]
-    return [(distance, count) for distance, count in pairs if math.isfinite(count)]
+    return keep_finite(pairs)
 
 
 def _judge_paths(paths: Mapping[str, list[tuple[float, float]]]) -> list[ClaimResult]:
@@ -353,7 +359,7 @@ def _judge_sequences(results: Results) -> ClaimResult:
 
 def _read_chain(results: Results, architecture: str) -> list[tuple[float, float]]:
     pairs = [(float(n), results.mean(f"chain at {n}", layer=architecture)) for n in CHAIN_LENGTHS]
-    return [(length, chain) for length, chain in pairs if math.isfinite(chain)]
+    return keep_finite(pairs)
 
 
 def _judge_time(results: Results) -> ClaimResult:
@@ -450,9 +456,7 @@ def _tabulate_complexity() -> Table:
 def _tabulate_recall(results: Results) -> Table:
     rows = []
     for one in results.choices("recall"):
-        cells = [
-            confidence_interval(results.by_seed("accuracy", recall=one, distance=d)).format(".0%") for d in DISTANCES
-        ]
+        cells = [format_mean(results, "accuracy", ".0%", recall=one, distance=d) for d in DISTANCES]
         rows.append([NAMES[one], f"{results.mean('parameters', recall=one):,.0f}", *cells])
     heads = ["network", "parameters", *map(str, DISTANCES)]
     caption = f"Accuracy of recalling a token over the distance; guessing has {1 / NUM_SECRETS:.0%}"

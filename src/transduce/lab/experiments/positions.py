@@ -14,8 +14,8 @@ from transduce.evaluation import corpus_scores
 from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
-from transduce.lab.measurements import Results, Settings
-from transduce.lab.statistics import confidence_interval, judge_equal, judge_exactly, judge_larger
+from transduce.lab.measurements import Results, Settings, keep_finite
+from transduce.lab.statistics import format_mean, judge_equal, judge_exactly, judge_larger
 from transduce.lab.variants import tabulate_variants
 from transduce.model import sinusoids
 from transduce.pages import Series, Table, draw_line_chart
@@ -293,11 +293,7 @@ def _draw_charts(results: Results) -> list[Chart]:
         return [
             Series(
                 name,
-                [
-                    (high, value)
-                    for _, high in BINS
-                    if math.isfinite(value := results.mean(f"{quantity} {_bin_name(high)}", variant=name))
-                ],
+                keep_finite((high, results.mean(f"{quantity} {_bin_name(high)}", variant=name)) for _, high in BINS),
             )
             for name in POSITIONS
         ]
@@ -330,10 +326,7 @@ def _tabulate_lengths(results: Results) -> list[Table]:
         rows = [
             [
                 name,
-                *(
-                    confidence_interval(results.by_seed(f"{quantity} {_bin_name(high)}", variant=name)).format(form)
-                    for _, high in BINS
-                ),
+                *(format_mean(results, f"{quantity} {_bin_name(high)}", form, variant=name) for _, high in BINS),
             ]
             for name in results.choices("variant")
         ]

@@ -8,7 +8,7 @@ from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import confidence_interval, judge_larger
+from transduce.lab.statistics import format_mean, judge_larger
 from transduce.pages import Series, Table, draw_line_chart
 from transduce.training.validation import compute_teacher_forced_metrics
 
@@ -141,7 +141,7 @@ def _tabulate(results: Results) -> Table:
     rows = [
         [str(dropout), str(smoothing)]
         + [
-            confidence_interval(results.by_seed(quantity, dropout=dropout, smoothing=smoothing)).format(form)
+            format_mean(results, quantity, form, dropout=dropout, smoothing=smoothing)
             for quantity, form in quantities.items()
         ]
         for dropout, smoothing in dict.fromkeys(choices)

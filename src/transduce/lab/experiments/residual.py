@@ -15,8 +15,8 @@ from transduce.data import Batch, PreparedData
 from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory, count_as_diverged
-from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import confidence_interval, judge_larger
+from transduce.lab.measurements import Results, Value, keep_finite
+from transduce.lab.statistics import format_mean, judge_larger
 from transduce.model import Transformer
 from transduce.model.sublayers import ResidualConnection, Sublayer
 from transduce.pages import Series, Table, draw_line_chart
@@ -288,7 +288,7 @@ def _by_layer(results: Results, quantity: str, connections: str) -> list[tuple[f
         (float(layer), results.mean(f"{quantity}, layer {layer}", initial=connections))
         for layer in range(1, INITIAL_DEPTH + 1)
     ]
-    return [(layer, mean) for layer, mean in means if math.isfinite(mean)]
+    return keep_finite(means)
 
 
 def _draw_spread(results: Results) -> Chart:
@@ -314,7 +314,7 @@ def _tabulate(results: Results) -> Table:
     rows = [
         [str(depth), connections]
         + [
-            confidence_interval(results.by_seed(quantity, connections=connections, depth=depth)).format(form)
+            format_mean(results, quantity, form, connections=connections, depth=depth)
             for quantity, form in (("loss", ".3f"), ("accuracy", ".1%"))
         ]
         for depth in DEPTHS

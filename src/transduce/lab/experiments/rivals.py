@@ -17,7 +17,7 @@ from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
 from transduce.lab.learning_curves import read_curve, train_with_curve
 from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import confidence_interval, judge_larger_than_all
+from transduce.lab.statistics import format_mean, judge_larger_than_all
 from transduce.lab.variants import choose_size, tabulate_variants
 from transduce.pages import Series, Table, draw_line_chart
 from transduce.training import MetricsLog
@@ -285,7 +285,7 @@ def _tabulate_speeds(results: Results) -> Table:
         chosen = results.select(compared=compared)
         for name in chosen.choices("variant"):
             values = [
-                confidence_interval(chosen.by_seed(one, variant=name)).format(form)
+                format_mean(chosen, one, form, variant=name)
                 for one, form in (
                     ("learning_rate", ".2g"),
                     ("updates", ",.0f"),

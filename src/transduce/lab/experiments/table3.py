@@ -10,7 +10,7 @@ from transduce.lab.conclusion import Claim, ClaimResult, Conclusion, Verdict
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import compare, confidence_interval
+from transduce.lab.statistics import compare, confidence_interval, format_mean
 from transduce.lab.variants import OWN_TEXT
 from transduce.pages import Table
 
@@ -258,7 +258,7 @@ def _tabulate(results: Results) -> Table:
                 f"{row.perplexity:.2f}",
                 perplexity.format(".2f"),
                 f"{row.bleu:.1f}",
-                confidence_interval(results.by_seed("bleu", row=row.name)).format(".1f"),
+                format_mean(results, "bleu", ".1f", row=row.name),
                 "" if math.isnan(row.millions) else f"{row.millions:.0f}",
                 f"{results.mean('parameters', row=row.name) / 1e6:.3f}" if losses else "",
             ]

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
 
 from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.experiment import Experiment, Trial
@@ -18,7 +17,7 @@ from transduce.lab.experiments.algorithms.training import (
     train_transformer,
 )
 from transduce.lab.laboratory import Laboratory
-from transduce.lab.measurements import Results
+from transduce.lab.measurements import Results, keep_finite
 from transduce.lab.statistics import judge_above, judge_share_above
 from transduce.pages import Series, Table, draw_line_chart
 
@@ -137,7 +136,7 @@ def conclude(operation: Operation, results: Results) -> Conclusion:
 
     def find_curve(network: str) -> list[tuple[float, float]]:
         shares = [(float(length), find_share(network, length)) for length in lengths]
-        return [(length, share) for length, share in shares if isfinite(share)]
+        return keep_finite(shares)
 
     curves = [Series(network, find_curve(network)) for network in shown]
     rows = [
