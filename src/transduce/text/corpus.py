@@ -159,6 +159,11 @@ class Cleaner:
         return "duplicate" if config.drop_duplicates and is_repeated else None
 
 
+def is_one_line(text: str) -> bool:
+    """Whether a text contains no line end of any kind."""
+    return "".join(text.splitlines()) == text
+
+
 def is_visible(text: str) -> bool:
     """Whether the text has a character that can be seen, unlike spaces, control characters and soft hyphens."""
     return any(unicodedata.category(character) not in _INVISIBLE for character in text)

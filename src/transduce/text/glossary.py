@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from transduce.errors import CorpusError, UserError
-from transduce.text.corpus import is_visible
+from transduce.text.corpus import is_one_line, is_visible
 from transduce.text.letter_case import fold_case
 from transduce.text.lines import read_lines
 
@@ -226,7 +226,7 @@ def _find_problem(source: str, target: str) -> str | None:
     for term in (source, target):
         if not is_visible(term):
             return f"{source!r} and its translation {target!r} must not be blank: leave the term out"
-        if "".join(term.splitlines()) != term:
+        if not is_one_line(term):
             return (
                 f"{source!r} and its translation {target!r} must not contain line ends, as a translation is one line: "
                 "remove them"

@@ -36,6 +36,7 @@ from transduce.training.run_folder import RunFolder
 from transduce.training.stopping import DIVERGENCE_ADVICE
 from transduce.training.updater import Updater
 from transduce.translation import PROBLEMS, PyTorchEngine, Translator, batch_by_length
+from transduce.translation.engines.networks import evaluation_mode
 
 METRICS = ("bleu", "chrf")
 
@@ -167,8 +168,6 @@ def compute_teacher_forced_metrics(
         [tokenizer.as_source(ids) for ids in tokenizer.encode_all(source_texts)],
         [tokenizer.as_target(ids) for ids in tokenizer.encode_targets(target_texts)],
     )
-    was_training = model.training
-    model.eval()
 
     @torch.inference_mode()
     def sum_over_tokens(indices: list[int]) -> Tensor:
@@ -182,9 +181,9 @@ def compute_teacher_forced_metrics(
     # One batch per thread: threads that share one batch wait for each other, especially next to other programs.
     num_threads = torch.get_num_threads() if device.type == "cpu" else 1
     one_by_one = num_threads == 1
-    sums = map(sum_over_tokens, batches) if one_by_one else map_on_cores(sum_over_tokens, batches, num_threads)
-    cross_entropy, num_correct, num_tokens = torch.stack(list(sums)).sum(dim=0).tolist()
-    model.train(was_training)
+    with evaluation_mode([model]):
+        sums = map(sum_over_tokens, batches) if one_by_one else map_on_cores(sum_over_tokens, batches, num_threads)
+        cross_entropy, num_correct, num_tokens = torch.stack(list(sums)).sum(dim=0).tolist()
     return TeacherForcedMetrics(cross_entropy / num_tokens, num_correct / num_tokens)
 
 

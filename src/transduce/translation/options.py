@@ -11,6 +11,7 @@ from transduce.config import SearchConfig, Settings, describe_file_error, descri
 from transduce.errors import ConfigError, CorpusError
 from transduce.search import Sampling
 from transduce.text import SpanKind
+from transduce.text.corpus import is_one_line
 from transduce.text.json_objects import RepeatedKeyError, make_object
 from transduce.translation.constraints import TextConstraints
 
@@ -215,8 +216,8 @@ def _describe_wrong_phrase(error: ValidationError) -> str | None:
     return None
 
 
-def _is_one_line(text: str) -> str:
-    if "".join(text.splitlines()) != text:
+def _check_is_one_line(text: str) -> str:
+    if not is_one_line(text):
         raise ValueError("must not contain line ends: give each line separately")
     return text
 
@@ -224,7 +225,7 @@ def _is_one_line(text: str) -> str:
 class TranslationLine(TranslationOptions):
     """A text to be translated, with its own `require`, `forbid` and `prefix`."""
 
-    text: Annotated[str, AfterValidator(_is_one_line)]
+    text: Annotated[str, AfterValidator(_check_is_one_line)]
     """One line; may be blank."""
 
     @classmethod

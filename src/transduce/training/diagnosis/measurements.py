@@ -23,6 +23,7 @@ from transduce.doctor.pairing.association import (
 from transduce.model import EncoderDecoder, Transformer, cross_attention_weights
 from transduce.text import Tokenizer
 from transduce.training.updater import autocast
+from transduce.translation.engines.networks import evaluation_mode
 
 MAX_BLOCKS = 20
 """Maximum number of blocks of `STRETCH` neighbouring training pairs that are measured."""
@@ -226,17 +227,15 @@ class SourceProbe:
     def measure(self, model: EncoderDecoder) -> SourceUse:
         """Measure the model; its mode and weights are unchanged."""
         batch = self.batch.to(next(model.parameters()).device)
-        was_training = model.training
-        model.eval()
-        with autocast(model, self.dtype):
-            memory = model.encode(batch.source_ids, batch.source_mask)
-            right = _compute_pair_losses(model, batch, memory, batch.source_mask)
-            shuffled = _compute_pair_losses(model, batch, memory.roll(1, dims=0), batch.source_mask.roll(1, dims=0))
         heads = None
-        if isinstance(model, Transformer):
-            few = slice(None, None, -(-len(batch.source_ids) // ATTENTION_PAIRS))
-            heads = attention_entropies(model, Batch(*(side[few] for side in astuple(batch))))
-        model.train(was_training)
+        with evaluation_mode([model]):
+            with autocast(model, self.dtype):
+                memory = model.encode(batch.source_ids, batch.source_mask)
+                right = _compute_pair_losses(model, batch, memory, batch.source_mask)
+                shuffled = _compute_pair_losses(model, batch, memory.roll(1, dims=0), batch.source_mask.roll(1, dims=0))
+            if isinstance(model, Transformer):
+                few = slice(None, None, -(-len(batch.source_ids) // ATTENTION_PAIRS))
+                heads = attention_entropies(model, Batch(*(side[few] for side in astuple(batch))))
         lengths = batch.target_mask.sum(dim=1).cpu().double()
         gains, num_tokens = shuffled - right, lengths.sum()
         gain = gains.sum() / num_tokens

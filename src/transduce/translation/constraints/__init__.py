@@ -10,7 +10,7 @@ from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.search import Constraints
 from transduce.text import LONE_SURROGATE, WITHOUT_SPACES, Tokenizer, count_phrase, find_phrase
-from transduce.text.corpus import is_visible
+from transduce.text.corpus import is_one_line, is_visible
 from transduce.text.glossary import is_border
 
 _IN_FRONT = ("-", "(", '"', "„", "“", "«", "/", "'")
@@ -61,7 +61,7 @@ class TextConstraints:
             for phrase in phrases:
                 if LONE_SURROGATE.search(phrase):
                     raise ConfigError(f"{name} {phrase!r}: must be UTF-8; correct it, or leave it out")
-                if "".join(phrase.splitlines()) != phrase:
+                if not is_one_line(phrase):
                     raise ConfigError(
                         f"{name} {phrase!r}: must not contain line ends, as a translation is one line; remove them"
                     )
