@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from transduce.config import RunConfig, TrainingConfig, TransformerConfig
+from transduce.config import UNLIMITED_UPDATES, RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import plan_batches
 from transduce.errors import ConfigError, TrainingInterruptedError
 from transduce.model import Transformer
@@ -375,6 +375,19 @@ def test_what_a_run_will_take_is_said_before_its_first_update(
         assert found is not None
         assert float(found[1]) < 4  # of which the tests' own process has most
     assert not any("do not fit" in text for text in told.said)
+
+
+@pytest.mark.parametrize(("warmup", "is_told"), [(1, False), (10**8, True)])
+def test_a_warmup_that_the_time_does_not_suffice_for_is_told(
+    make_config: Callable[..., RunConfig], watcher: Any, warmup: int, is_told: bool
+) -> None:
+    settings = {"training__time_limit": "4s", "training__updates": UNLIMITED_UPDATES, "training__warmup": warmup}
+    reporter = watcher()
+    train(make_config(**settings, training__schedule="warmup_stable_decay", training__learning_rate=1e-3), reporter)
+    assert (
+        any("the time is over before the learning rate has reached its peak" in line for line in reporter.said)
+        == is_told
+    )
 
 
 @pytest.mark.exhaustive

@@ -63,14 +63,19 @@ def choose_settings_for_size(
 
 
 def choose_settings_for_time_limit(preset: str) -> dict[str, Any]:
-    """Choose a schedule for a run of which only its time limit is known, and a moving average; dotted settings.
+    """Choose schedule, moving average and validations for a run that its time limit ends; dotted settings.
 
     None are chosen for a preset that has such a schedule.
     """
     training = _get_training_settings(preset)
     if training.get("schedule") == "warmup_stable_decay":
         return {}
-    settings = {"training.schedule": "warmup_stable_decay", "training.ema_decay": 0.999}
+    settings: dict[str, Any] = {
+        "training.schedule": "warmup_stable_decay",
+        "training.ema_decay": 0.999,
+        "training.validate_every": "auto",
+        "training.max_validation_pairs": 300,
+    }
     if "learning_rate" not in training:
         is_wide = PRESETS.get(preset, {}).get("model", {}).get("d_model", 512) > 512
         settings["training.learning_rate"] = PEAK_LEARNING_RATE_OF_BIG if is_wide else PEAK_LEARNING_RATE
