@@ -92,7 +92,7 @@ MISTAKES = {
     "not gzip": of_source("text.gz", b"ba\ndo\n", "ends in .gz, but is not gzip"),
     "too few columns": of_pairs("a.tsv", b"ba\tab\ndo\n", "line 2", "1 of 2 required columns", "'do'"),
     "a column that is no number": of_pairs("a.tsv", b"", '"x"', settings=' --set data.columns=["1","x"]'),
-    "three columns": Mistake(f"{TEXT} --set data.columns=[1,2,3]", ("--set: data.columns = [1, 2, 3]", "shorter")),
+    "three columns": Mistake(f"{TEXT} --set data.columns=[1,2,3]", ("--set: data.columns = [1, 2, 3]", "fewer items")),
     "not JSON": of_pairs("a.jsonl", b'{"source": "a", "target": "b"}\nba\n', "line 2", "must be a JSON object"),
     "a missing key": of_pairs("a.jsonl", b'{"source": "a", "de": "b"}\n', "line 1", "'target'", "'de'"),
     "a number for a text": of_pairs("a.jsonl", b'{"source": "a", "target": 7}\n', "line 1", "must be text", "7"),
