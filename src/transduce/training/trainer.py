@@ -281,7 +281,7 @@ class Trainer:
             )
         prefix = f"each of {self.ranks.size} ranks: " if self.ranks.size > 1 else ""
         self._memory_messages.append(prefix + fit.describe(self._last_update - state.update, left))
-        if state.update + left / fit.seconds_per_update < min(training.warmup, self._last_update):
+        if left < (min(training.warmup, self._last_update) - state.update) * fit.seconds_per_update:
             self._memory_messages.append(
                 f"warning: training.warmup = {training.warmup:,}: the time is over before the learning rate has "
                 "reached its peak; lower it, give more time, or choose a smaller preset"
