@@ -81,7 +81,7 @@ def choose_format(name: str, column: str | None, translation_column: str, *, jso
 
 
 def _check_lines(name: str, ending: str, column: str | None, *, json_input: bool) -> None:
-    """Refuse what asks for columns of a file that is read line by line."""
+    """Refuse options that name a column of a file whose lines are translated, and --json-input for other formats."""
     if json_input and ending in {".tsv", ".parquet"}:
         raise ConfigError(f"--json-input: {name} has no lines of JSON: leave it out, and name a column by --column")
     if json_input and column is not None:

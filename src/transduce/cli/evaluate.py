@@ -283,7 +283,7 @@ def _name_outputs(
 
 
 def _flatten(name: str) -> str:
-    """A file name for a test set, whose name is a whole path if two test sets have the same file name."""
+    """Make a file name of the name of a test set, which may be a path: its parts, joined by underscores."""
     path = PurePath(name)
     return "_".join(path.relative_to(path.anchor).parts)
 

@@ -277,7 +277,7 @@ def _check_names(prefix: str, source: str | None, target: str | None, pairs: str
 
 
 def _check_columns(prefix: str, source: str | None, columns: tuple[str, str] | None) -> None:
-    """Check that the columns are two different ones of pairs; errors name settings with `prefix`."""
+    """Check that columns are two different ones, and those of pairs; errors name settings with `prefix`."""
     if columns is None:
         return
     if columns[0] == columns[1]:

@@ -35,10 +35,11 @@ EPOCHS = {3_000: 200, 10_000: 120, 40_000: 60, 100_000: 30, 500_000: 12, 2_000_0
 preset gives the number of updates."""
 
 PEAK_LEARNING_RATE = 7e-4
-"""Peak of the paper's learning rate (eq. 3) with 512 dimensions and a warmup of 4,000 updates, rounded."""
+"""Highest learning rate of a run with a time limit whose preset names none: that of the paper's schedule (eq. 3) with a
+d_model of 512 and a warmup of 4,000 updates, rounded."""
 
 PEAK_LEARNING_RATE_OF_BIG = 5e-4
-"""The same with 1,024 dimensions."""
+"""`PEAK_LEARNING_RATE` of presets with a d_model above 512: that of the paper's schedule with a d_model of 1,024."""
 
 
 def choose_settings_for_size(

@@ -149,9 +149,10 @@ class FilteredPairs:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """The training pairs: those of all corpora whose source and target differ from those of all held-out pairs.
+    """The pairs of all corpora that are trained on, and those held out of them for validation.
 
-    Tags are not compared. Pairs of validation files are not left out: they may be training pairs, too.
+    A pair is not trained on if it has the source or the target of a held-out pair, tags aside. Pairs of validation
+    files are not looked for: they may be trained on, too.
     """
 
     corpora: Sequence[Iterable[Pair]]

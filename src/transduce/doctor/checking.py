@@ -107,7 +107,7 @@ def choose_reported(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         leading.setdefault((finding.text.name, _find_kind(finding)), position)
 
     def rank(finding: Finding) -> tuple[int, int]:
-        return leading[finding.text.name, _find_kind(finding)], min(finding.rows.tolist(), default=0)
+        return leading[finding.text.name, _find_kind(finding)], int(finding.rows.min()) if len(finding.rows) else 0
 
     return tuple(sorted(by_share, key=rank))
 

@@ -18,8 +18,8 @@ class TestSet:
     __test__: ClassVar = False  # no test of pytest
 
     name: str
-    """The name of the file with the sources, without compression and extension unless other test sets have the same;
-    then all of the name, or the path."""
+    """What the test set is called in reports: the name of the file with the sources, without its endings. If two test
+    sets would be called the same, with them; if that does not help, the path of the file."""
     sources: Sequence[str]
     references: Sequence[Sequence[str]]
     """One sequence for each human translator, line for line."""

@@ -160,7 +160,7 @@ class Cleaner:
 
 
 def is_one_line(text: str) -> bool:
-    """Whether a text contains no line end of any kind."""
+    """Whether a text is a single line: it has none of the characters at which `str.splitlines` divides."""
     return "".join(text.splitlines()) == text
 
 
