@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transduce.bundle import Bundle
-from transduce.interop.argos import FORMAT, argos_code, unpack
+from transduce.interop.argos import FORMAT, convert_to_argos_code, unpack
 from transduce.text import Tokenizer
 from transduce.translation import PyTorchEngine
 
@@ -76,8 +76,8 @@ def run_argos(
     task = {
         "package": str(package),
         "lines": lines,
-        "from": argos_code(languages.source),
-        "to": argos_code(languages.target),
+        "from": convert_to_argos_code(languages.source),
+        "to": convert_to_argos_code(languages.target),
     }
     with tempfile.TemporaryDirectory() as home:
         settings = {

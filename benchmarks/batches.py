@@ -12,7 +12,7 @@ import json
 import random
 from pathlib import Path
 
-from transduce.evaluation import corpus_scores
+from transduce.evaluation import score_corpus
 from transduce.translation import Translator
 
 SIZES = (1, 7, 64)
@@ -42,7 +42,7 @@ def main() -> None:
         print(f"{precision}: {different} of {len(inputs)} inputs have more than one translation in batches of {SIZES}")
         if arguments.reference:
             references = arguments.reference.read_text(encoding="utf-8").splitlines()
-            for score in corpus_scores(texts[precision], references, ("bleu", "chrf")):
+            for score in score_corpus(texts[precision], references, ("bleu", "chrf")):
                 found[precision][score.metric.lower()] = round(score.value, 3)
                 print(f"{precision}: {score.metric} {score.value:.2f}")
     changed = sum(map(str.__ne__, texts["float32"], texts[arguments.precision]))

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from fuzz_mutations import Files, Random, mutate, mutate_files, mutate_safetensors
 
-from transduce.bulk.formats import choose_format
+from transduce.bulk.formats import choose_file_format
 from transduce.bulk.inputs import find_input_files
 from transduce.bundle import (
     Bundle,
@@ -28,10 +28,10 @@ from transduce.bundle import (
     RecordedHead,
     Shard,
     begin_checkpoint,
+    collect_model_tensors,
+    find_latest_checkpoint,
     finish_checkpoint,
-    latest_checkpoint,
     load_checkpoint,
-    model_tensors,
     read_calibration,
     read_scorecard,
     save_bundle,
@@ -43,7 +43,7 @@ from transduce.bundle.bundle import find_bundle
 from transduce.config import SearchConfig, TransformerConfig, load_run_config, to_toml
 from transduce.documents.formats import read_formatted_document
 from transduce.documents.markup import MarkupRules, Passage, split_markup
-from transduce.interop.formats import find_format, find_import_format
+from transduce.interop.formats import find_export_format, find_import_format
 from transduce.model import Transformer
 from transduce.serving.glossaries import GlossaryStore
 from transduce.text import Glossary, Tokenizer, compress, open_parallel_corpus, read_lines
@@ -124,7 +124,7 @@ def _make_bundles(folder: Path) -> list[Files]:
     bundles = [read_folder(make_bundle(folder / str(number), **kind)) for number, kind in enumerate(kinds)]
     int8 = folder / "int8"
     int8.mkdir()
-    find_format("transduce").write(Bundle.open(folder / "0"), int8, "int8")
+    find_export_format("transduce").write(Bundle.open(folder / "0"), int8, "int8")
     return [*bundles, read_folder(int8)]
 
 
@@ -169,7 +169,7 @@ def _make_checkpoints(folder: Path) -> list[Files]:
     model = Transformer(
         TransformerConfig(vocabulary=20, num_encoder_layers=1, num_decoder_layers=1, d_model=8, d_ff=8, num_heads=2)
     )
-    weights = model_tensors(model)
+    weights = collect_model_tensors(model)
     moments = {f"{name}.mean": torch.zeros_like(tensor) for name, tensor in weights.items()}
     save_checkpoint(folder, 3, {"weights": weights, "optimizer": moments}, {"epoch": 1, "best": 0.5, "seen": [1, 2]})
     with begin_checkpoint(folder / "sharded", 3) as temporary:
@@ -184,7 +184,7 @@ def _make_checkpoints(folder: Path) -> list[Files]:
 def _read_checkpoint(folder: Path, _random: Random) -> None:
     folder.rename(folder.parent / "000000003")
     try:
-        found = latest_checkpoint(folder.parent, lambda _: None)
+        found = find_latest_checkpoint(folder.parent, lambda _: None)
         if found is not None:
             load_checkpoint(folder.parent, found.update)
     finally:
@@ -209,7 +209,7 @@ def _make_exports(name: str, folder: Path) -> list[Files]:
     files = []
     for number, kind in enumerate(({}, {"norm_order": "pre"})):
         bundle = Bundle.open(make_bundle(folder / f"{number}.bundle", **kind))
-        chosen = find_format(name)
+        chosen = find_export_format(name)
         place = folder / f"export-{number}"
         place.mkdir()
         chosen.write(bundle, place / f"model{chosen.suffix}" if chosen.suffix else place, chosen.precisions[0])
@@ -388,7 +388,7 @@ def _make_bulk(_folder: Path) -> list[Files]:
 def _read_bulk(folder: Path, random: Random) -> None:
     (file,) = find_input_files([str(folder / "*")], folder.parent / "out")
     column = ("source", "en", "English", "1", "2")[int(random.integers(5))]
-    chosen = choose_format(file.name, column, "translation", json_input=False)
+    chosen = choose_file_format(file.name, column, "translation", json_input=False)
     for block in chosen.read_blocks(file, 7):
         chosen.write_block(block, [line.upper() for line in block.lines], file)
 
@@ -419,7 +419,7 @@ def _make_metrics(folder: Path) -> list[Files]:
 
 def _read_metrics(folder: Path, _random: Random) -> None:
     log = MetricsLog(folder / "metrics.jsonl")
-    log.read(), log.first(), log.damaged_lines()
+    log.read(), log.first(), log.find_damaged_lines()
     log.truncate_after(4, is_finished=False)
 
 

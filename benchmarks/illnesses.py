@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.config import TransformerConfig, load_run_config
-from transduce.demo import training_pairs
+from transduce.demo import generate_training_pairs
 from transduce.model import Transformer
 from transduce.model.attention import MultiHeadAttention
 from transduce.training import Progress, SilentReporter, train
@@ -207,7 +207,7 @@ def main() -> None:
     parser.add_argument("--healthy", type=int, default=1500, help="updates of healthy runs")
     parser.add_argument("--only", default="", help="runs whose name has this in it")
     given = parser.parse_args()
-    numbers = training_pairs(12_000, seed=1)
+    numbers = generate_training_pairs(12_000, seed=1)
     corpora = {"demonstration": Corpus(numbers[200:], numbers[:200])}
     corpora |= {name: read_corpus(paths) for name, *paths in given.corpus}
     torch.set_num_threads(1)

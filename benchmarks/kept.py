@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from transduce.evaluation import corpus_scores
+from transduce.evaluation import score_corpus
 from transduce.text import USUAL_KINDS, find_protected_spans
 from transduce.translation import LineTranslator, TextConstraints, TranslationOptions, Translator
 
@@ -93,7 +93,7 @@ def main() -> None:
 
 def bleu(texts: list[str], references: list[str]) -> float:
     """BLEU as everybody reports it, to two places."""
-    (score,) = corpus_scores(texts, references, ("bleu",))
+    (score,) = score_corpus(texts, references, ("bleu",))
     return round(score.value, 2)
 
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from transduce.bundle import Bundle
-from transduce.interop import FORMATS, find_format
+from transduce.interop import FORMATS, find_export_format
 from transduce.interop.export_import import export_bundle
 from transduce.interop.parity import Parity
 
@@ -47,7 +47,7 @@ def proof(export: str, arguments: argparse.Namespace) -> Parity:
         return export_bundle(
             Bundle.open(arguments.bundle),
             name,
-            Path(folder) / f"export{find_format(name).suffix}",
+            Path(folder) / f"export{find_export_format(name).suffix}",
             precision=precision,
             probe=arguments.source,
             reference=arguments.reference,

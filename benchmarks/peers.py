@@ -14,7 +14,7 @@ from transduce.data import Batch
 from transduce.model import Transformer
 from transduce.model.attention import MultiHeadAttention
 from transduce.model.sublayers import LayerNormalization
-from transduce.training import learning_rate
+from transduce.training import compute_learning_rate
 
 
 class Peer(nn.Module):
@@ -43,7 +43,7 @@ class Peer(nn.Module):
             )
         loss.backward()
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.training_config, self.d_model, number)
+            group["lr"] = compute_learning_rate(self.training_config, self.d_model, number)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss.detach()

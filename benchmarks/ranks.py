@@ -23,7 +23,7 @@ import torch
 
 from transduce.bundle import load_checkpoint
 from transduce.config import load_run_config, to_toml
-from transduce.demo import training_pairs
+from transduce.demo import generate_training_pairs
 
 BATCH_TOKENS = 512
 SETTINGS: dict[str, Any] = {
@@ -99,7 +99,7 @@ def main() -> None:
     print("learning rate  trained by                largest difference of losses, of weights")
     with TemporaryDirectory() as place:
         folder = Path(place)
-        text = "".join(f"{source}\t{target}\n" for source, target in training_pairs(5000, seed=1))
+        text = "".join(f"{source}\t{target}\n" for source, target in generate_training_pairs(5000, seed=1))
         (folder / "pairs.tsv").write_text(text, encoding="utf-8", newline="\n")
         for rate, settings in RATES.items():
             given = SETTINGS | length | settings

@@ -23,7 +23,7 @@ from engines import save_for_ctranslate2
 
 from transduce.bundle import Bundle, BundleDescription, save_bundle
 from transduce.config import load_run_config
-from transduce.evaluation import corpus_scores
+from transduce.evaluation import score_corpus
 from transduce.model import Transformer
 
 HERE = Path(__file__).parent
@@ -132,7 +132,7 @@ def report(arguments: argparse.Namespace, engines: list[Engine], single: list[En
         medians = [statistics.median(times) for times in alone.alone]
         own_medians = [statistics.median(times) for times in ours_alone.alone]
         latency = statistics.median(own / theirs for own, theirs in zip(own_medians, medians, strict=True))
-        (bleu,) = corpus_scores(engine.translations, references, ("bleu",), tokenization=arguments.tokenize)
+        (bleu,) = score_corpus(engine.translations, references, ("bleu",), tokenization=arguments.tokenize)
         same = sum(map(str.__eq__, engine.translations, ours.translations)) / len(references)
         rate = len(references) / statistics.median(engine.seconds)
         print(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.demo import training_pairs
+from transduce.demo import generate_training_pairs
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -81,7 +81,7 @@ def test_fuzzing_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_training_beside_a_peer_has_the_same_loss(tmp_path: Path) -> None:
     source, target = (tmp_path / name for name in ("source", "target"))
-    for path, side in zip((source, target), zip(*training_pairs(1500, seed=1), strict=True), strict=True):
+    for path, side in zip((source, target), zip(*generate_training_pairs(1500, seed=1), strict=True), strict=True):
         path.write_text("".join(f"{text}\n" for text in side), encoding="utf-8", newline="\n")
     small = ["--vocabulary", "500", "--batch-tokens", "2000", "--blocks", "1", "--updates", "1", "--device", "cpu"]
     lines = run("training.py", str(source), str(target), "--peer", "torch", *small).splitlines()

@@ -9,7 +9,13 @@ import pytest
 from num2words import num2words
 
 from transduce import demo
-from transduce.demo import UNSEEN_DIGEST, check_unseen_pairs, sentence_pairs, training_pairs, unseen_pairs
+from transduce.demo import (
+    UNSEEN_DIGEST,
+    check_unseen_pairs,
+    generate_pairs,
+    generate_test_pairs,
+    generate_training_pairs,
+)
 from transduce.errors import MissingExtraError, TransduceError
 from transduce.text import Pair
 
@@ -40,7 +46,7 @@ KNOWN_ORDINALS = {
     100_000: "einhunderttausendste",
     101_001: "einhunderteintausenderste",
 }
-ONCE = sentence_pairs(40_000, 3)
+ONCE = generate_pairs(40_000, 3)
 
 
 @pytest.mark.parametrize(("source", "target"), KNOWN.items())
@@ -117,7 +123,7 @@ def test_years() -> None:
 @pytest.mark.exhaustive
 def test_one_english_sentence_has_one_german_translation() -> None:
     known: dict[str, str] = {}
-    for source, target in chain(ONCE, sentence_pairs(40_000, 4), unseen_pairs()):
+    for source, target in chain(ONCE, generate_pairs(40_000, 4), generate_test_pairs()):
         assert known.setdefault(source, target) == target
     for number in range(1000, 2100):
         spelt = demo._english(number, "cardinal"), demo._german(number, "cardinal")
@@ -139,9 +145,9 @@ def test_every_kind_occurs() -> None:
 
 @pytest.mark.exhaustive
 def test_pure_in_the_seed_and_in_any_process() -> None:
-    assert sentence_pairs(500, 3) == ONCE[:500]
-    assert {source for source, _ in sentence_pairs(500, 4)} != {source for source, _ in ONCE[:500]}
-    program = "from transduce.demo import sentence_pairs; print(ascii(sentence_pairs(500, 3)))"
+    assert generate_pairs(500, 3) == ONCE[:500]
+    assert {source for source, _ in generate_pairs(500, 4)} != {source for source, _ in ONCE[:500]}
+    program = "from transduce.demo import generate_pairs; print(ascii(generate_pairs(500, 3)))"
     environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "1"}
     printed = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment
@@ -151,7 +157,7 @@ def test_pure_in_the_seed_and_in_any_process() -> None:
 
 def test_what_is_excluded_does_not_occur_on_either_side() -> None:
     excluded = frozenset((ONCE[0][0], ONCE[1][1]))
-    pairs = sentence_pairs(2000, 3, exclude=excluded)
+    pairs = generate_pairs(2000, 3, exclude=excluded)
     assert len(pairs) == 2000
     assert not excluded & set(chain.from_iterable(pairs))
     assert pairs[:5] == [pair for pair in ONCE if not excluded & set(pair)][:5]
@@ -159,19 +165,19 @@ def test_what_is_excluded_does_not_occur_on_either_side() -> None:
 
 @pytest.fixture(scope="module")
 def trained_on() -> list[tuple[str, str]]:
-    return training_pairs(60_000, 1)
+    return generate_training_pairs(60_000, 1)
 
 
 @pytest.mark.exhaustive
 def test_training_and_unseen_share_no_sentence(trained_on: list[tuple[str, str]]) -> None:
-    seen, unseen = (set(chain.from_iterable(pairs)) for pairs in (trained_on, unseen_pairs()))
+    seen, unseen = (set(chain.from_iterable(pairs)) for pairs in (trained_on, generate_test_pairs()))
     assert not seen & unseen
-    assert len(unseen_pairs()) == 1000
+    assert len(generate_test_pairs()) == 1000
 
 
 def test_what_cannot_be_guessed_is_seen() -> None:
-    seen = {word for source, _ in training_pairs(6_000, 1) for word in re.split(r"[ ,-]+", source)}
-    assert {word for source, _ in unseen_pairs() for word in re.split(r"[ ,-]+", source)} <= seen
+    seen = {word for source, _ in generate_training_pairs(6_000, 1) for word in re.split(r"[ ,-]+", source)}
+    assert {word for source, _ in generate_test_pairs() for word in re.split(r"[ ,-]+", source)} <= seen
 
 
 def test_the_unseen_pairs_are_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,4 +193,4 @@ def test_without_the_extra(package: str, memory: str, monkeypatch: pytest.Monkey
     for module in (package, f"{package}.dates"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=re.escape("pip install 'transduce[demo]'")):
-        sentence_pairs(100, 1)
+        generate_pairs(100, 1)

@@ -15,10 +15,11 @@ from rich.console import Console
 
 from transduce import __version__
 from transduce.cli.app import COMMANDS, app
-from transduce.config import RunConfig, load_run_config
-from transduce.config.run import sections
+from transduce.config import PRESETS, FilterName, RunConfig, load_run_config
+from transduce.config.presets import Preset
+from transduce.config.run import list_sections
 from transduce.config.text import CorpusConfig
-from transduce.data.settings_for_size import MEASURED_RUNS
+from transduce.data.settings_for_size import MAX_PAIRS_OF_PRESET, MEASURED_RUNS
 from transduce.evaluation.scorecard import BEHAVIOURS
 from transduce.lab import EXPERIMENTS
 
@@ -36,6 +37,7 @@ CLI_PAGE = PROJECT / "docs" / "cli.md"
 SETTINGS_PAGE = PROJECT / "docs" / "settings.md"
 LAB_PAGE = PROJECT / "docs" / "lab" / "index.md"
 EVALUATION_PAGE = PROJECT / "docs" / "guide" / "evaluating.md"
+DOCTOR_PAGE = PROJECT / "docs" / "guide" / "checking-text.md"
 SETTINGS_INTRODUCTION = """\
 # Settings
 
@@ -43,6 +45,24 @@ A recipe is a TOML file with these settings; `--set training.updates=2000` overr
 take the default below, which is the paper's base model, or the preset's. `transduce config show recipe.toml` prints all
 settings of a recipe with their origins. A test compares this page with the program.
 """
+PRESETS_INTRODUCTION = """\
+## Presets
+
+A preset is a named set of settings. `--set preset=small`, or `preset = "small"` in a recipe, chooses one; every setting
+may still be changed. The order of normalisation is the paper's (`post`: after each sub-layer) or the one with which
+small networks train better (`pre`: before it). Without a recipe, the number of passes of the first two follows from the
+number of pairs. The rows of the paper's Table 3 depart from `base` in what the last column names;
+`transduce info table3-A-1` describes one.
+"""
+PURPOSES = {
+    "low-resource": "without a recipe, up to {pairs} pairs; with `--time` of two hours or less, up to 500,000",
+    "medium-resource": "without a recipe, up to {pairs} pairs",
+    "tiny": "text like the 29,000 captions of Multi30k, with the paper's order of normalisation",
+    "small": "text that cannot feed `base`, with the paper's order of normalisation; not measured",
+    "base": "the paper's base model; without a recipe, up to {pairs} pairs",
+    "big": "the paper's big model; without a recipe, for more pairs than that",
+}
+"""What each preset is for that is no row of Table 3."""
 INTRODUCTION = """\
 # Commands
 
@@ -92,17 +112,49 @@ def cli_page() -> str:
 def settings_page() -> str:
     """A table for each section of a recipe: every setting, its default, and what it is."""
     parts = {"": RunConfig, "[[data.corpora]]": CorpusConfig}
-    parts |= {f"[{name}]": kind for name, kind in sections().items()}
+    parts |= {f"[{name}]": kind for name, kind in list_sections().items()}
     pages = [SETTINGS_INTRODUCTION]
     for name, kind in sorted(parts.items(), key=lambda part: part[0].strip("[]")):
         rows = [
             f"| `{key}` | {default_of(field)} | {told(field)} |"
             for key, field in kind.model_fields.items()
-            if name or key not in sections()
+            if name or key not in list_sections()
         ]
         heading = f"## `{name}`" if name else "## Above all sections"
         pages.append("\n".join([heading, "", "| setting | default | |", "|---|---|---|", *rows, ""]))
+        if not name:
+            pages.append(f"{PRESETS_INTRODUCTION}\n{presets_table()}")
     return "\n".join(pages)
+
+
+def presets_table() -> str:
+    """A row for each preset: the size of its network, its order of normalisation, its length, what it is for."""
+    columns = ["preset", "layers", "`d_model`", "`d_ff`", "normalisation", "length", "what it is for"]
+    rows = [columns, ["---"] * len(columns)]
+    for name, settings in PRESETS.items():
+        config, _ = load_run_config(None, settings=[f"preset={name}"])
+        model, training = config.model, config.training
+        length = f"{training.updates:,} updates" if training.epochs is None else f"{training.epochs:g} passes"
+        layers = f"{model.num_encoder_layers} + {model.num_decoder_layers}"
+        row = [
+            f"`{name}`",
+            layers,
+            str(model.d_model),
+            str(model.d_ff),
+            model.norm_order,
+            length,
+            purpose_of(name, settings),
+        ]
+        rows.append(row)
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def purpose_of(name: str, settings: Preset) -> str:
+    """What a preset is for; of a row of Table 3, what it changes."""
+    if name in PURPOSES:
+        return PURPOSES[name].format(pairs=f"{MAX_PAIRS_OF_PRESET.get(name, 0):,}")
+    changes = [f"`{key} = {json.dumps(value)}`" for section in settings.values() for key, value in section.items()]
+    return f"Table 3: {', '.join(changes)}"
 
 
 def lab_page() -> str:
@@ -155,6 +207,36 @@ def evaluation_page() -> str:
     return re.sub(r"(?<=\n\| behaviour \| what is right \|\n\|---\|---\|\n)(\|.*\n)*", lambda _: rows, page)
 
 
+def doctor_page() -> str:
+    """The page of the guide about text, whose table of findings says of each whether it is a filter, too."""
+    filters = get_args(FilterName)
+    page = DOCTOR_PAGE.read_text(encoding="utf-8")
+    return re.sub(
+        r"^(\| `(\w+)` \|.*\|)[^|\n]*\|$",
+        lambda row: f"{row[1]} {'yes ' if row[2] in filters else ''}|",
+        page,
+        flags=re.MULTILINE,
+    )
+
+
+def finding_names() -> set[str]:
+    """The names of all findings of the doctor, as its code has them."""
+    names = set()
+    calls = r'(?:\bFinding\(\s*name=|\b_Rule\(\s*|\b_(?:describe|conclude)\(\s*text,\s*)f?"([a-z_{}]+)"'
+    for path in (PROJECT / "src" / "transduce" / "doctor").rglob("*.py"):
+        code = path.read_text(encoding="utf-8")
+        for name in [*re.findall(calls, code), *re.findall(r'"(\w+)": _Problem\(', code)]:
+            for side, other in (("source", "target"), ("target", "source")):
+                names.add(name.format(side=side, other=other))
+    return names
+
+
+def test_the_guide_has_every_finding_of_the_doctor() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", DOCTOR_PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(finding_names())
+    assert set(get_args(FilterName)) <= set(listed)
+
+
 def default_of(field: FieldInfo) -> str:
     """As a recipe would say it; nothing where a setting has no value unless given."""
     if field.default_factory is not None:
@@ -175,6 +257,7 @@ WRITTEN_BY_PROGRAM: list[tuple[Path, Callable[[], str]]] = [
     (SETTINGS_PAGE, settings_page),
     (LAB_PAGE, lab_page),
     (EVALUATION_PAGE, evaluation_page),
+    (DOCTOR_PAGE, doctor_page),
 ]
 
 

@@ -34,7 +34,7 @@ _UNSEEN_SEED = 2017
 _FIRST_YEAR, _LAST_YEAR = 1000, 2099
 
 
-def sentence_pairs(num: int, seed: int, exclude: frozenset[str] = frozenset()) -> list[Pair]:
+def generate_pairs(num: int, seed: int, exclude: frozenset[str] = frozenset()) -> list[Pair]:
     """English sources, all different, each with its only German translation; a pure function of the arguments.
 
     Args:
@@ -66,24 +66,24 @@ def sentence_pairs(num: int, seed: int, exclude: frozenset[str] = frozenset()) -
     return list(pairs.items())
 
 
-def unseen_pairs() -> list[Pair]:
+def generate_test_pairs() -> list[Pair]:
     """The 1,000 pairs of the test set, always the same.
 
     Numbers below a hundred are excluded: "twelve" cannot be translated without having seen it.
     """
     forms: tuple[Form, ...] = ("cardinal", "ordinal")
     basic = frozenset(_small_number(number, "en", form) for number in range(100) for form in forms)
-    return sentence_pairs(_NUM_UNSEEN, _UNSEEN_SEED, exclude=basic)
+    return generate_pairs(_NUM_UNSEEN, _UNSEEN_SEED, exclude=basic)
 
 
-def training_pairs(num: int, seed: int) -> list[Pair]:
+def generate_training_pairs(num: int, seed: int) -> list[Pair]:
     """Pairs of which neither side is in the test set."""
-    return sentence_pairs(num, seed, exclude=frozenset(sentence for pair in unseen_pairs() for sentence in pair))
+    return generate_pairs(num, seed, exclude=frozenset(sentence for pair in generate_test_pairs() for sentence in pair))
 
 
 def check_unseen_pairs() -> None:
     """Raise `TransduceError` unless the test set is the one that published results were measured on."""
-    lines = "".join(f"{source}\t{target}\n" for source, target in unseen_pairs())
+    lines = "".join(f"{source}\t{target}\n" for source, target in generate_test_pairs())
     digest = hashlib.sha256(lines.encode()).hexdigest()
     if digest != UNSEEN_DIGEST:
         raise TransduceError(
@@ -253,14 +253,14 @@ def demonstrate(
         RunError: `output` contains something other than a demonstration.
     """
     check_unseen_pairs()
-    unseen = unseen_pairs()
+    unseen = generate_test_pairs()
     text = output / "data" / "text.tsv"
     config = _config(text, output, updates)
     _check_holds_no_other_run(RunFolder(output), restart=restart)
     RunFolder(output).check(config, restart=restart)
     check_writable(text)
     reporter.report(f"making {NUM_TRAINING_PAIRS:,} pairs of English and German numbers, years and dates")
-    _write_pairs(text, training_pairs(NUM_TRAINING_PAIRS, seed=1))
+    _write_pairs(text, generate_training_pairs(NUM_TRAINING_PAIRS, seed=1))
     result = train(config, reporter, restart=restart)
     bundle = result.folder / "best"
     reporter.report(f"translating {len(unseen):,} unseen inputs")

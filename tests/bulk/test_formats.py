@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyarrow import DataType, array, chunked_array, large_string, parquet, string, string_view, table
 
-from transduce.bulk.formats import FileFormat, JsonFormat, TextFormat, TsvFormat, choose_format
+from transduce.bulk.formats import FileFormat, JsonFormat, TextFormat, TsvFormat, choose_file_format
 from transduce.bulk.inputs import find_input_files
 from transduce.bulk.parquet import ParquetFormat
 from transduce.errors import ConfigError, CorpusError
@@ -187,7 +187,7 @@ def test_what_is_wrong_in_parquet_is_named(translate: Translate, tmp_path: Path)
 
 def test_the_name_says_the_format() -> None:
     def choose(name: str, column: str | None = "s", **options: bool) -> type:
-        return type(choose_format(name, column, "t", **{"json_input": False, **options}))
+        return type(choose_file_format(name, column, "t", **{"json_input": False, **options}))
 
     assert choose("a.jsonl") == choose("a.b.JSON.gz") == choose("a.ndjson.zst") == JsonFormat
     assert choose("a.tsv.xz") == TsvFormat

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from transduce.bundle import model_tensors
+from transduce.bundle import collect_model_tensors
 from transduce.bundle.arrays import has_usual_weights, list_shapes, read_arrays
 from transduce.bundle.weights import make_model as make_model_of
 from transduce.bundle.weights import write_tensors
@@ -29,7 +29,7 @@ def test_they_are_those_of_the_network(
     make_model: Callable[..., Transformer], tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     model = make_model(**settings)
-    tensors, path = model_tensors(model), tmp_path / "weights.safetensors"
+    tensors, path = collect_model_tensors(model), tmp_path / "weights.safetensors"
     assert list_shapes(model.config) == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     write_tensors(path, tensors)
     assert has_usual_weights(path, model.config)
@@ -38,7 +38,7 @@ def test_they_are_those_of_the_network(
     assert all(np.array_equal(array, tensors[name].detach().numpy()) for name, array in arrays.items())
     made = make_model_of(model.config, arrays, "here")
     assert not made.training
-    assert all(torch.equal(tensor, tensors[name]) for name, tensor in model_tensors(made).items())
+    assert all(torch.equal(tensor, tensors[name]) for name, tensor in collect_model_tensors(made).items())
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_other_networks_have_others(
     make_model: Callable[..., Transformer], tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     model, path = make_model(**settings), tmp_path / "weights.safetensors"
-    write_tensors(path, model_tensors(model))
+    write_tensors(path, collect_model_tensors(model))
     assert not has_usual_weights(path, model.config)
 
 
 def test_what_is_unusual_is_noticed(make_model: Callable[..., Transformer], tmp_path: Path) -> None:
     model, path = make_model(), tmp_path / "weights.safetensors"
-    usual, config = dict(model_tensors(model)), model.config
+    usual, config = dict(collect_model_tensors(model)), model.config
     name = "encoder.layers.0.feed_forward.inner.weight"
     changes = [
         {**usual, "another": torch.zeros(1)},

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import transduce
-from transduce.bundle import Bundle, BundleDescription, find_bundle, model_tensors, name_model, save_bundle
+from transduce.bundle import Bundle, BundleDescription, collect_model_tensors, find_bundle, name_model, save_bundle
 from transduce.config import PRESETS, TransformerConfig
 from transduce.errors import BundleError, OutputError
 from transduce.model import Transformer
@@ -148,7 +148,7 @@ def test_changing_a_loaded_model_changes_no_file(bundle_folder: Path) -> None:
     before = _bytes(bundle_folder)
     model = Bundle.open(bundle_folder).load_model()
     with torch.no_grad():
-        for tensor in model_tensors(model).values():
+        for tensor in collect_model_tensors(model).values():
             tensor.zero_()
     assert _bytes(bundle_folder) == before
     assert Bundle.open(bundle_folder).load_model().projection.weight.abs().sum() > 0

@@ -13,12 +13,12 @@ from transduce.bundle import (
     FileRecord,
     Shard,
     begin_checkpoint,
+    collect_model_tensors,
+    find_latest_checkpoint,
     finish_checkpoint,
-    latest_checkpoint,
     list_checkpoints,
     load_checkpoint,
     load_tensors,
-    model_tensors,
     recover_checkpoints,
     remove_checkpoints,
     save_checkpoint,
@@ -81,7 +81,7 @@ def test_a_model_goes_through_a_checkpoint(
     tmp_path: Path, make_model: Callable[..., Transformer], settings: dict[str, Any]
 ) -> None:
     model, other = make_model(**settings), make_model(**settings)
-    save_checkpoint(tmp_path, 1, {"weights": model_tensors(model)}, {})
+    save_checkpoint(tmp_path, 1, {"weights": collect_model_tensors(model)}, {})
     load_tensors(other, load_checkpoint(tmp_path, 1)[0]["weights"], "checkpoint")
     assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in model.state_dict().items())
     assert (other.projection.weight is other.source_embedding.weight) == (settings.get("tied_embeddings") != "none")
@@ -124,7 +124,7 @@ def test_shards_make_a_whole(tmp_path: Path) -> None:
     tensors, state = load_checkpoint(tmp_path, 20)
     assert _same(tensors, whole)
     assert state == STATE
-    assert latest_checkpoint(tmp_path, pytest.fail) == Checkpoint(20, STATE)
+    assert find_latest_checkpoint(tmp_path, pytest.fail) == Checkpoint(20, STATE)
 
 
 @pytest.mark.parametrize("num_readers", [1, 2, 4])
@@ -171,7 +171,7 @@ def test_shards_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         with pytest.raises(BundleError, match="are not all shards of weights"):
             load_checkpoint(tmp_path, 20)
         told: list[str] = []
-        assert latest_checkpoint(tmp_path, told.append) is None
+        assert find_latest_checkpoint(tmp_path, told.append) is None
         assert len(told) == 1
 
 
@@ -297,7 +297,7 @@ def test_a_damaged_checkpoint_is_refused_and_passed_over(tmp_path: Path, damage:
     with pytest.raises(BundleError, match=words):
         load_checkpoint(tmp_path, 20)
     told: list[str] = []
-    assert latest_checkpoint(tmp_path, told.append) == Checkpoint(10, STATE)
+    assert find_latest_checkpoint(tmp_path, told.append) == Checkpoint(10, STATE)
     assert len(told) == 1
     assert "checkpoint of update 20 is passed over" in told[0]
     assert "safetensors" in told[0] or "checkpoint.json" in told[0]
@@ -307,15 +307,15 @@ def test_the_latest_is_taken_silently(tmp_path: Path) -> None:
     for update in (10, 20):
         save_checkpoint(tmp_path, update, _tensors(), {"at": update})
     told: list[str] = []
-    assert latest_checkpoint(tmp_path, told.append) == Checkpoint(20, {"at": 20})
+    assert find_latest_checkpoint(tmp_path, told.append) == Checkpoint(20, {"at": 20})
     assert told == []
 
 
 def test_there_may_be_none(tmp_path: Path) -> None:
     told: list[str] = []
-    assert latest_checkpoint(tmp_path, told.append) is None
+    assert find_latest_checkpoint(tmp_path, told.append) is None
     _cut(save_checkpoint(tmp_path, 1, _tensors(), STATE))
-    assert latest_checkpoint(tmp_path, told.append) is None
+    assert find_latest_checkpoint(tmp_path, told.append) is None
     assert len(told) == 1
 
 
@@ -345,5 +345,5 @@ def test_what_killed_processes_left_is_put_right(tmp_path: Path) -> None:
     (tmp_path / "000000020.transduce-tmp-77").mkdir()
     recover_checkpoints(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000000020", "000000030"]
-    assert latest_checkpoint(tmp_path, pytest.fail) == Checkpoint(30, STATE)
+    assert find_latest_checkpoint(tmp_path, pytest.fail) == Checkpoint(30, STATE)
     load_checkpoint(tmp_path, 20)

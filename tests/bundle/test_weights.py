@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.bundle import average_weights, load_tensors, model_tensors
+from transduce.bundle import average_weights, collect_model_tensors, load_tensors
 from transduce.bundle.weights import check_tensors, make_empty_model, make_empty_tensors, read_tensors, write_tensors
 from transduce.errors import BundleError, UserError
 from transduce.model import Transformer
@@ -15,12 +15,12 @@ from transduce.model import Transformer
 @pytest.mark.parametrize("tied", ["three_way", "two_way", "none"])
 def test_each_number_is_there_once(make_model: Callable[..., Transformer], tied: str) -> None:
     model = make_model(tied_embeddings=tied)
-    assert sum(tensor.numel() for tensor in model_tensors(model).values()) == model.num_parameters
+    assert sum(tensor.numel() for tensor in collect_model_tensors(model).values()) == model.num_parameters
 
 
 def test_they_are_the_models_own(make_model: Callable[..., Transformer]) -> None:
     model = make_model()
-    model_tensors(model)["source_embedding.weight"].data.zero_()
+    collect_model_tensors(model)["source_embedding.weight"].data.zero_()
     assert model.projection.weight.abs().sum() == 0
 
 
@@ -30,9 +30,9 @@ def test_they_are_the_models_own(make_model: Callable[..., Transformer]) -> None
 def test_a_blank_model_has_the_same_tensors(make_model: Callable[..., Transformer], settings: dict[str, Any]) -> None:
     model = make_model(**settings)
     blank = make_empty_tensors(model.config)
-    check_tensors(blank, model_tensors(model), "blank")
+    check_tensors(blank, collect_model_tensors(model), "blank")
     assert all(tensor.is_meta for tensor in blank.values())
-    assert all(tensor.device.type == "cpu" for tensor in model_tensors(make_empty_model(model.config)).values())
+    assert all(tensor.device.type == "cpu" for tensor in collect_model_tensors(make_empty_model(model.config)).values())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -42,7 +42,7 @@ def test_a_blank_model_is_in_float32_whatever_pytorchs_default_is(
     config = make_model(normalization="batch").config
     torch.set_default_dtype(dtype)
     try:
-        made = [model_tensors(make_empty_model(config)), make_empty_tensors(config)]
+        made = [collect_model_tensors(make_empty_model(config)), make_empty_tensors(config)]
     finally:
         torch.set_default_dtype(torch.float32)
     assert {tensor.dtype for tensors in made for tensor in tensors.values()} == {torch.float32}
@@ -57,12 +57,12 @@ def test_a_blank_model_draws_no_random_numbers(make_model: Callable[..., Transfo
 
 def test_loading_is_all_or_nothing(make_model: Callable[..., Transformer]) -> None:
     model = make_model()
-    before = {name: tensor.detach().clone() for name, tensor in model_tensors(model).items()}
+    before = {name: tensor.detach().clone() for name, tensor in collect_model_tensors(model).items()}
     given = {name: torch.zeros_like(tensor) for name, tensor in before.items()}
     given[max(given)] = torch.zeros(1, 1, 1)
     with pytest.raises(BundleError, match=f"somewhere: '{max(given)}' is "):
         load_tensors(model, given, "somewhere")
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model_tensors(model).items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in collect_model_tensors(model).items())
 
 
 def test_a_matrix_and_its_scales_have_to_match(tmp_path: Path) -> None:

@@ -1,15 +1,17 @@
+import inspect
 import json
 import os
 import resource
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from transduce import __version__
-from transduce.cli.app import COMMANDS
+from transduce.cli.app import _FUNCTIONS, _MODULES, COMMANDS
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -44,6 +46,14 @@ def test_every_command_has_help(transduce: Any, command: str) -> None:
     # What an option is for stands behind its name.
     described = [line for line in text.split("\n") if line.startswith(("│ --", "│ *  --", "│    --"))]
     assert all(len(line.strip("│ *").split("  ", 1)) == 2 for line in described)
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in {"config", "lab"}])
+def test_code_and_help_describe_a_command_alike(command: str) -> None:
+    module = import_module(f"transduce.cli.{_MODULES.get(command, command)}")
+    described = inspect.getdoc(getattr(module, _FUNCTIONS.get(command, command)))
+    assert described is not None
+    assert described.split("\n\n")[0].replace("\n", " ") == COMMANDS[command].split("\n\n")[0]
 
 
 WITHOUT_EXTRAS = """

@@ -93,7 +93,7 @@ WRITERS = {
         ("average", "run", "--last", "2"), ("transduce.training.checkpoint_averaging", "average_checkpoints")
     ),
     "train": Writer(("train", "tiny.toml"), ("transduce.training.run", "prepare_screened")),
-    "demo": Writer(("demo", "--updates", "4"), ("transduce.demo", "training_pairs")),
+    "demo": Writer(("demo", "--updates", "4"), ("transduce.demo", "generate_training_pairs")),
 }
 
 

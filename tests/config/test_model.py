@@ -157,12 +157,12 @@ def test_settings_of_other_networks_are_checked(settings: dict[str, Any], proble
 
 def test_each_network_has_its_own_settings() -> None:
     config = TransformerConfig(architecture="bytenet", kernel_width=5)
-    assert config.own_settings()["kernel_width"] == 5
-    assert "num_heads" not in config.own_settings()
-    assert "kernel_width" not in TransformerConfig().own_settings()
-    assert TransformerConfig(architecture="convs2s").own_settings().keys() >= {"max_positions", "kernel_width"}
-    assert "max_relative_distance" not in TransformerConfig().own_settings()
-    assert "max_relative_distance" in TransformerConfig(positions="relative").own_settings()
+    assert config.select_own_settings()["kernel_width"] == 5
+    assert "num_heads" not in config.select_own_settings()
+    assert "kernel_width" not in TransformerConfig().select_own_settings()
+    assert TransformerConfig(architecture="convs2s").select_own_settings().keys() >= {"max_positions", "kernel_width"}
+    assert "max_relative_distance" not in TransformerConfig().select_own_settings()
+    assert "max_relative_distance" in TransformerConfig(positions="relative").select_own_settings()
 
 
 def test_a_network_without_heads_may_be_narrower_than_their_usual_number() -> None:

@@ -20,7 +20,15 @@ from transduce.config import (
     load_run_config,
     to_toml,
 )
-from transduce.config.run import check_key, environment_settings, flatten, known_keys, parse_value, read_toml, unflatten
+from transduce.config.run import (
+    check_key,
+    flatten,
+    list_setting_keys,
+    parse_value,
+    read_environment_settings,
+    read_toml,
+    unflatten,
+)
 from transduce.errors import ConfigError
 
 
@@ -55,9 +63,9 @@ def test_settings_load_no_torch() -> None:
 
 def test_every_setting_has_a_key_and_every_key_a_setting() -> None:
     defaults = flatten(RunConfig().model_dump())
-    assert known_keys().keys() == defaults.keys()
+    assert list_setting_keys().keys() == defaults.keys()
     assert flatten(unflatten(defaults)) == defaults
-    for key in known_keys():
+    for key in list_setting_keys():
         check_key(key, "test")
 
 
@@ -112,9 +120,9 @@ def test_an_empty_section_says_nothing(recipe: Callable[[str], Path]) -> None:
 
 
 def test_every_setting_has_a_variable_of_its_own() -> None:
-    environment = {"TRANSDUCE_" + key.replace(".", "_").upper(): "x" for key in known_keys()}
-    assert len(environment) == len(known_keys())
-    assert environment_settings(environment).keys() == known_keys().keys()
+    environment = {"TRANSDUCE_" + key.replace(".", "_").upper(): "x" for key in list_setting_keys()}
+    assert len(environment) == len(list_setting_keys())
+    assert read_environment_settings(environment).keys() == list_setting_keys().keys()
 
 
 def test_other_variables_are_not_ours() -> None:
@@ -125,7 +133,7 @@ def test_other_variables_are_not_ours() -> None:
         "TRANSDUCE_KERNELS": "off",
         "TRANSDUCE_SEARCH_BEAM": "2",
     }
-    assert environment_settings(environment) == {"search.beam": "TRANSDUCE_SEARCH_BEAM"}
+    assert read_environment_settings(environment) == {"search.beam": "TRANSDUCE_SEARCH_BEAM"}
     assert load_run_config(None, environment=environment)[0].search.beam == 2
 
 

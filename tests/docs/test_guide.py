@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.demo import training_pairs
+from transduce.demo import generate_training_pairs
 
 pytest.importorskip("fastapi")
 pytest.importorskip("ctranslate2")
@@ -55,9 +55,9 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 @pytest.mark.exhaustive
 def test_the_guide_can_be_followed(tmp_path: Path) -> None:
     for side, name in enumerate(("all.en", "all.de")):
-        lines = [f"{pair[side]}\n" for pair in training_pairs(2000, seed=1)]
+        lines = [f"{pair[side]}\n" for pair in generate_training_pairs(2000, seed=1)]
         (tmp_path / name).write_text("".join(lines), encoding="utf-8")
-    more = [f"{target}\n" for _, target in training_pairs(2500, seed=2)[2000:]]
+    more = [f"{target}\n" for _, target in generate_training_pairs(2500, seed=2)[2000:]]
     (tmp_path / "more.de").write_text("".join(more), encoding="utf-8")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

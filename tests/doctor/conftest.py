@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from transduce.doctor.checking import SEARCHES
 from transduce.doctor.corpus.reading import open_unequal_corpus, read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.doctor.line_and_pair_checks import SEARCHES
 from transduce.text import open_parallel_corpus
 
 SYLLABLES = [first + vowel for first in "bdfgklmnprst" for vowel in "aeiou"]

@@ -7,7 +7,6 @@ import pytest
 
 from transduce.config import TextConfig
 from transduce.doctor import grouping
-from transduce.doctor.checking import check_lines_and_pairs
 from transduce.doctor.checks.duplicates import find_near_lines
 from transduce.doctor.checks.leakage import measure_leakage
 from transduce.doctor.corpus import hashing
@@ -15,6 +14,7 @@ from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.doctor.filtering import TrainingEstimate, estimate_training, find_later_duplicates, judge_sample
 from transduce.doctor.findings import Finding
+from transduce.doctor.line_and_pair_checks import check_lines_and_pairs
 from transduce.text import Tokenizer
 
 

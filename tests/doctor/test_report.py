@@ -7,10 +7,10 @@ import pytest
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
 from transduce.doctor import (
+    REPORT_FILE,
     Examination,
     examine_corpus,
     format_summary,
-    is_report,
     list_lines,
     make_json,
     render_page,
@@ -130,9 +130,9 @@ def test_reports_are_recognised(examination: Examination, tmp_path: Path) -> Non
     }
     for name, content in reports.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
-        assert is_report(tmp_path / name)
+        assert REPORT_FILE.contains(tmp_path / name)
     (tmp_path / "other").write_text("finding nothing", encoding="utf-8")
-    assert not is_report(tmp_path / "other")
+    assert not REPORT_FILE.contains(tmp_path / "other")
 
 
 def test_a_text_without_findings_has_a_page(tmp_path: Path, invented: Callable[..., Pairs]) -> None:

@@ -151,7 +151,7 @@ def test_lines_in_another_language_are_found(screen: Callable[..., Screening]) -
 def test_the_language_filter_needs_its_package(
     screen: Callable[..., Screening], invented: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transduce.doctor.screening.load_identifier", lambda: None)
+    monkeypatch.setattr("transduce.doctor.screening.load_language_identifier", lambda: None)
     with pytest.raises(MissingExtraError, match=r"transduce\[data\]"):
         screen(invented(10), filters=("other_language",))
 
@@ -181,7 +181,7 @@ def test_text_that_a_model_has_made_is_not_looked_at(screen: Callable[..., Scree
 def test_only_the_beginning_of_much_text_is_read(
     screen: Callable[..., Screening], invented: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transduce.doctor.screening.MAX_PAIRS", 1500)
+    monkeypatch.setattr("transduce.doctor.screening.MAX_SCREENED_PAIRS", 1500)
     pairs = invented(2000)
     for row in (1100, 1200, 1700):
         pairs[row] = pairs[row][0], f"{pairs[row][1]} über".encode().decode("cp1252")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from transduce.documents import FORMATS, find_format, read_formatted_document
+from transduce.documents import FORMATS, find_document_ending, read_formatted_document
 from transduce.errors import DocumentError
 
 
@@ -110,8 +110,8 @@ def test_html_declares_encodings_of_text_only(name: str) -> None:
 
 
 def test_names_of_formats() -> None:
-    assert find_format("a.b.DOCX") == ".docx"
-    assert {find_format(f"x{ending}") for ending in FORMATS} == set(FORMATS)
+    assert find_document_ending("a.b.DOCX") == ".docx"
+    assert {find_document_ending(f"x{ending}") for ending in FORMATS} == set(FORMATS)
     for name in ("docx", "", "x.doc", "x.docx/", "x."):
         with pytest.raises(DocumentError, match=r"must end in one of \.txt"):
-            find_format(name)
+            find_document_ending(name)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.evaluation import SystemOutput, TestSet, corpus_scores, mark_shared
+from transduce.evaluation import SystemOutput, TestSet, mark_shared, score_corpus
 from transduce.evaluation.analysis import (
     count_words,
     find_phrase_differences,
@@ -28,7 +28,7 @@ def test_scores_by_length_are_those_of_the_lines_of_that_length() -> None:
     found = score_by_length(TEST_SET, [BASELINE, SYSTEM], "13a")
     assert found.names == ["0-9", "10-19"]
     assert found.counts == [10, 12]
-    (expected,) = corpus_scores(BASELINE.hypotheses[:10], REFERENCES[:10], ["bleu"])
+    (expected,) = score_corpus(BASELINE.hypotheses[:10], REFERENCES[:10], ["bleu"])
     assert found.values[0] == pytest.approx((expected.value, 100.0))
     assert found.values[1][0] == pytest.approx(100.0)
     assert found.values[1][1] < 50

@@ -18,12 +18,12 @@ from transduce.evaluation import (
     TestSet,
     analyse,
     compare_systems,
-    corpus_scores,
     count_words,
     measure_differences,
     read_system_output,
     read_test_sets,
     render_comparison,
+    score_corpus,
 )
 from transduce.evaluation.significance import correct_for_several_systems
 
@@ -70,7 +70,7 @@ def test_each_line_is_counted_once_by_each_metric(monkeypatch: pytest.MonkeyPatc
     comparison = compare_systems(TEST_SET, [GOOD, POOR])
     assert len(counted) == 2 * len(REFERENCES)
     assert [one.scores for one in comparison.systems] == [
-        corpus_scores(output.hypotheses, REFERENCES, confidence=True) for output in (GOOD, POOR)
+        score_corpus(output.hypotheses, REFERENCES, confidence=True) for output in (GOOD, POOR)
     ]
     ((*differences,),) = measure_differences(TEST_SET, [GOOD, POOR])
     assert [comparison.systems[1].differences] == [differences]
@@ -220,7 +220,7 @@ def test_a_seed_that_is_no_number_is_refused(seed: str, monkeypatch: pytest.Monk
     with pytest.raises(ConfigError, match=r"SACREBLEU_SEED = .* must be a whole number"):
         compare_systems(TEST_SET, [GOOD, POOR], ["ter"])
     with pytest.raises(ConfigError, match="SACREBLEU_SEED"):
-        corpus_scores(REFERENCES, REFERENCES, confidence=True)
+        score_corpus(REFERENCES, REFERENCES, confidence=True)
 
 
 def test_a_test_set_of_one_line_decides_nothing() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from transduce.errors import ConfigError, CorpusError
-from transduce.evaluation import METRICS, choose_tokenization, corpus_scores, format_scores
+from transduce.evaluation import METRICS, choose_tokenization, format_scores, score_corpus
 
 REFERENCES = [
     "Ein kleiner Hund läuft über die Wiese.",
@@ -49,7 +49,7 @@ def test_scores_and_signatures_are_those_of_the_command(
     tmp_path: Path, repetitions: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     hypotheses, references = HYPOTHESES * repetitions, REFERENCES * repetitions
-    ours = corpus_scores(hypotheses, references)
+    ours = score_corpus(hypotheses, references)
     # 150 lines end in " .", about which sacreBLEU would otherwise complain.
     assert capfd.readouterr() == ("", "")
     theirs = {score["name"].removesuffix("2"): score for score in _command(tmp_path, hypotheses, references)}
@@ -63,67 +63,67 @@ def test_intervals_are_those_of_the_command(tmp_path: Path) -> None:
     theirs = {
         score["name"].removesuffix("2"): score for score in _command(tmp_path, HYPOTHESES, REFERENCES, "--confidence")
     }
-    for score in corpus_scores(HYPOTHESES, REFERENCES, confidence=True):
+    for score in score_corpus(HYPOTHESES, REFERENCES, confidence=True):
         mean, half = (theirs[score.metric][f"confidence_{part}"] for part in ("mean", "var"))
         assert score.low == pytest.approx(max(0.0, mean - half), abs=1e-5)
         assert score.high == pytest.approx(mean + half, abs=1e-5)
         assert score.signature == theirs[score.metric]["signature"]
         assert score.low <= score.value <= score.high
-    assert corpus_scores(HYPOTHESES, REFERENCES, confidence=True) == corpus_scores(
+    assert score_corpus(HYPOTHESES, REFERENCES, confidence=True) == score_corpus(
         HYPOTHESES, REFERENCES, confidence=True
     )
 
 
 def test_many_lines_are_resampled_less_often() -> None:
-    [score] = corpus_scores(["a b"] * 6000, ["a c"] * 6000, ["bleu"], confidence=True)
+    [score] = score_corpus(["a b"] * 6000, ["a c"] * 6000, ["bleu"], confidence=True)
     assert "bs:500|" in score.signature
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_lines_with_nothing_right_do_not_spoil_the_interval(metric: str) -> None:
     hypotheses, references = ["x", "x", "", "a b c d e"], ["a b c d e", "q", "", "a b c d e"]
-    [score] = corpus_scores(hypotheses, references, [metric], confidence=True)
+    [score] = score_corpus(hypotheses, references, [metric], confidence=True)
     assert score.low is not None
     assert score.high is not None
     assert 0 <= score.low < score.value < score.high
 
 
 def test_a_score_of_zero_has_an_interval() -> None:
-    [score] = corpus_scores(["a"], ["b"], ["chrf"], confidence=True)
+    [score] = score_corpus(["a"], ["b"], ["chrf"], confidence=True)
     assert (score.value, score.low, score.high) == (0.0, 0.0, 0.0)
 
 
 def test_a_perfect_translation() -> None:
     references = [line for line in REFERENCES if len(line.split()) > 4]
-    assert [round(score.value, 9) for score in corpus_scores(references, references)] == [100.0, 100.0, 0.0]
+    assert [round(score.value, 9) for score in score_corpus(references, references)] == [100.0, 100.0, 0.0]
 
 
 def test_metrics_come_in_the_order_asked_for() -> None:
-    assert [score.metric for score in corpus_scores(["a"], ["a"], ("ter", "bleu"))] == ["TER", "BLEU"]
+    assert [score.metric for score in score_corpus(["a"], ["a"], ("ter", "bleu"))] == ["TER", "BLEU"]
 
 
 @pytest.mark.parametrize(("hypotheses", "references"), [([""], [""]), ([""], ["a b"]), (["a b"], [""])])
 def test_empty_lines_have_finite_scores(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    assert all(0 <= score.value <= 100 for score in corpus_scores(hypotheses, references))
+    assert all(0 <= score.value <= 100 for score in score_corpus(hypotheses, references))
 
 
 def test_unequal_counts_are_refused() -> None:
     with pytest.raises(CorpusError, match="2 hypotheses and 3 references"):
-        corpus_scores(["a", "b"], ["a", "b", "c"])
+        score_corpus(["a", "b"], ["a", "b", "c"])
 
 
 def test_nothing_is_refused() -> None:
     with pytest.raises(CorpusError, match="no hypotheses"):
-        corpus_scores([], [])
+        score_corpus([], [])
 
 
 def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(ConfigError, match="'comet' must be one of: bleu, chrf, ter"):
-        corpus_scores(["a"], ["a"], ["comet"])
+        score_corpus(["a"], ["a"], ["comet"])
 
 
 def test_text() -> None:
-    scores = corpus_scores(HYPOTHESES, REFERENCES)
+    scores = score_corpus(HYPOTHESES, REFERENCES)
     lines = format_scores(scores).split("\n")
     assert [line.split()[0] for line in lines] == [name for name, _ in METRICS.values()]
     assert all(line.split()[2] == score.signature for line, score in zip(lines, scores, strict=True))
@@ -131,18 +131,18 @@ def test_text() -> None:
 
 def test_nothing_is_better_than_all_words_right() -> None:
     references = [*REFERENCES, "a b c d e f g"] * 7
-    for score in corpus_scores(references, references, confidence=True):
+    for score in score_corpus(references, references, confidence=True):
         best = 0.0 if score.metric == "TER" else 100.0
         assert (score.value, score.low, score.high) == (best, best, best)
     for first in range(40):  # of some corpora, rounding alone goes beyond
         lines = [f"{'word ' * number}{number * first} ä{number}" for number in range(first, first + 9)]
-        assert all(score.value <= 100 for score in corpus_scores(lines, lines, ["bleu", "chrf"]))
+        assert all(score.value <= 100 for score in score_corpus(lines, lines, ["bleu", "chrf"]))
 
 
 def test_an_interval_ends_at_100() -> None:
     references = [f"a sentence of ten words or so, with number {number}." for number in range(12)]
     hypotheses = [*references[:-1], "wrong"]
-    for score in corpus_scores(hypotheses, references, ["bleu", "chrf"], confidence=True):
+    for score in score_corpus(hypotheses, references, ["bleu", "chrf"], confidence=True):
         assert score.low is not None
         assert score.high is not None
         assert score.low < score.value < score.high <= 100
@@ -164,14 +164,14 @@ def test_an_interval_ends_at_100() -> None:
 )
 def test_text_without_spaces_between_words_is_not_split_at_them(references: list[str], tokenization: str) -> None:
     assert choose_tokenization(references) == tokenization
-    [score] = corpus_scores(references, references, ["bleu"])
+    [score] = score_corpus(references, references, ["bleu"])
     assert f"tok:{tokenization}|" in score.signature
 
 
 def test_japanese_scores_are_those_of_the_command_with_characters(tmp_path: Path) -> None:
     hypotheses, references = ["犬が好きです。", "本を読む"], ["猫が好きです。", "本を読みます"]
     theirs = {score["name"]: score for score in _command(tmp_path, hypotheses, references, "--tokenize", "char")}
-    [ours] = corpus_scores(hypotheses, references, ["bleu"])
+    [ours] = score_corpus(hypotheses, references, ["bleu"])
     assert float(f"{ours.value:.10f}") == theirs["BLEU"]["score"] > 30
     assert ours.signature == theirs["BLEU"]["signature"]
 
@@ -188,11 +188,11 @@ def test_of_chinese_and_japanese_a_character_is_a_word_to_ter(
 ) -> None:
     options = ["--ter-normalized", "--ter-asian-support"]
     theirs = {score["name"]: score for score in _command(tmp_path, hypotheses, references, *options)}
-    [ours] = corpus_scores(hypotheses, references, ["ter"])
+    [ours] = score_corpus(hypotheses, references, ["ter"])
     assert 0 < float(f"{ours.value:.10f}") == theirs["TER"]["score"] < 40
     assert ours.signature == theirs["TER"]["signature"]
     assert "|norm:yes|punct:yes|asian:yes|" in ours.signature
     # In each line one word, as all of it is without spaces.
-    [by_clause] = corpus_scores(hypotheses, references, ["ter"], tokenization="13a")
+    [by_clause] = score_corpus(hypotheses, references, ["ter"], tokenization="13a")
     assert by_clause.value == 100
     assert "|norm:no|punct:yes|asian:no|" in by_clause.signature

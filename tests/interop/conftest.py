@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from transduce.bundle import Bundle, BundleDescription, Languages, model_tensors, save_bundle
+from transduce.bundle import Bundle, BundleDescription, Languages, collect_model_tensors, save_bundle
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.model import Transformer
 from transduce.text import Tokenizer
@@ -57,7 +57,7 @@ def random_model(tokenizer: Tokenizer) -> Callable[..., Transformer]:
         torch.manual_seed(1)
         model = Transformer(TransformerConfig(vocabulary=tokenizer.vocabulary, **{**sizes, **settings})).eval()
         with torch.no_grad():
-            for name, tensor in model_tensors(model).items():
+            for name, tensor in collect_model_tensors(model).items():
                 tensor.add_(0.2 * torch.randn_like(tensor))
                 if name in {"source_embedding.weight", "target_embedding.weight"}:
                     tensor[-1] = 0

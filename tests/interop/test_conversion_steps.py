@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from transduce.bundle import load_tensors, model_tensors
+from transduce.bundle import collect_model_tensors, load_tensors
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError, UserError
 from transduce.interop.conversion_steps import (
@@ -40,7 +40,7 @@ def make_model(seed: int, settings: dict[str, Any]) -> Transformer:
     sizes = {"vocabulary": 20, "num_encoder_layers": 2, "num_decoder_layers": 1, "d_ff": 12, "num_heads": 2}
     model = Transformer(TransformerConfig(d_model=D_MODEL, **sizes, **settings))
     with torch.no_grad():
-        for tensor in model_tensors(model).values():
+        for tensor in collect_model_tensors(model).values():
             tensor.add_(torch.rand_like(tensor) / 8)
     return model.eval()
 
@@ -56,7 +56,7 @@ def halves_of_sinusoids(length: int) -> torch.Tensor:
 @torch.no_grad()
 def test_it_is_the_same_model(settings: dict[str, Any]) -> None:
     model, other = make_model(0, settings), make_model(1, settings)
-    load_tensors(other, split_channels(model_tensors(model)), "rearranged")
+    load_tensors(other, split_channels(collect_model_tensors(model)), "rearranged")
     if other.config.positions == "sinusoidal":
         other.positions.table = halves_of_sinusoids(9)
     source, target = torch.randint(1, 19, (2, 3, 9))
@@ -67,7 +67,7 @@ def test_it_is_the_same_model(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_there_and_back_is_bit_equal(settings: dict[str, Any]) -> None:
-    tensors = model_tensors(make_model(0, settings))
+    tensors = collect_model_tensors(make_model(0, settings))
     back = interleave_channels(split_channels(tensors))
     assert back.keys() == tensors.keys()
     assert all(torch.equal(back[name], tensor) for name, tensor in tensors.items())

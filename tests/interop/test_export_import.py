@@ -15,7 +15,7 @@ from transduce.bundle import Bundle, Languages, save_bundle
 from transduce.bundle.manifest import read_description
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError, ConfigError, CorpusError, MissingExtraError, OutputError, ParityError
-from transduce.interop import ENGINES, export_bundle, find_format, load_translator
+from transduce.interop import ENGINES, export_bundle, find_export_format, load_translator
 from transduce.interop import ctranslate2 as ctranslate2_format
 from transduce.interop.ctranslate2 import FORMAT, CTranslate2Format
 from transduce.interop.formats import FORMATS
@@ -141,7 +141,7 @@ def test_a_missing_package_is_said_before_anything_is_written(
     monkeypatch.setitem(sys.modules, package, None)
     said: list[str] = []
     with pytest.raises(MissingExtraError, match=f"exporting to {target} needs the package '{package}'"):
-        export_bundle(bundle, target, tmp_path / f"out{find_format(target).suffix}", report=said.append)
+        export_bundle(bundle, target, tmp_path / f"out{find_export_format(target).suffix}", report=said.append)
     assert not said
 
 
@@ -271,7 +271,7 @@ def test_the_model_is_not_changed(bundle: Bundle, tmp_path: Path, contents: Call
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_has_tolerances_for_its_precisions(name: str) -> None:
-    chosen = find_format(name)
+    chosen = find_export_format(name)
     assert set(chosen.precisions) <= TOLERANCES.keys()
     assert chosen.precisions[0] == ("int8" if name == "transduce" else "float32")
 

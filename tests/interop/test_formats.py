@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from transduce.baselines import make_encoder_decoder
-from transduce.bundle import Bundle, BundleDescription, Languages, model_tensors, save_bundle
+from transduce.bundle import Bundle, BundleDescription, Languages, collect_model_tensors, save_bundle
 from transduce.config import PRESETS, SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ConfigError
-from transduce.interop import FORMATS, TOLERANCES, export_bundle, find_format
+from transduce.interop import FORMATS, TOLERANCES, export_bundle, find_export_format
 from transduce.interop.formats import IMPORT_FORMATS, ImportFormat, find_import_format, refuse_import
 from transduce.text import Tokenizer
 
@@ -39,7 +39,7 @@ def bundle_of(folder: Path, config: TransformerConfig) -> Bundle:
     torch.manual_seed(1)
     model = make_encoder_decoder(config).eval()
     with torch.no_grad():
-        for name, tensor in model_tensors(model).items():
+        for name, tensor in collect_model_tensors(model).items():
             tensor.add_(0.1 * torch.randn_like(tensor))
             if name in {"source_embedding.weight", "target_embedding.weight"}:
                 tensor[-1] = 0
@@ -74,7 +74,7 @@ def obstacles(preset: str, norm_order: str, tied: str) -> tuple[tuple[str, ...],
     description = any_bundle().description
     config = full(preset, norm_order=norm_order, tied_embeddings=tied)
     bundle = replace(any_bundle(), description=description.model_copy(update={"model": config}))
-    return tuple(tuple(find_format(name).obstacles(bundle)) for name in PROGRAMS)
+    return tuple(tuple(find_export_format(name).find_unsupported_features(bundle)) for name in PROGRAMS)
 
 
 def rows(preset: str) -> Iterator[tuple[str, str, tuple[tuple[str, ...], ...]]]:
@@ -143,7 +143,7 @@ def test_what_is_called_exact_is_exact_and_what_is_not_is_refused(
     tmp_path: Path, name: str, preset: str, settings: dict[str, str]
 ) -> None:
     config = full(preset, **settings)
-    output = tmp_path / f"out{find_format(name).suffix}"
+    output = tmp_path / f"out{find_export_format(name).suffix}"
     bundle = bundle_of(tmp_path / "bundle", small(config))
     reasons = obstacles(preset, config.norm_order, config.tied_embeddings)[PROGRAMS.index(name)]
     if reasons:
@@ -169,7 +169,7 @@ SINCE_THE_PAPER: list[dict[str, Any]] = [
 @pytest.mark.parametrize("architecture", ["recurrent", "convs2s", "bytenet"])
 def test_other_networks_are_refused_by_name(tmp_path: Path, name: str, architecture: str) -> None:
     bundle = bundle_of(tmp_path / "bundle", small(full("base", architecture=architecture)))
-    output = tmp_path / f"out{find_format(name).suffix}"
+    output = tmp_path / f"out{find_export_format(name).suffix}"
     if name == "transduce":  # a bundle in int8 is one of our own
         export_bundle(bundle, name, output, num_sentences=3)
         return
@@ -184,7 +184,7 @@ def test_what_later_models_changed_is_refused_by_name_or_proven(
     tmp_path: Path, name: str, settings: dict[str, Any]
 ) -> None:
     bundle = bundle_of(tmp_path / "bundle", small(full("base", **settings)))
-    output = tmp_path / f"out{find_format(name).suffix}"
+    output = tmp_path / f"out{find_export_format(name).suffix}"
     is_expressed = name == "transduce" or (name == "onnx" and settings.get("positions") != "relative")
     if is_expressed:
         parity = export_bundle(bundle, name, output, num_sentences=3)
@@ -201,7 +201,7 @@ def test_what_later_models_changed_is_refused_by_name_or_proven(
 
 def test_a_format_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"format = 'pdf': must be one of ctranslate2, huggingface"):
-        find_format("pdf")
+        find_export_format("pdf")
 
 
 if __name__ == "__main__":
@@ -223,7 +223,7 @@ def test_a_folder_is_known_by_its_files(tmp_path: Path, name: str, content: byte
 
 
 def test_all_formats_are_there() -> None:
-    assert all(isinstance(find_format(name), ImportFormat) for name in IMPORT_FORMATS)
+    assert all(isinstance(find_export_format(name), ImportFormat) for name in IMPORT_FORMATS)
 
 
 @pytest.mark.parametrize(
@@ -260,6 +260,6 @@ def test_programs_that_end_every_source_refuse_models_that_do_not(
     model, pieces = joint.model_bytes, joint.pieces(range(joint.pad_id))
     own = Tokenizer.with_vocabulary(model, model, pieces, "test", ends_sources=False)
     save_bundle(tmp_path / "endless", bundle.load_model(), own, bundle.description)
-    assert find_format(name).obstacles(bundle) == []
-    (obstacle,) = find_format(name).obstacles(Bundle.open(tmp_path / "endless"))
+    assert find_export_format(name).find_unsupported_features(bundle) == []
+    (obstacle,) = find_export_format(name).find_unsupported_features(Bundle.open(tmp_path / "endless"))
     assert obstacle.startswith("sources do not end with </s>")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from transduce.bundle import Bundle, find_bundle, model_tensors
+from transduce.bundle import Bundle, collect_model_tensors, find_bundle
 from transduce.bundle.arrays import SCALE_SUFFIX, quantize_arrays
 from transduce.bundle.bundle import write_bundle
 from transduce.bundle.manifest import read_description, record_files
@@ -54,7 +54,7 @@ def test_every_network_is_proven(
     assert small.description.model == bundle.description.model
     assert bundle.description.precision == "float32"
     assert 0 < parity.largest_difference < 0.5
-    assert parity.identical_weights == len(model_tensors(bundle.load_model()))
+    assert parity.identical_weights == len(collect_model_tensors(bundle.load_model()))
     assert "stored in 8-bit integers" in (small.folder / "README.md").read_text(encoding="utf-8")
 
 
@@ -79,7 +79,7 @@ def test_what_is_read_rounds_to_the_same_integers(small: Bundle) -> None:
             assert np.array_equal(again[name], tensor.numpy())
         else:  # a scale may be another by its last bit
             np.testing.assert_array_max_ulp(again[name], tensor.numpy(), maxulp=1)
-    for name, tensor in model_tensors(small.load_model()).items():
+    for name, tensor in collect_model_tensors(small.load_model()).items():
         assert np.array_equal(tensor.detach().numpy(), arrays[name])
 
 
@@ -87,7 +87,7 @@ def test_batch_normalization_keeps_its_statistics(make_bundle: Callable[..., Bun
     model, place = make_bundle(normalization="batch"), tmp_path / "small"
     place.mkdir()
     write_bundle(place, model.load_model(), model.load_tokenizer(), model.description, precision="int8")
-    found, before = (model_tensors(one.load_model()) for one in (Bundle.open(place), model))
+    found, before = (collect_model_tensors(one.load_model()) for one in (Bundle.open(place), model))
     for name, tensor in before.items():
         bound = bound_rounding("int8", tensor) if name.endswith(".weight") else 0
         assert ((found[name] - tensor).abs() <= bound).all()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from transduce.bundle import Bundle, model_tensors, save_bundle
+from transduce.bundle import Bundle, collect_model_tensors, save_bundle
 from transduce.bundle.manifest import read_description, serialize_description
 from transduce.errors import BundleError, ParityError
 from transduce.interop.ctranslate2 import FORMAT
@@ -109,7 +109,7 @@ def test_what_is_equal_is_proven_and_kept(decoder: ForcedDecoder, written: Path,
     assert parity.mean_difference <= parity.largest_difference
     assert parity.bleu.against == "ours"
     assert parity.bleu.ours == pytest.approx(parity.bleu.theirs)
-    assert parity.identical_weights == len(model_tensors(decoder.model))
+    assert parity.identical_weights == len(collect_model_tensors(decoder.model))
     assert parity.theirs.startswith("CTranslate2 4.")
     assert "4 of 4 identical" in parity.summarize()["tokenization"]
     (tmp_path / "parity.json").write_bytes(serialize_description(parity))
@@ -145,7 +145,7 @@ def test_one_number_changed_by_one_percent_fails(decoder: ForcedDecoder, written
 def test_in_every_tensor_such_a_number_is_found(decoder: ForcedDecoder, written: Path) -> None:
     path, whole = written / "model.bin", (written / "model.bin").read_bytes()
     assert _find_changed_tensors(decoder.model, claim(weights=FORMAT.read_back(written))) == []
-    for name, tensor in model_tensors(decoder.model).items():
+    for name, tensor in collect_model_tensors(decoder.model).items():
         values = tensor.detach()[: 16 if "cross_attention.projection" in name else None]  # CTranslate2 has it in two
         values = values[:-1] if name == "source_embedding.weight" else values
         path.write_bytes(altered_by_one_percent(whole, values))

@@ -19,7 +19,6 @@ from transduce.serving.models import (
     SupportedLanguages,
     compute_fingerprint,
     find_language,
-    get_language_name,
     rank_languages,
 )
 from transduce.serving.monitoring import Metrics
@@ -211,10 +210,6 @@ def test_what_is_translated_into_what() -> None:
 )
 def test_codes_as_clients_write_them(written: str, codes: list[str], expected: str | None) -> None:
     assert find_language(written, codes) == expected
-
-
-def test_names() -> None:
-    assert [get_language_name(code) for code in ("de", "pt-BR", "x?")] == ["German", "Portuguese (Brazil)", "x?"]
 
 
 GERMAN = "Ein Mann und eine Frau gehen durch den Wald."

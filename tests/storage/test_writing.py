@@ -18,9 +18,9 @@ from safetensors import SafetensorError
 
 from transduce.errors import BusyError, OutputError, TransduceError, WriteError
 from transduce.storage import (
+    OwnFileKind,
     check_output_file,
     check_writable,
-    has_mark,
     make_write_error,
     recover_folders,
     remove_folder,
@@ -163,12 +163,11 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
 OLD, NEW = b"<mark> old", b"<mark> new"
 
 
-def is_own(path: Path) -> bool:
-    return has_mark(path, b"<mark>")
+KIND = OwnFileKind("page", ("<other mark>", "<mark>"))
 
 
 def write(path: Path, *, force: bool = False) -> None:
-    write_output_file(path, NEW, is_own, "page", force=force)
+    KIND.write(path, NEW.decode(), force=force)
 
 
 @pytest.mark.parametrize("before", [None, b"", OLD])
@@ -199,7 +198,7 @@ def test_anything_else_is_replaced_only_if_forced(tmp_path: Path, *, through: bo
 
 def test_the_mark_counts_near_the_beginning_only(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"a long letter" * 1000 + OLD)
-    assert not is_own(tmp_path / "file")
+    assert not KIND.contains(tmp_path / "file")
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -222,15 +221,15 @@ def test_links_that_name_each_other_are_refused(tmp_path: Path) -> None:
     one.symlink_to(other)
     other.symlink_to(one)
     with pytest.raises(OutputError, match="one: cannot be written"):
-        check_output_file(one, is_own, "page", force=False)
+        check_output_file(one, KIND.contains, "page", force=False)
 
 
 def test_a_file_needs_a_folder_that_exists(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"page: must be a file in a folder that exists: make .*none, or choose"):
-        check_output_file(tmp_path / "none" / "page", is_own, "page", force=True)
+        check_output_file(tmp_path / "none" / "page", KIND.contains, "page", force=True)
     (tmp_path / "link").symlink_to(tmp_path / "none" / "page")
     with pytest.raises(OutputError, match=r"link: must be a file in a folder that exists"):
-        check_output_file(tmp_path / "link", is_own, "page", force=True)
+        check_output_file(tmp_path / "link", KIND.contains, "page", force=True)
     assert sorted(tmp_path.iterdir()) == [tmp_path / "link"]
 
 

@@ -6,6 +6,7 @@ from transduce.text.languages import (
     find_codes,
     get_base_code,
     get_language_code,
+    get_language_name,
     is_right_to_left,
     make_language_tag,
 )
@@ -70,3 +71,16 @@ def test_the_direction_of_writing_follows_from_language_or_script(code: str, *, 
 )
 def test_tags_are_those_of_web_pages(code: str, tag: str) -> None:
     assert make_language_tag(code) == tag
+
+
+def test_names_have_regions() -> None:
+    assert [get_language_name(code) for code in ("de", "pt-BR", "x?")] == ["German", "Portuguese (Brazil)", "x?"]
+
+
+def test_unicode_calls_languages_so() -> None:
+    names = pytest.importorskip("babel").Locale("en").languages
+    own = {"pb": "Portuguese (Brazil)", "zt": "Chinese (traditional)"}
+    two_letters = [first + second for first in map(chr, range(97, 123)) for second in map(chr, range(97, 123))]
+    known = [code for code in two_letters if get_language_name(code) != code]
+    assert len(known) == 185
+    assert {code: get_language_name(code) for code in known} == {code: own.get(code) or names[code] for code in known}

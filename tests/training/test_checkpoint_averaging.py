@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, model_tensors
+from transduce.bundle import Bundle, collect_model_tensors, list_checkpoints, load_checkpoint
 from transduce.config import RunConfig
 from transduce.errors import BundleError, RunError, UserError
 from transduce.training import average_run, train
@@ -20,7 +20,7 @@ def test_is_the_mean_of_the_last_checkpoints(copier: Any, tmp_path: Path) -> Non
         output = tmp_path / str(last)
         assert average_run(folder, last, output) == updates[-last:]
         checkpoints = [load_checkpoint(folder / "checkpoints", update)[0]["weights"] for update in updates[-last:]]
-        averaged = model_tensors(Bundle.open(output).load_model())
+        averaged = collect_model_tensors(Bundle.open(output).load_model())
         assert averaged.keys() == checkpoints[0].keys()
         for name, tensor in averaged.items():
             mean = sum(weights[name].double() for weights in checkpoints) / last

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from transduce.bundle import Bundle, Languages, apply_start_from, model_tensors
+from transduce.bundle import Bundle, Languages, apply_start_from, collect_model_tensors
 from transduce.config import RunConfig, load_run_config, to_toml
 from transduce.errors import BundleError, ConfigError, CorpusError, RunError, TrainingInterruptedError
 from transduce.training import Validator, train
@@ -83,7 +83,7 @@ def test_the_first_update_has_the_loss_of_the_bundle(tune: Callable[..., RunConf
     (line,) = [line for line in metrics_of(result.folder) if line["kind"] == "training"]
     assert line["learning_rate"] < 1e-12
     start, last = (
-        model_tensors(Bundle.open(folder).load_model())
+        collect_model_tensors(Bundle.open(folder).load_model())
         for folder in (Path(tune().training.start_from or "") / "best", result.folder / "last")
     )
     for name, tensor in last.items():

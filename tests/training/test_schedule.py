@@ -13,7 +13,7 @@ from transduce.bundle import list_checkpoints, load_checkpoint
 from transduce.config import RunConfig, TrainingConfig
 from transduce.data import PreparedData
 from transduce.errors import TrainingInterruptedError
-from transduce.training import learning_rate, train
+from transduce.training import compute_learning_rate, train
 from transduce.training.schedule import TOLERANCE, Decay, make_default_decay, plan_decay
 from transduce.training.screened_data import prepare_screened
 
@@ -21,22 +21,22 @@ from transduce.training.screened_data import prepare_screened
 def test_the_paper_by_hand() -> None:
     config = TrainingConfig(warmup=4000)
     # eq. 3 with d_model 512: 512^-0.5 · min(n^-0.5, n · 4000^-1.5)
-    assert learning_rate(config, 512, 1) == pytest.approx(1.7469e-7, rel=1e-4)
-    assert learning_rate(config, 512, 4000) == pytest.approx(6.9877e-4, rel=1e-4)
-    assert learning_rate(config, 512, 100_000) == pytest.approx(1.39754e-4, rel=1e-4)
+    assert compute_learning_rate(config, 512, 1) == pytest.approx(1.7469e-7, rel=1e-4)
+    assert compute_learning_rate(config, 512, 4000) == pytest.approx(6.9877e-4, rel=1e-4)
+    assert compute_learning_rate(config, 512, 100_000) == pytest.approx(1.39754e-4, rel=1e-4)
 
 
 @pytest.mark.parametrize("update", [1, 7, 99, 100, 101, 5000])
 @pytest.mark.parametrize("d_model", [16, 512])
 def test_the_paper_is_equation_3(update: int, d_model: int) -> None:
     expected = d_model**-0.5 * min(update**-0.5, update * 100**-1.5)
-    assert learning_rate(TrainingConfig(warmup=100), d_model, update) == pytest.approx(expected)
+    assert compute_learning_rate(TrainingConfig(warmup=100), d_model, update) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("schedule", ["inverse_square_root", "linear", "cosine"])
 def test_the_peak_is_the_learning_rate_at_the_end_of_the_warmup(schedule: str) -> None:
     config = TrainingConfig(schedule=schedule, learning_rate=3e-3, warmup=50, updates=400)
-    rates = [learning_rate(config, 64, update) for update in range(1, 401)]
+    rates = [compute_learning_rate(config, 64, update) for update in range(1, 401)]
     assert rates[49] == max(rates) == pytest.approx(3e-3)
     assert all(rate > 0 for rate in rates)
     assert rates[:50] == sorted(rates[:50])
@@ -47,15 +47,21 @@ def test_the_peak_is_the_learning_rate_at_the_end_of_the_warmup(schedule: str) -
 def test_inverse_square_root_is_the_curve_of_the_paper() -> None:
     paper = TrainingConfig(warmup=50)
     scaled = TrainingConfig(schedule="inverse_square_root", learning_rate=3e-3, warmup=50)
-    shares = [learning_rate(scaled, 64, update) / learning_rate(paper, 64, update) for update in (1, 20, 50, 51, 999)]
+    shares = [
+        compute_learning_rate(scaled, 64, update) / compute_learning_rate(paper, 64, update)
+        for update in (1, 20, 50, 51, 999)
+    ]
     assert shares == pytest.approx([shares[0]] * 5)
 
 
 def test_linear_ends_just_above_zero() -> None:
     config = TrainingConfig(schedule="linear", learning_rate=1.0, warmup=10, updates=1000)
-    steps = [learning_rate(config, 64, update) - learning_rate(config, 64, update + 1) for update in range(10, 1000)]
+    steps = [
+        compute_learning_rate(config, 64, update) - compute_learning_rate(config, 64, update + 1)
+        for update in range(10, 1000)
+    ]
     assert steps == pytest.approx([1 / 991] * 990)
-    assert learning_rate(config, 64, 1000) == pytest.approx(1 / 991)
+    assert compute_learning_rate(config, 64, 1000) == pytest.approx(1 / 991)
 
 
 def test_cosine_is_that_of_pytorch_and_ends_just_above_zero() -> None:
@@ -63,17 +69,17 @@ def test_cosine_is_that_of_pytorch_and_ends_just_above_zero() -> None:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
     theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=991)
     for update in range(10, 1001):
-        assert learning_rate(config, 64, update) == pytest.approx(theirs.get_last_lr()[0], rel=1e-6)
+        assert compute_learning_rate(config, 64, update) == pytest.approx(theirs.get_last_lr()[0], rel=1e-6)
         optimizer.step()
         theirs.step()
-    assert 0 < learning_rate(config, 64, 1000) < 1e-5
-    assert learning_rate(config, 64, 1001) == 0
+    assert 0 < compute_learning_rate(config, 64, 1000) < 1e-5
+    assert compute_learning_rate(config, 64, 1001) == 0
 
 
 def test_a_plateau_lowers_a_constant_rate_by_its_factor() -> None:
     config = TrainingConfig(schedule="plateau", learning_rate=2.0, warmup=10, plateau_factor=0.3)
-    assert [learning_rate(config, 64, update) for update in (5, 10, 99_999)] == [1.0, 2.0, 2.0]
-    rates = [learning_rate(config, 64, update, num_plateaus=2) for update in (5, 10, 99_999)]
+    assert [compute_learning_rate(config, 64, update) for update in (5, 10, 99_999)] == [1.0, 2.0, 2.0]
+    rates = [compute_learning_rate(config, 64, update, num_plateaus=2) for update in (5, 10, 99_999)]
     assert rates == pytest.approx([0.09, 0.18, 0.18])
 
 
@@ -81,7 +87,7 @@ def test_a_stable_rate_decays_over_its_share_of_the_run_to_just_above_zero() -> 
     config = TrainingConfig(
         schedule="warmup_stable_decay", learning_rate=2.0, warmup=10, updates=1000, decay_share=0.25
     )
-    rates = [learning_rate(config, 64, update) for update in range(1, 1001)]
+    rates = [compute_learning_rate(config, 64, update) for update in range(1, 1001)]
     assert rates[:10] == pytest.approx([0.2 * update for update in range(1, 11)])
     assert set(rates[9:750]) == {2.0}
     assert rates[750:] == pytest.approx([2.0 * left / 251 for left in range(250, 0, -1)])
@@ -114,7 +120,7 @@ def test_every_run_ends_with_a_decay_of_at_least_one_update(updates: int) -> Non
 def test_a_run_may_be_as_short_as_its_warmup_or_shorter(schedule: str, warmup: int) -> None:
     peak = None if schedule == "paper" else 1e-3
     config = TrainingConfig(schedule=schedule, learning_rate=peak, warmup=warmup, updates=3)
-    rates = [learning_rate(config, 64, update) for update in (1, 2, 3)]
+    rates = [compute_learning_rate(config, 64, update) for update in (1, 2, 3)]
     assert all(rate > 0 for rate in rates)
     if warmup >= 3 and schedule != "warmup_stable_decay":
         assert rates == pytest.approx([rates[0], 2 * rates[0], 3 * rates[0]])

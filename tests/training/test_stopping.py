@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from transduce.bundle import list_checkpoints, load_checkpoint, model_tensors
+from transduce.bundle import collect_model_tensors, list_checkpoints, load_checkpoint
 from transduce.config import RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
 from transduce.errors import TrainingError, TrainingInterruptedError
@@ -100,7 +100,10 @@ def content(given: Updater) -> dict[str, bytes]:
     """Everything of an updater, to the bit."""
     moments = enumerate(state for optimizer in given.optimizers for state in optimizer.state.values())
     tensors = {f"{index} {name}": value for index, state in moments for name, value in state.items()}
-    return {name: tensor.detach().numpy().tobytes() for name, tensor in (model_tensors(given.model) | tensors).items()}
+    return {
+        name: tensor.detach().numpy().tobytes()
+        for name, tensor in (collect_model_tensors(given.model) | tensors).items()
+    }
 
 
 @pytest.mark.parametrize(("normalization", "optimizer"), [("layer", "adam"), ("batch", "adam"), ("layer", "muon")])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from transduce.bundle import Bundle, BundleDescription, apply_start_from, model_tensors, save_bundle
+from transduce.bundle import Bundle, BundleDescription, apply_start_from, collect_model_tensors, save_bundle
 from transduce.config import RunConfig, TransformerConfig, load_run_config
 from transduce.data import PreparedData
 from transduce.errors import ConfigError
@@ -39,13 +39,13 @@ def test_tokens_in_both_vocabularies_keep_their_vectors(
     tokenizer = prepare_for(config).tokenizer
     torch.manual_seed(1)
     model = Transformer(config.with_vocabulary(tokenizer.vocabulary).model)
-    before = {name: tensor.detach().clone() for name, tensor in model_tensors(model).items()}
+    before = {name: tensor.detach().clone() for name, tensor in collect_model_tensors(model).items()}
     num_shared = transfer_weights(model, parent, tokenizer)
     own, given = pieces_of(tokenizer), pieces_of(parent.load_tokenizer())
     assert num_shared == len(set(own) & set(given))
     assert 4 < num_shared < len(own)
-    weights = model_tensors(parent.load_model())
-    for name, tensor in model_tensors(model).items():
+    weights = collect_model_tensors(parent.load_model())
+    for name, tensor in collect_model_tensors(model).items():
         if tensor.shape[:1] != (len(own),):
             assert torch.equal(tensor, weights[name])
             continue
@@ -106,8 +106,8 @@ def deep(parent: Bundle, tmp_path: Path) -> Bundle:
 def test_layers_are_spread_from_the_first_to_the_last(deep: Bundle, count: int, chosen: list[int]) -> None:
     model = Transformer(deep.model_config.model_copy(update={"num_decoder_layers": count}))
     copy_spread_layers(model, deep)
-    given = model_tensors(deep.load_model())
-    for name, tensor in model_tensors(model).items():
+    given = collect_model_tensors(deep.load_model())
+    for name, tensor in collect_model_tensors(model).items():
         stack, _, rest = name.partition(".layers.")
         number, _, ending = rest.partition(".")
         origin = f"decoder.layers.{chosen[int(number)]}.{ending}" if stack == "decoder" and rest else name

@@ -12,7 +12,7 @@ from torch.utils import deterministic
 
 from transduce.baselines import make_encoder_decoder
 from transduce.baselines.convs2s import WeightNormalizedLinear
-from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, model_tensors
+from transduce.bundle import Bundle, collect_model_tensors, list_checkpoints, load_checkpoint
 from transduce.config import RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import Batch
 from transduce.model import EXCLUDED_TOKEN_BIAS, Dropout, Transformer
@@ -117,21 +117,21 @@ def model() -> Transformer:
 
 @torch.no_grad()
 def change(model: Transformer) -> None:
-    for tensor in model_tensors(model).values():
+    for tensor in collect_model_tensors(model).values():
         tensor.add_(torch.randn_like(tensor))
 
 
 def test_is_the_sum_of_all_weights_by_their_age(model: Transformer) -> None:
     average = ExponentialMovingAverage(model, 0.5)
-    names = model_tensors(model).keys()
-    expected = {name: tensor.double() for name, tensor in model_tensors(model).items()}
+    names = collect_model_tensors(model).keys()
+    expected = {name: tensor.double() for name, tensor in collect_model_tensors(model).items()}
     # (1 + n) / (10 + n) reaches the decay of 0.5 at update 8, and stays below it before.
     for number, decay in enumerate([2 / 11, 3 / 12, 4 / 13, 5 / 14, 6 / 15, 7 / 16, 8 / 17, 0.5, 0.5], start=1):
         change(model)
         average.update(model, number)
-        weights = model_tensors(model)
+        weights = collect_model_tensors(model)
         expected = {name: decay * expected[name] + (1 - decay) * weights[name].double() for name in names}
-    found = model_tensors(average.model)
+    found = collect_model_tensors(average.model)
     assert found.keys() == expected.keys()
     for name, tensor in found.items():
         torch.testing.assert_close(tensor.double(), expected[name], rtol=0, atol=1e-5)
@@ -183,7 +183,7 @@ def test_it_becomes_best_only_if_it_is_better(
     part = "moving_average" if better else "weights"
     (update,) = list_checkpoints(result.folder / "checkpoints")
     expected = load_checkpoint(result.folder / "checkpoints", update, [part])[0][part]
-    for name, tensor in model_tensors(best.load_model()).items():
+    for name, tensor in collect_model_tensors(best.load_model()).items():
         assert torch.equal(tensor, expected[name])
 
 
@@ -204,7 +204,7 @@ def test_it_is_what_validations_measure_and_last_holds(make_config: MakeConfig) 
     expected = load_checkpoint(folder / "checkpoints", update, ["moving_average"])[0]["moving_average"]
     last = Bundle.open(folder / "last")
     assert last.description.training["ema_decay"] == 0.9
-    for name, tensor in model_tensors(last.load_model()).items():
+    for name, tensor in collect_model_tensors(last.load_model()).items():
         assert torch.equal(tensor, expected[name])
 
 

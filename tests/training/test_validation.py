@@ -10,16 +10,16 @@ from torch.nn import functional as F
 from transduce.bundle import Bundle
 from transduce.config import SearchConfig
 from transduce.errors import CorpusError
-from transduce.evaluation import corpus_scores
+from transduce.evaluation import score_corpus
 from transduce.model import Transformer
 from transduce.training import Validation, Validator
 from transduce.training.validation import (
     MAX_PIECES,
     METRICS,
     NO_REPEAT_NGRAM,
-    commonest_share,
-    repetition_share,
-    token_f1,
+    compute_commonest_share,
+    compute_repetition_share,
+    compute_token_f1,
 )
 from transduce.translation import Translator
 
@@ -43,7 +43,7 @@ def test_figures_can_be_found_again_from_the_bundle(copier: Any, metrics_of: Any
     sources, references = zip(*(row.split("\t") for row in path.read_text(encoding="utf-8").splitlines()), strict=True)
     translations = Translator.load(folder / "last", device="cpu").translate(sources)
     scores = {
-        score.metric: score for score in corpus_scores(translations, references, ("bleu", "chrf"), confidence=True)
+        score.metric: score for score in score_corpus(translations, references, ("bleu", "chrf"), confidence=True)
     }
     assert {score["metric"]: score["value"] for score in line["scores"]} == {
         metric: pytest.approx(score.value) for metric, score in scores.items()
@@ -111,7 +111,7 @@ def test_a_few_samples_are_shown(validator: Validator, model: Transformer, copie
 
 
 def test_quality_is_higher_where_the_model_is_better() -> None:
-    scores = tuple(corpus_scores(["a small dog runs now"], ["a small dog runs now"], ("bleu", "chrf")))
+    scores = tuple(score_corpus(["a small dog runs now"], ["a small dog runs now"], ("bleu", "chrf")))
     validation = Validation(2.5, 0.5, scores, (), 0.5)
     assert validation.rank("bleu") == [pytest.approx(100), pytest.approx(100), -2.5]
     assert validation.rank("loss") == [-2.5, pytest.approx(100), -2.5]
@@ -153,7 +153,7 @@ def test_the_length_penalty_is_sought_upwards_and_then_downwards(
     searcher = Validator(copier.unseen, validator.tokenizer, config)
     monkeypatch.setattr(Validator, "_translate", translate)
     references = [target for _, target in copier.unseen]
-    first = corpus_scores(translate(searcher, model, config.search), references, METRICS)
+    first = score_corpus(translate(searcher, model, config.search), references, METRICS)
     asked.clear()
     search, scores = searcher.fit_search(model, first)
     assert (search.length_penalty, asked) == (best, tried)
@@ -177,7 +177,7 @@ def test_repetitions_are_forbidden_where_both_metrics_are_better(
     config = copier.config.with_training(fit_no_repeat_ngram=True, fit_length_penalty=True)
     searcher = Validator(copier.unseen, validator.tokenizer, config)
     monkeypatch.setattr(Validator, "_translate", translate)
-    first = corpus_scores(repeated, [target for _, target in copier.unseen], METRICS)
+    first = score_corpus(repeated, [target for _, target in copier.unseen], METRICS)
     search, scores = searcher.fit_search(model, first)
     chosen = NO_REPEAT_NGRAM if is_better else 0
     assert search.no_repeat_ngram == chosen
@@ -233,8 +233,8 @@ SENTENCES = st.lists(st.lists(st.integers(2, 9), max_size=6), min_size=1, max_si
 @given(SENTENCES, st.randoms())
 def test_the_order_of_tokens_does_not_matter(references: list[list[int]], random: Any) -> None:
     shuffled = [random.sample(reference, len(reference)) for reference in references]
-    assert token_f1(shuffled, references) == 1.0
-    assert token_f1([[1] for _ in references], references) == 0.0
+    assert compute_token_f1(shuffled, references) == 1.0
+    assert compute_token_f1([[1] for _ in references], references) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -247,10 +247,10 @@ def test_the_order_of_tokens_does_not_matter(references: list[list[int]], random
     ],
 )
 def test_tokens_in_common(hypothesis: list[int], reference: list[int], expected: float) -> None:
-    assert token_f1([hypothesis], [reference]) == pytest.approx(expected)
-    assert token_f1([reference], [hypothesis]) == pytest.approx(expected)
+    assert compute_token_f1([hypothesis], [reference]) == pytest.approx(expected)
+    assert compute_token_f1([reference], [hypothesis]) == pytest.approx(expected)
     # Over all sentences, not the mean of each.
-    assert token_f1([hypothesis, [8] * 10], [reference, [8] * 10]) > expected
+    assert compute_token_f1([hypothesis, [8] * 10], [reference, [8] * 10]) > expected
 
 
 @pytest.mark.parametrize(
@@ -262,16 +262,16 @@ def test_tokens_in_common(hypothesis: list[int], reference: list[int], expected:
     ],
 )
 def test_the_share_of_the_most_frequent_translation(translations: list[str], expected: float) -> None:
-    assert commonest_share(["a", "b", "c", "d"], translations) == expected
+    assert compute_commonest_share(["a", "b", "c", "d"], translations) == expected
 
 
 def test_equal_sources_may_have_equal_translations() -> None:
-    assert commonest_share(["a", "a", "a", "b"], ["x", "x", "x", "y"]) == 0.5
-    assert commonest_share(["a"], ["x"]) == 0.0
+    assert compute_commonest_share(["a", "a", "a", "b"], ["x", "x", "x", "y"]) == 0.5
+    assert compute_commonest_share(["a"], ["x"]) == 0.0
 
 
 def test_the_share_of_translations_that_repeat_themselves() -> None:
     sources = ["The article said that Iran is an exception."] * 2
     repeated = "A lokacin wani bangare na farko na farko na farko na farko na farko da aka samu."
-    assert repetition_share(sources, [repeated, "Tana cewa Iran dai ta bambanta."]) == 0.5
-    assert repetition_share([repeated], [repeated]) == 0.0
+    assert compute_repetition_share(sources, [repeated, "Tana cewa Iran dai ta bambanta."]) == 0.5
+    assert compute_repetition_share([repeated], [repeated]) == 0.0

@@ -6,15 +6,15 @@ import pytest
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, CorpusError
 from transduce.search import Sampling
-from transduce.translation import TextConstraints, TranslationLine, TranslationOptions
+from transduce.translation import InputLine, TextConstraints, TranslationOptions
 
 
 def test_a_line_says_what_is_asked_of_it() -> None:
     line = '{"text": "A dog.", "require": ["Hund"], "forbid": ["an", "."], "prefix": "Ein"}'
-    asked = TranslationLine.read(line, 1, "input")
+    asked = InputLine.read(line, 1, "input")
     assert asked.text == "A dog."
     assert asked.constraints == TextConstraints("Ein", ("Hund",), forbidden=("an", "."))
-    assert TranslationLine.read('{"text": ""}', 1, "input").constraints is None
+    assert InputLine.read('{"text": ""}', 1, "input").constraints is None
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_line_says_what_is_asked_of_it() -> None:
 )
 def test_what_is_wrong_with_a_line_is_said_with_its_number(line: str, message: str) -> None:
     with pytest.raises(CorpusError, match=re.escape(message)):
-        TranslationLine.read(line, 7, "input")
+        InputLine.read(line, 7, "input")
 
 
 def test_equal_options_are_one() -> None:

@@ -13,11 +13,11 @@ from transduce.bundle.bundle import CALIBRATION, DESCRIPTION
 from transduce.errors import BundleError, ConfigError, CorpusError, TransduceError, UserError, is_out_of_memory
 from transduce.interop import NATIVE, load_translator
 from transduce.translation import (
+    InputLine,
     LineTranslator,
     TextConstraints,
     TranslatedLine,
     TranslatedSentence,
-    TranslationLine,
     TranslationOptions,
     Translator,
     describe_lines,
@@ -38,7 +38,7 @@ class BlockTranslatorSettings:
         engine, precision, device, ensemble: as of `load_translator`.
         max_pieces: number of pieces up to which a line is translated as a whole; None: the model's.
         json: whether the output of a line is a JSON object with score, tokens and alternatives.
-        json_input: whether each line is a JSON object, see `TranslationLine`.
+        json_input: whether each line is a JSON object, see `InputLine`.
     """
 
     model: Path
@@ -247,7 +247,7 @@ class BlockTranslator:
         found: list[tuple[str, TextConstraints | None]] = []
         for number, line in zip(numbers, lines, strict=True):
             try:
-                one = TranslationLine.read(line, number, name)
+                one = InputLine.read(line, number, name)
                 if (constraints := one.constraints) is not None:
                     self.line_translator.check(constraints)
             except CorpusError as error:

@@ -44,7 +44,7 @@ class FileFormat(Protocol):
         ...
 
 
-def choose_format(name: str, column: str | None, translation_column: str, *, json_input: bool) -> FileFormat:
+def choose_file_format(name: str, column: str | None, translation_column: str, *, json_input: bool) -> FileFormat:
     """The format of a file, by the ending of its name; what has no other format is text, a line after the other.
 
     Args:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from transduce.bulk.block_translator import BlockTranslator, BlockTranslatorSettings, Failure, TranslatedBlock
 from transduce.bulk.blocks import Block
@@ -68,8 +68,7 @@ class ProcessPool:
     def wait(self) -> tuple[int, Answer]:
         """See `WorkerPool`."""
         workers = {ours: worker for worker, (ours, _) in self._processes.items()}
-        ours = connection.wait(list(workers))[0]
-        assert isinstance(ours, Connection)  # noqa: S101 - it is one of those given
+        ours = cast("Connection", connection.wait(list(workers))[0])  # Windows has a class of its own for these
         worker = workers[ours]
         try:
             answer: Answer = ours.recv()

@@ -10,7 +10,7 @@ from typing import Any
 from transduce.bulk.block_translator import BlockTranslatorSettings, TranslatedBlock
 from transduce.bulk.blocks import BLOCK_LINES, Block
 from transduce.bulk.dispatching import WorkerPool, translate_blocks
-from transduce.bulk.formats import FileFormat, TextFormat, choose_format
+from transduce.bulk.formats import FileFormat, TextFormat, choose_file_format
 from transduce.bulk.inputs import InputFile, find_input_files
 from transduce.bulk.output_folder import OutputFolder, open_output_folder
 from transduce.bulk.output_url import OutputUrl
@@ -77,7 +77,8 @@ def translate_files(
         report: receives messages about workers.
 
     Raises:
-        UserError, TransduceError: see `find_input_files`, `choose_format`, `open_output_folder`, `translate_blocks`.
+        UserError, TransduceError: see `find_input_files`, `choose_file_format`, `open_output_folder` and
+            `translate_blocks`.
     """
     if task.block_lines < 1:
         raise ConfigError(f"--block-lines {task.block_lines}: must be 1 or more")
@@ -85,7 +86,7 @@ def translate_files(
     task.settings.options.check()
     files = find_input_files(task.inputs, task.output)
     formats = [
-        choose_format(file.name, task.column, task.translation_column, json_input=task.settings.json_input)
+        choose_file_format(file.name, task.column, task.translation_column, json_input=task.settings.json_input)
         for file in files
     ]
     _check_output_format(task, files, formats)

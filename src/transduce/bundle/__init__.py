@@ -31,10 +31,10 @@ if TYPE_CHECKING:
         Checkpoint,
         Shard,
         begin_checkpoint,
+        convert_shard_write_errors,
+        find_latest_checkpoint,
         finish_checkpoint,
         has_checkpoint,
-        join_checkpoint,
-        latest_checkpoint,
         list_checkpoints,
         load_checkpoint,
         recover_checkpoints,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         read_scorecard,
         save_scorecard,
     )
-    from transduce.bundle.weights import average_weights, load_tensors, make_empty_model, model_tensors
+    from transduce.bundle.weights import average_weights, collect_model_tensors, load_tensors, make_empty_model
 else:
     __getattr__ = import_on_first_use(
         __name__,
@@ -65,15 +65,16 @@ else:
                 "update_calibration"
             ),
             "transduce.bundle.checkpoint": (
-                "Checkpoint Shard begin_checkpoint finish_checkpoint has_checkpoint join_checkpoint latest_checkpoint "
-                "list_checkpoints load_checkpoint recover_checkpoints remove_checkpoints save_checkpoint write_shard"
+                "Checkpoint Shard begin_checkpoint finish_checkpoint has_checkpoint convert_shard_write_errors "
+                "find_latest_checkpoint list_checkpoints load_checkpoint recover_checkpoints remove_checkpoints "
+                "save_checkpoint write_shard"
             ),
             "transduce.bundle.manifest": "BundleDescription FileRecord Languages RecordedScore",
             "transduce.bundle.model_overview": "ModelOverview make_model_overview",
             "transduce.bundle.scorecard": (
                 "RecordedBehaviour RecordedScorecard check_scorecard read_scorecard save_scorecard"
             ),
-            "transduce.bundle.weights": "average_weights load_tensors make_empty_model model_tensors",
+            "transduce.bundle.weights": "average_weights load_tensors make_empty_model collect_model_tensors",
         },
     )
 
@@ -98,20 +99,20 @@ __all__ = [
     "check_calibratable",
     "check_new_bundle",
     "check_scorecard",
+    "collect_model_tensors",
+    "convert_shard_write_errors",
     "find_bundle",
+    "find_latest_checkpoint",
     "finish_checkpoint",
     "has_checkpoint",
     "inherit_search_settings",
     "is_bundle",
-    "join_checkpoint",
-    "latest_checkpoint",
     "list_checkpoints",
     "list_foreign_files",
     "load_checkpoint",
     "load_tensors",
     "make_empty_model",
     "make_model_overview",
-    "model_tensors",
     "name_model",
     "read_calibration",
     "read_scorecard",

@@ -195,7 +195,7 @@ def save_bundle(
             f"use the model's config in the description"
         )
     expected = weights.make_empty_tensors(model.config)
-    weights.check_tensors(weights.model_tensors(model), expected, "the model to save")
+    weights.check_tensors(weights.collect_model_tensors(model), expected, "the model to save")
     _check_vocabulary(tokenizer, model.config, folder / SOURCE_MODEL)
     with replace_folder(folder, marker=DESCRIPTION) as temporary:
         write_bundle(temporary, model, tokenizer, description)
@@ -215,9 +215,9 @@ def write_bundle(
     In int8, matrices take a quarter of the bytes; see `bundle.arrays`. Weights that were read from int8 are written in
     float32 unless `precision` says otherwise.
     """
-    from transduce.bundle.weights import model_tensors, write_tensors  # noqa: PLC0415 - loads PyTorch
+    from transduce.bundle.weights import collect_model_tensors, write_tensors  # noqa: PLC0415 - loads PyTorch
 
-    tensors = model_tensors(model)
+    tensors = collect_model_tensors(model)
     if precision == "int8":
         from torch import from_numpy  # noqa: PLC0415 - loads PyTorch
 

@@ -111,7 +111,7 @@ def begin_checkpoint(folder: Path, update: int) -> AbstractContextManager[Path]:
 
 
 @contextmanager
-def join_checkpoint(folder: Path, update: int) -> Iterator[None]:
+def convert_shard_write_errors(folder: Path, update: int) -> Iterator[None]:
     """Let the block write into the folder that another process has from `begin_checkpoint`.
 
     Raises:
@@ -131,7 +131,7 @@ def write_shard(temporary: Path, tensors: Tensors, shard: Shard = UNSHARDED) -> 
         tensors: each part becomes a safetensors file. A tensor that is not sharded belongs to the first shard alone.
         shard: which shard of the whole tensors `tensors` has.
 
-    Raises (outside of `begin_checkpoint` and `join_checkpoint`):
+    Raises (outside of `begin_checkpoint` and `convert_shard_write_errors`):
         OSError, SafetensorError: writing failed.
     """
     ending = "" if shard == UNSHARDED else f".{shard.number}of{shard.total}"
@@ -241,7 +241,7 @@ def _read_shards(part: str, paths: Sequence[Path], find_rows: FindRows) -> dict[
     return tensors
 
 
-def latest_checkpoint(folder: Path, report: Callable[[str], None]) -> Checkpoint | None:
+def find_latest_checkpoint(folder: Path, report: Callable[[str], None]) -> Checkpoint | None:
     """The latest checkpoint whose files are all undamaged; None if there is none.
 
     `report` receives a message about every damaged checkpoint that is passed over.

@@ -229,7 +229,7 @@ class BundleDescription(FolderDescription):
     """Progress of training: update, epoch and other records of the run."""
 
 
-def render_card(folder: Path, **values: Any) -> str:  # noqa: ANN401 - the values used by the template
+def render_card_template(folder: Path, **values: Any) -> str:  # noqa: ANN401 - the values used by the template
     """The model card from the template `card.md.jinja` in `folder`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - only writing a model needs it
 
@@ -264,7 +264,7 @@ def make_model_card(description: BundleDescription, num_parameters: int) -> str:
     training = dict(description.training)
     if isinstance(seconds := training.pop("seconds", None), int | float):
         training["time"] = f"{seconds / 60:,.1f} minutes, without validation"
-    return render_card(
+    return render_card_template(
         Path(__file__).parent,
         about=description,
         model=description.model,

@@ -7,20 +7,12 @@ was measured, so that it is refused for any other model. Replacing a model remov
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic
 
 from transduce.bundle.bundle import DESCRIPTION, Bundle
 from transduce.bundle.manifest import AnyDescription, BundleDescription, read_description, serialize_description
 from transduce.errors import BundleError
-from transduce.storage import (
-    check_output_file,
-    check_writable,
-    has_mark,
-    lock_folder,
-    make_write_error,
-    write_output_file,
-)
+from transduce.storage import OwnFileKind, check_writable, lock_folder, make_write_error
 
 
 @dataclass(frozen=True)
@@ -65,7 +57,7 @@ class MeasurementFile(Generic[AnyDescription]):
         """
         place = bundle.folder.resolve()
         check_writable(place)  # for the lock beside it
-        check_output_file(place / self.name, self._is_own, self.noun, force=force)
+        self._file.check(place / self.name, force=force)
 
     @contextmanager
     def lock(self, bundle: Bundle, *, force: bool) -> Iterator[None]:
@@ -90,7 +82,8 @@ class MeasurementFile(Generic[AnyDescription]):
     def write(self, bundle: Bundle, content: AnyDescription, *, force: bool) -> None:
         """Write the file, within `lock`; a crash leaves the old file or the new one."""
         path = bundle.folder.resolve() / self.name
-        write_output_file(path, serialize_description(content), self._is_own, self.noun, force=force)
+        self._file.write(path, serialize_description(content).decode(), force=force)
 
-    def _is_own(self, path: Path) -> bool:
-        return has_mark(path, f'"format": "{self.kind.model_fields["format"].default}"'.encode())
+    @property
+    def _file(self) -> OwnFileKind:
+        return OwnFileKind(self.noun, (f'"format": "{self.kind.model_fields["format"].default}"',))

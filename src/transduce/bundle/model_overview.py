@@ -6,7 +6,7 @@ from typing import Any
 
 from transduce.bundle.bundle import Bundle, apply_start_from, find_bundle
 from transduce.bundle.manifest import BundleDescription, format_fact
-from transduce.bundle.weights import make_empty_model, model_tensors
+from transduce.bundle.weights import collect_model_tensors, make_empty_model
 from transduce.config import PRESETS, RunConfig, TransformerConfig, load_resolved_config, load_run_config, to_toml
 from transduce.errors import ConfigError, UserError
 
@@ -54,7 +54,7 @@ class ModelOverview:
         facts: dict[str, object] = {
             self.kind: self.subject,
             "parameters": f"{self.parameters:,} ({4 * self.parameters / 1e6:,.1f} MB in float32)",
-            **self.model.own_settings(),
+            **self.model.select_own_settings(),
         }
         if self.bundle is None and self.settings is not None and self.settings.text.vocabulary == "fitted":
             facts["vocabulary"] = f"fitted to the text; here as with {self.model.vocabulary:,} (--vocabulary)"
@@ -112,5 +112,5 @@ def _build_overview(
     bundle: BundleDescription | None = None,
 ) -> ModelOverview:
     model = make_empty_model(config)
-    shapes = {name: list(tensor.shape) for name, tensor in model_tensors(model).items()}
+    shapes = {name: list(tensor.shape) for name, tensor in collect_model_tensors(model).items()}
     return ModelOverview(subject, kind, model.num_parameters, shapes, config, settings, bundle)

@@ -24,7 +24,7 @@ _FORMER_CROSS_ATTENTION = ".memory_attention"
 """Part of tensor names in folders of format version 1."""
 
 
-def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+def collect_model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and running statistics of `model` by name; a shared tensor only under the first of its names.
 
     They are the model's own, not copies: writing into one changes the model.
@@ -47,7 +47,7 @@ def make_empty_model(config: TransformerConfig) -> EncoderDecoder:
 def make_empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
     """Tensors with the names, shapes and types of a network, without values: they take no memory."""
     with torch.device("meta"):
-        return model_tensors(make_encoder_decoder(config).float())
+        return collect_model_tensors(make_encoder_decoder(config).float())
 
 
 def count_parameters(config: TransformerConfig) -> int:
@@ -98,7 +98,7 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -
     Raises:
         BundleError: names, shapes or types are not the model's.
     """
-    own = model_tensors(model)
+    own = collect_model_tensors(model)
     check_tensors(tensors, own, origin)
     for name, tensor in own.items():
         tensor.copy_(tensors[name])

@@ -46,8 +46,10 @@ COMMANDS = {
     "compare": "Compare systems: scores, significance, and where they differ.\n\n"
     "A difference counts as significant if paired bootstrap resampling and approximate randomisation both find p "
     "below 0.05. Both are sacreBLEU's tests, but here a random difference counts also if it only equals the measured "
-    "one, so that p may be slightly larger. The page shows scores by length and by frequency of the words, phrases, "
-    "and sentences.",
+    "one, so that p may be slightly larger, above all of TER, which counts whole edits. If several systems are "
+    "compared with the first one, p is corrected for that (Holm 1979). What is not decided is printed with the size of "
+    "a difference that the test set would show. The page shows scores by length and by frequency of the words, "
+    "phrases, and sentences.",
     "scorecard": "Test how a model behaves on unusual input, and show it in the model card.\n\n"
     "Capitals, typing errors, numbers, addresses, several sentences and the like: inputs made of your own sentences "
     "are translated as by `translate`, and judged by rules. Each behaviour has a score from 0 to 100, the best. Where "
@@ -62,7 +64,7 @@ COMMANDS = {
     "the best one for the first 1,000 pairs, by how well linked words translate each other (IBM Model 1); standard "
     "error names it.",
     "calibrate": "Calibrate confidence and choose the alignment head; store both in the bundle.",
-    "average": "Average the last checkpoints of a run into one bundle.",
+    "average": "Average the last checkpoints of a run into one bundle (paper 6.1).",
     "export": "Write a model for another program or in int8, and check that it is the same.\n\n"
     "The exported model is loaded by the other program and compared with the original: tokenizer, log-probability of "
     "every token, greedy translations, and weights. If they differ by more than the tolerance, nothing is written. "
@@ -142,7 +144,6 @@ _MODULES = {
     **dict.fromkeys(("calibrate", "align"), "score"),
     "--install-completion": "completion",
     "compare": "evaluate",
-    "info": "overview",
     "translate-file": "translate_file",
 }
 """The module of each command that has no module of its own name."""
@@ -174,12 +175,26 @@ _REPEATED_OPTIONS = {
 """By command, options that take one value, and may be repeated: an error about an argument too many says so."""
 
 _config = App(name="config", help=COMMANDS["config"])
-_config.command("transduce.cli.overview:show", name="show", help="Print the resolved settings of a recipe as TOML.")
-_config.command("transduce.cli.overview:schema", name="schema", help="Print the JSON Schema of all settings.")
+_config.command(
+    "transduce.cli.config:show",
+    name="show",
+    help="Print the resolved settings of a recipe as TOML; comments name the origins of values that are no defaults.",
+)
+_config.command(
+    "transduce.cli.config:schema",
+    name="schema",
+    help="Print the JSON Schema of all settings, with which an editor can complete and check a recipe.",
+)
 _lab = App(name="lab", help=COMMANDS["lab"])
 _lab.command("transduce.cli.lab:list_experiments", name="list", help="Print the experiments.")
-_lab.command("transduce.cli.lab:run", name="run", help="Run an experiment, or go on with a stopped one.")
-_lab.command("transduce.cli.lab:report", name="report", help="Write reports again, and print all verdicts.")
+_lab.command(
+    "transduce.cli.lab:run", name="run", help="Run an experiment, or go on with a stopped one, and write its reports."
+)
+_lab.command(
+    "transduce.cli.lab:report",
+    name="report",
+    help="Write the reports of experiments again, and print the verdicts of all of them as a table.",
+)
 _groups = {"config": _config, "lab": _lab}
 for _name, _help in COMMANDS.items():
     if _name in _groups:

@@ -10,13 +10,13 @@ from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.console import print_facts, print_message
-from transduce.cli.texts import check_language_code
+from transduce.cli.corpus_options import check_language_code
 from transduce.interop import FORMATS, export_bundle, import_model
 from transduce.training import average_run
 
 
 def average(run: Path, /, *, last: int = 5, output: Path, force: bool = False) -> None:
-    """Average the weights of a run's last checkpoints into one bundle (paper 6.1).
+    """Average the last checkpoints of a run into one bundle (paper 6.1).
 
     Args:
         run: the folder of a run.
@@ -41,7 +41,7 @@ def export(
     reference: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Write a model for another program, or in int8 for this one, and check that it computes the same.
+    """Write a model for another program or in int8, and check that it is the same.
 
     Args:
         model: a bundle, or the folder of a run.
@@ -75,7 +75,7 @@ def import_bundle(
     probe: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Convert another program's model to a bundle, and check that it computes the same.
+    """Convert another program's model to a bundle, and check that it is the same.
 
     Args:
         path: a model folder of Transformers (such as OPUS-MT) or CTranslate2, a Marian .npz file, or an Argos package.

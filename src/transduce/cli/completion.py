@@ -20,7 +20,7 @@ def install_completion(
     shell: Shell | None = None,
     print_only: Annotated[bool, Parameter(name="--print")] = False,
 ) -> None:
-    """Let the shell complete commands, options and their values when Tab is pressed.
+    """Let the shell complete commands and options: bash, zsh or fish.
 
     Args:
         shell: the shell; unless given, the one that this is typed into.

@@ -13,7 +13,7 @@ def demo(
     restart: bool = False,
     json: bool = False,
 ) -> None:
-    """Make data, train a small model on it, and test it on unseen inputs.
+    """Make data, train a small model on it in under three minutes, and test it.
 
     Args:
         output: folder of the run; the generated text is in it, as data/text.tsv.

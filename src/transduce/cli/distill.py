@@ -11,7 +11,8 @@ from cyclopts import Parameter
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.completion import FileName
 from transduce.cli.console import ConsoleReporter, print_message
-from transduce.cli.texts import TextFlags, choose_automatic_settings, get_text_settings
+from transduce.cli.corpus_options import TextFlags
+from transduce.cli.run_settings import choose_automatic_settings, get_text_settings
 from transduce.config import PRESETS, TransformerConfig, load_run_config
 from transduce.errors import UserError
 from transduce.pages import format_columns
@@ -57,7 +58,7 @@ def distill(
     settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
     restart: bool = False,
 ) -> None:
-    """Train a student on a teacher's translations of the training text, and compare both.
+    """Train a small, fast student from a model's translations.
 
     Args:
         teacher: a bundle, or the folder of a run.
@@ -101,7 +102,7 @@ def distill(
         automatic = {name: value for name, value in automatic.items() if not name.startswith("model.")}
         given |= {"training.start_from": str(teacher), "training.start_layers": "spread", **shallow}
     elif student in {SHALLOW, SAME}:
-        own = {f"model.{name}": value for name, value in network.own_settings().items() if value is not None}
+        own = {f"model.{name}": value for name, value in network.select_own_settings().items() if value is not None}
         automatic |= {name: value for name, value in own.items() if name != "model.vocabulary"}
         automatic |= shallow if student == SHALLOW else {}
     config, _ = load_run_config(

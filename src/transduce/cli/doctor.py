@@ -13,19 +13,16 @@ from pydantic import ValidationError
 
 from transduce.cli.completion import FileName
 from transduce.cli.console import open_standard_input, print_json, print_message
-from transduce.cli.texts import TextFlags
+from transduce.cli.corpus_options import TextFlags
 from transduce.config import CorpusConfig, describe_setting_error, load_run_config
 from transduce.data.settings_for_size import describe_expected_quality, describe_expected_training
-from transduce.doctor import examine_corpus, format_summary, is_report, list_lines, make_json, render_page
+from transduce.doctor import REPORT_FILE, examine_corpus, format_summary, list_lines, make_json, render_page
 from transduce.errors import ConfigError, UserError
 from transduce.kernels.memory import give_back_large_blocks
-from transduce.storage import check_output_file, write_output_file
 from transduce.text import CorpusSize
 
 if TYPE_CHECKING:
     from transduce.doctor import Examination
-
-REPORT = "report of transduce doctor"
 
 EXIT_SERIOUS = 3
 """Exit code if there are serious findings."""
@@ -107,7 +104,7 @@ def doctor(
     )
     places = [] if output is None else _list_places(output)
     for place in places:
-        check_output_file(place, is_report, REPORT, force=force, makes_folder=True, also_prints=True)
+        REPORT_FILE.check(place, force=force, makes_folder=True, also_prints=True)
     give_back_large_blocks()  # of many sizes: a million pairs take a tenth less memory, and no more time
     examination = examine_corpus(
         config.data, config.text, corpus, standard_input=open_standard_input(), report=print_message
@@ -119,8 +116,7 @@ def doctor(
     ]
     for place in places:
         place.parent.mkdir(parents=True, exist_ok=True)
-        content = _render(examination, expectations, place).encode("utf-8")
-        write_output_file(place, content, is_report, REPORT, force=force)
+        REPORT_FILE.write(place, _render(examination, expectations, place), force=force)
     if json:
         print_json(make_json(examination, expectations))
     else:

@@ -9,10 +9,11 @@ from typing import Annotated, ClassVar
 from cyclopts import Parameter
 
 from transduce.cli.console import print_json, print_message
-from transduce.cli.options import EngineFlags, name_flags_in_errors
-from transduce.cli.texts import is_in_one_file
+from transduce.cli.corpus_options import is_in_one_file
+from transduce.cli.translation_options import EngineFlags, name_flags_in_errors
 from transduce.errors import UserError
 from transduce.evaluation import (
+    COMPARISON_PAGE,
     Comparison,
     Score,
     SystemOutput,
@@ -21,25 +22,22 @@ from transduce.evaluation import (
     check_tokenization,
     choose_tokenization,
     compare_systems,
-    corpus_scores,
     count_words,
     format_scores,
     read_paired_test_sets,
     read_system_output,
     read_test_sets,
     render_comparison,
+    score_corpus,
     translate_test_set,
 )
 from transduce.evaluation.comet import CometScorer, summarize_lines
-from transduce.evaluation.comparison_page import MARK
 from transduce.interop import read_languages
 from transduce.pages import format_columns, format_count
-from transduce.storage import check_output_file, has_mark, write_output_file
+from transduce.storage import check_output_file, write_output_file
 from transduce.text import read_lines
 
 _ENGINE_FLAGS = EngineFlags()
-
-PAGE = "page of transduce compare"
 
 MIN_CHRF_OF_GOOD_LINES = 50
 """From this chrF on, a message explains a BLEU of 0: the translations cannot be as bad as that."""
@@ -113,9 +111,7 @@ def evaluate(
     json: bool = False,
     force: bool = False,
 ) -> None:
-    """Translate test sets and score the translations: BLEU, chrF and TER, with sacreBLEU's signatures.
-
-    Several systems are compared with the first one, and the significance of each difference is printed.
+    """Score translations of test sets: BLEU, chrF, TER, with signatures.
 
     Args:
         systems: what is scored, each of them a bundle, the folder of a run, with --engine a folder written by
@@ -148,7 +144,7 @@ def evaluate(
     results = []
     for test_set, (own,) in zip(test_sets, outputs, strict=True):
         first, *more = test_set.references
-        scores = corpus_scores(
+        scores = score_corpus(
             own.hypotheses, first, more_references=more, tokenization=test_set_flags.tokenize, confidence=confidence
         )
         if comet is not None:
@@ -183,13 +179,7 @@ def compare(
     json: bool = False,
     force: bool = False,
 ) -> None:
-    """Compare systems with the first one: scores, significance, a verdict, and a page that shows where they differ.
-
-    A difference counts as significant if paired bootstrap resampling and approximate randomisation both find p below
-    0.05. Both are sacreBLEU's tests, but here a random difference counts also if it only equals the measured one, so
-    that p may be slightly larger, above all of TER, which counts whole edits. If several systems are compared with
-    the first one, p is corrected for that (Holm 1979). What is not decided is printed with the size of a difference
-    that the test set would show.
+    """Compare systems: scores, significance, and where they differ.
 
     Args:
         systems: at least two, each of them a bundle, the folder of a run, with --engine a folder written by `transduce
@@ -208,7 +198,7 @@ def compare(
     if frequencies is not None and output is None:
         raise UserError("--frequencies: only the page shows them; give --output as well")
     if output is not None:
-        check_output_file(output, _is_page, PAGE, force=force, also_prints=True)
+        COMPARISON_PAGE.check(output, force=force, also_prints=True)
     comet = test_set_flags.find_comet()
     test_sets = test_set_flags.read(systems)
     tokenizations = [test_set_flags.tokenize or choose_tokenization(one.references[0]) for one in test_sets]
@@ -222,13 +212,8 @@ def compare(
     if output is not None:
         analyses = [(one, analyse(one, counts.get(one.tokenization))) for one in comparisons]
         page = render_comparison(analyses, is_training_counted=frequencies is not None)
-        # "replace": the name of a system is a path, which need not be UTF-8.
-        write_output_file(output, page.encode("utf-8", "replace"), _is_page, PAGE, force=force)
+        COMPARISON_PAGE.write(output, page, force=force)
         print_message(f"{output}: open it in a browser")
-
-
-def _is_page(path: Path) -> bool:
-    return has_mark(path, MARK.encode())
 
 
 def _translate(

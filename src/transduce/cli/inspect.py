@@ -10,11 +10,8 @@ from cyclopts import Parameter
 from transduce.bundle import Bundle, find_bundle, name_model
 from transduce.cli.console import print_message
 from transduce.inspection import EVERYTHING, QUICK, Head, InspectedModel, InspectionRequest, inspect_text
-from transduce.serving.page import is_standalone_page, render_standalone_page
-from transduce.storage import check_output_file, write_output_file
+from transduce.serving.page import STANDALONE_PAGE, render_standalone_page
 from transduce.translation import Confidence, Translator
-
-PAGE = "page of transduce inspect"
 
 
 @Parameter(name="*")
@@ -57,7 +54,7 @@ def inspect(
     device: str = "auto",
     force: bool = False,
 ) -> None:
-    """Write a page that shows how a sentence is translated, number by number; it opens from disk in any browser.
+    """Write a page that shows how a sentence is translated.
 
     Args:
         model: a bundle, or the folder of a run.
@@ -70,12 +67,11 @@ def inspect(
     """
     started = time.monotonic()
     request = (flags or InspectionFlags()).make_request(sentence)
-    check_output_file(output, is_standalone_page, PAGE, force=force)
+    STANDALONE_PAGE.check(output, force=force)
     documents = [_make_document(path, request, device) for path in (model, *compare)]
-    page = render_standalone_page(documents).encode("utf-8")
-    write_output_file(output, page, is_standalone_page, PAGE, force=force)
+    num_bytes = STANDALONE_PAGE.write(output, render_standalone_page(documents), force=force)
     print_message(
-        f"{output} written in {time.monotonic() - started:.1f} s: {len(page) / 1e6:.1f} MB; open it in a browser"
+        f"{output} written in {time.monotonic() - started:.1f} s: {num_bytes / 1e6:.1f} MB; open it in a browser"
     )
 
 

@@ -18,11 +18,8 @@ from transduce.lab import (
     run_experiment,
     write_reports,
 )
-from transduce.lab.report import is_report
+from transduce.lab.report import REPORT_PAGE
 from transduce.pages import format_table
-from transduce.storage import check_output_file, write_output_file
-
-PAGE = "page of transduce lab report"
 
 MAX_SEEDS = 2**31
 """Seeds are smaller than this, as `training.seed` is."""
@@ -88,8 +85,8 @@ def run(  # noqa: PLR0913 - the options of the command
             plan_of=plan_of,
         )
         result = run_experiment(name, laboratory, restart=restart)
-    for finding in result.conclusion.claim_results:
-        print(f"{finding.verdict:<13}  {finding.claim.section}: {finding.claim.text}\n{'':15}{finding.measured}")
+    for found in result.conclusion.claim_results:
+        print(f"{found.verdict:<13}  {found.claim.section}: {found.claim.text}\n{'':15}{found.measured}")
     print_message(f"the report is in {folder / 'report.html'} and {folder / 'report.md'}")
 
 
@@ -102,8 +99,8 @@ def report(folders: list[Path], /, *, output: Path | None = None, force: bool = 
         force: replace any existing file.
     """
     if output is not None:
-        check_output_file(output, is_report, PAGE, force=force, also_prints=True)
+        REPORT_PAGE.check(output, force=force, also_prints=True)
     reports = [write_reports(folder) for folder in folders]
     if output is not None:
-        write_output_file(output, render_html(reports).encode("utf-8"), is_report, PAGE, force=force)
+        REPORT_PAGE.write(output, render_html(reports), force=force)
     print(format_table(compare_verdicts(reports)))

@@ -17,7 +17,7 @@ from transduce.bundle import (
     update_calibration,
 )
 from transduce.cli.console import print_json, print_message
-from transduce.cli.texts import PairFlags
+from transduce.cli.corpus_options import PairFlags
 from transduce.errors import UserError
 from transduce.pages import format_count
 from transduce.text import ParallelCorpus
@@ -47,7 +47,7 @@ def score(
     json: bool = False,
     device: str = "auto",
 ) -> None:
-    """Print the score of given translations, one per line, computed as in `translate`.
+    """Print how probable the model finds given translations, line by line.
 
     Args:
         model: a bundle, or the folder of a run.
@@ -93,7 +93,7 @@ def calibrate(
     force: bool = False,
     json: bool = False,
 ) -> None:
-    """Calibrate confidence estimates, choose the attention head that aligns words best, and store both in the bundle.
+    """Calibrate confidence and choose the alignment head; store both in the bundle.
 
     Args:
         model: a bundle, or the folder of a run; calibration.json is written into the bundle.
@@ -164,7 +164,7 @@ def align(
     json: bool = False,
     device: str = "auto",
 ) -> None:
-    """Print which words translate each other, as in "0-0 2-1": source word, target word; one line per pair.
+    """Print which words of given pairs translate each other, line by line.
 
     Args:
         model: a bundle, or the folder of a run.

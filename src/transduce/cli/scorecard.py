@@ -9,8 +9,8 @@ from transduce.bundle import Bundle, check_scorecard, find_bundle, name_model, s
 from transduce.cli.console import print_json, print_message
 from transduce.errors import UserError
 from transduce.evaluation import (
+    SCORECARD_PAGE,
     PageHeading,
-    is_scorecard_page,
     measure_scorecard,
     read_sentences,
     read_validation_sentences,
@@ -19,10 +19,7 @@ from transduce.evaluation import (
 )
 from transduce.evaluation.scorecard import NUM_SENTENCES
 from transduce.pages import format_columns, format_count
-from transduce.storage import check_output_file, write_output_file
 from transduce.translation import Translator
-
-PAGE = "page of transduce scorecard"
 
 
 @Parameter(name="*")
@@ -83,7 +80,7 @@ def scorecard(
     if not print_only:
         check_scorecard(bundle, force=force)
     if output is not None:
-        check_output_file(output, is_scorecard_page, PAGE, force=force, also_prints=True)
+        SCORECARD_PAGE.check(output, force=force, also_prints=True)
     found = read_validation_sentences(model, bundle) if source is None else read_sentences(source, reference)
     translator = Translator.load(bundle.folder, device=device)
     measured = measure_scorecard(translator, found, num_sentences=inputs.sentences, seed=inputs.seed)
@@ -95,7 +92,7 @@ def scorecard(
     if output is not None:
         languages = dict(bundle.description.languages).values()
         page = render_scorecard_page(measured, PageHeading(name_model(bundle.folder), text, *languages))
-        write_output_file(output, page.encode("utf-8", "replace"), is_scorecard_page, PAGE, force=force)
+        SCORECARD_PAGE.write(output, page, force=force)
     if json:
         print_json({"model": str(model), "text": text, **measured.as_json()})
     else:

@@ -18,8 +18,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from transduce.cli.console import print_message
-from transduce.cli.options import EngineFlags
-from transduce.cli.texts import check_language_code
+from transduce.cli.corpus_options import check_language_code
+from transduce.cli.translation_options import EngineFlags
 from transduce.errors import ConfigError, MissingExtraError
 from transduce.interop import NATIVE
 from transduce.serving.scheduling import Limits

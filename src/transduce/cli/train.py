@@ -11,7 +11,8 @@ from cyclopts import Parameter
 
 from transduce.cli.completion import FileName
 from transduce.cli.console import ConsoleReporter, format_duration, open_standard_input, print_message
-from transduce.cli.texts import TextFlags, choose_automatic_settings, get_text_settings
+from transduce.cli.corpus_options import TextFlags
+from transduce.cli.run_settings import choose_automatic_settings, get_text_settings
 from transduce.config import RunConfig, load_run_config
 from transduce.errors import TrainingError, UserError
 from transduce.training import agree_on_run, connect_ranks, verify_resume

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from transduce.bulk import BlockTranslator, BlockTranslatorSettings
 from transduce.bulk.block_translator import describe_unusual_line
 from transduce.cli.console import MAX_BLOCK, LineProgress, LiveLine, format_duration, open_standard_input, print_message
-from transduce.cli.options import (
+from transduce.cli.translation_options import (
     BulkFlags,
     EngineFlags,
     InputFlags,

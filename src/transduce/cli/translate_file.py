@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transduce.bulk.block_translator import describe_unusual_line, open_calibrated_bundle
 from transduce.cli.console import print_message
-from transduce.cli.options import (
+from transduce.cli.translation_options import (
     DocumentFlags,
     EngineFlags,
     SourceFlags,
@@ -14,7 +14,7 @@ from transduce.cli.options import (
     name_flags_in_errors,
     report_guard,
 )
-from transduce.documents import FORMATS, find_format, read_formatted_document
+from transduce.documents import FORMATS, find_document_ending, read_formatted_document
 from transduce.errors import OutputError
 from transduce.interop import NATIVE
 from transduce.storage import check_output_file, write_output_file
@@ -47,8 +47,8 @@ def translate_file(
     """
     from transduce.translation import AlignmentHead, DocumentTranslator  # noqa: PLC0415 - the former loads PyTorch
 
-    ending = find_format(document.name)
-    if FORMATS[find_format(output.name)] != FORMATS[ending]:  # .htm and .html are the same
+    ending = find_document_ending(document.name)
+    if FORMATS[find_document_ending(output.name)] != FORMATS[ending]:  # .htm and .html are the same
         raise OutputError(f"{output}: must end in {ending}, as a document keeps its format")
     if output.exists() and output.samefile(document):
         raise OutputError(f"{output}: is the document to translate, which would be lost: choose another name")

@@ -137,7 +137,7 @@ class TransformerConfig(Section):
         """
         return self.attention_score in {"scaled_dot", "dot"}
 
-    def own_settings(self) -> dict[str, Any]:
+    def select_own_settings(self) -> dict[str, Any]:
         """The settings that a network of this architecture reads, with their values."""
         all_settings = self.model_dump()
         if self.architecture == "transformer":

@@ -87,19 +87,19 @@ NON_SETTING_VARIABLES = ("TRANSDUCE_TRACEBACK", "TRANSDUCE_KERNELS")
 
 
 @cache
-def known_keys() -> dict[str, Any]:
+def list_setting_keys() -> dict[str, Any]:
     """Every setting by dotted key, with its type."""
     keys: dict[str, Any] = {}
     for name, info in RunConfig.model_fields.items():
-        if name in sections():
-            keys |= {f"{name}.{key}": inner.annotation for key, inner in sections()[name].model_fields.items()}
+        if name in list_sections():
+            keys |= {f"{name}.{key}": inner.annotation for key, inner in list_sections()[name].model_fields.items()}
         else:
             keys[name] = info.annotation
     return keys
 
 
 @cache
-def sections() -> dict[str, type[Settings]]:
+def list_sections() -> dict[str, type[Settings]]:
     """The tables of a recipe, by name."""
     annotations = {name: info.annotation for name, info in RunConfig.model_fields.items()}
     return {name: kind for name, kind in annotations.items() if isinstance(kind, type) and issubclass(kind, Settings)}
@@ -107,17 +107,17 @@ def sections() -> dict[str, type[Settings]]:
 
 def check_key(key: str, origin: str) -> None:
     """Raise `ConfigError` unless a setting `key` exists; it names the nearest one that does."""
-    if key in known_keys():
+    if key in list_setting_keys():
         return
-    if key in sections():
-        example = list(sections()[key].model_fields)[-1]
+    if key in list_sections():
+        example = list(list_sections()[key].model_fields)[-1]
         raise ConfigError(f"{origin}: {key!r} is a section; give one of its settings, as in {key}.{example}")
     raise ConfigError(f"{origin}: unknown setting {key!r}; {_suggest_setting(key)}")
 
 
 def _suggest_setting(key: str) -> str:
     section, _, name = key.rpartition(".")
-    names = {known: known.rpartition(".")[2] for known in known_keys()}
+    names = {known: known.rpartition(".")[2] for known in list_setting_keys()}
     own = {known: last for known, last in names.items() if section and known.startswith(f"{section}.")}
     same = {known: last for known, last in names.items() if last == name}  # a setting of another section
     for among in (same, own, names):
@@ -126,13 +126,13 @@ def _suggest_setting(key: str) -> str:
     return f"[{section}] has {', '.join(own.values())}" if own else "`transduce config schema` lists all of them"
 
 
-def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
+def read_environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables in `environment` that are settings, by dotted key, in order of their names.
 
     Raises:
         ConfigError: a variable with the prefix names no setting.
     """
-    by_name = {ENVIRONMENT_PREFIX + key.replace(".", "_").upper(): key for key in known_keys()}
+    by_name = {ENVIRONMENT_PREFIX + key.replace(".", "_").upper(): key for key in list_setting_keys()}
     settings = {}
     for name in sorted(filter(_is_setting, environment)):
         if name not in by_name:
@@ -154,7 +154,7 @@ def _is_setting(variable: str) -> bool:
 
 def parse_value(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may have any type
     """The value of `text` for the setting `key`, as TOML; unquoted strings are accepted."""
-    if known_keys().get(key) in (str, str | None):
+    if list_setting_keys().get(key) in (str, str | None):
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
     try:
         found = tomllib.loads(f"value = {text}")
@@ -167,8 +167,8 @@ def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
     """The dotted settings of a recipe's sections; values that are tables themselves stay as they are."""
     flat: dict[str, Any] = {}
     for name, value in nested.items():
-        is_section = isinstance(value, Mapping) and name not in known_keys()
-        if is_section and (value or name in sections()):
+        is_section = isinstance(value, Mapping) and name not in list_setting_keys()
+        if is_section and (value or name in list_sections()):
             flat |= {f"{name}.{key}": inner for key, inner in value.items()}
         else:
             flat[name] = value
@@ -284,7 +284,7 @@ _MAX_PROBLEMS = 20
 def _key(location: tuple[int | str, ...]) -> str:
     """The setting or section; the rest of `location` is an item of a list or one of several allowed types."""
     key = ".".join(map(str, location[:2]))
-    return key if key in known_keys() else ".".join(map(str, location[:1]))
+    return key if key in list_setting_keys() else ".".join(map(str, location[:1]))
 
 
 def _describe_value_found(location: tuple[int | str, ...], key: str, value: Any) -> str:  # noqa: ANN401 - a setting may have any type
@@ -368,7 +368,7 @@ def load_run_config(
     if recipe is not None:
         add({"output": f"runs/{recipe.stem}"}, "name of the recipe")
         add(flatten(read_toml(recipe)), str(recipe))
-    for key, name in environment_settings(environment or {}).items():
+    for key, name in read_environment_settings(environment or {}).items():
         add({key: parse_value(key, (environment or {})[name])}, f"environment variable {name}", "environment")
     add(arguments or {}, "command line")
     for setting in settings:

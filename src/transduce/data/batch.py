@@ -246,7 +246,9 @@ def _encode_sampled(prepared: PreparedData, folder: Path, text: TextConfig, seed
 
 
 def select_epoch_pairs(prepared: PreparedData, seed: int, epoch: int) -> Int[np.ndarray, "seen"]:
-    """Indices of the training pairs, each as often as epoch `epoch` has it; a pure function of the arguments.
+    """Choose the pairs of an epoch: indices of training pairs, each repeated by the weight of its corpus.
+
+    The result depends on the arguments alone.
 
     A corpus of weight 2.5 occurs twice, plus a random half of it, redrawn each epoch.
     """

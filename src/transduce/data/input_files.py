@@ -156,7 +156,10 @@ def open_corpus(
 
 
 def choose_generated_columns(data: DataConfig) -> tuple[str, str]:
-    """The columns of a file that the run itself has made, whose "source" is the source even if `data` swaps sides."""
+    """The `columns` setting for a file of pairs that the run itself has written.
+
+    Where `data.swap_sides` is set, they are named the other way round, as opening the file exchanges them again.
+    """
     return ("target", "source") if data.swap_sides else ("source", "target")
 
 

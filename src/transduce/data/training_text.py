@@ -140,7 +140,10 @@ class FilteredPairs:
 
     @classmethod
     def make(cls, filtered: Mapping[str, Int[np.ndarray, "..."]], num_pairs: int) -> "FilteredPairs":
-        """Those of `num_pairs` pairs, by the indices of the pairs that each filter leaves out."""
+        """Make it for a text of `num_pairs` pairs from the indices that each filter leaves out.
+
+        A pair that several filters leave out counts for the first.
+        """
         numbers = np.zeros(num_pairs, np.uint8)
         for number, rows in reversed([*enumerate(filtered.values(), start=1)]):
             numbers[rows] = number

@@ -10,7 +10,6 @@ from typing import BinaryIO
 from transduce.config import CorpusConfig, DataConfig, TextConfig
 from transduce.data import open_corpus
 from transduce.data.input_files import spool_standard_input
-from transduce.doctor.checking import SEARCHES, CheckResults, check_lines_and_pairs, choose_reported
 from transduce.doctor.checks.coverage import Coverage, find_unknown_words, measure_coverage
 from transduce.doctor.checks.duplicates import NearDuplicates
 from transduce.doctor.checks.languages import (
@@ -19,7 +18,6 @@ from transduce.doctor.checks.languages import (
     ScriptShares,
     find_wrong_languages,
     find_wrong_scripts,
-    load_identifier,
     measure_languages,
     measure_scripts,
     name_language,
@@ -28,7 +26,7 @@ from transduce.doctor.checks.languages import (
 from transduce.doctor.checks.leakage import Leakage, measure_leakage
 from transduce.doctor.checks.lengths import LengthFigures, measure_lengths
 from transduce.doctor.checks.tokenization import (
-    MAX_PAIRS,
+    MAX_TOKENIZED_PAIRS,
     Tokenization,
     find_bad_tokenization,
     measure_tokenization,
@@ -38,11 +36,13 @@ from transduce.doctor.corpus.reading import open_unequal_corpus, read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.doctor.filtering import TrainingEstimate, estimate_training, judge_sample
-from transduce.doctor.findings import Finding
-from transduce.doctor.pairing.examination import Pairing
+from transduce.doctor.findings import Finding, sort_reported_findings
+from transduce.doctor.line_and_pair_checks import SEARCHES, CheckResults, check_lines_and_pairs
+from transduce.doctor.pairing import PairingResult
 from transduce.errors import ConfigError
 from transduce.pages import sample_evenly
 from transduce.text import ParallelCorpus, Tokenizer
+from transduce.text.languages import load_language_identifier
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TextFigures:
     """Which tokenizer was used."""
     tokenization: list[Tokenization]
     """Empty if there is no text to train a tokenizer from."""
-    pairing: Pairing
+    pairing: PairingResult
     coverage: list[Coverage]
     """For each side, the share of words that the training text has, too; empty for the training text itself."""
     leakage: Mapping[str, Leakage]
@@ -184,13 +184,13 @@ class _Examiner:
         checked = check_lines_and_pairs(self._texts, self._vocabulary, self._config, self._report)
         self._findings += checked.findings
         self._report("looking at languages, words and pieces")
-        samples = [text.fetch_pairs(sample_evenly(range(len(text)), MAX_PAIRS)) for text in self._texts]
+        samples = [text.fetch_pairs(sample_evenly(range(len(text)), MAX_TOKENIZED_PAIRS)) for text in self._texts]
         tokenizer, description = open_tokenizer(self._config, samples[0], len(self._training))
         figures = tuple(
             self._measure(text, sample, (tokenizer, description), checked, number)
             for number, (text, sample) in enumerate(zip(self._texts, samples, strict=True))
         )
-        findings = choose_reported(self._findings)
+        findings = sort_reported_findings(self._findings)
         validation = next((text for text in self._texts if text.name == "validation"), None)
         leakage = None if validation is None else measure_leakage(self._training, validation)
         judged = judge_sample(samples[0], tokenizer, self._config)
@@ -234,7 +234,7 @@ class _Examiner:
 
     def _make_remarks(self, figures: Sequence[TextFigures]) -> tuple[str, ...]:
         remarks = []
-        if load_identifier() is None:
+        if load_language_identifier() is None:
             remarks.append("languages were not identified: pip install 'transduce[data]'")
         for one in figures:
             remarks += self._list_unjudged_languages(one)
@@ -255,7 +255,7 @@ class _Examiner:
 
     def _list_unjudged_languages(self, figures: TextFigures) -> Iterator[str]:
         """A sentence for each side whose language the settings name, if the text does not tell whether it is right."""
-        known = {*load_identifier().labels} if figures.languages else set()
+        known = {*load_language_identifier().labels} if figures.languages else set()
         for one, scripts in zip(figures.languages, figures.scripts, strict=False):
             code = simplify_code(one.declared)
             if code and not one.is_judged and scripts.find_wrong_script(one.declared) is None:

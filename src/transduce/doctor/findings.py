@@ -151,6 +151,28 @@ def choose_samples(text: Text, rows: Int[np.ndarray, " rows"]) -> tuple[tuple[Pa
     return tuple((PairReference(text, int(rows[at])),) for at in sample_evenly(range(len(rows)), NUM_SAMPLES))
 
 
+def sort_reported_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings that a report shows: serious ones before minor ones, those about most pairs first in each group.
+
+    Shifts of one text are in the order of its lines.
+    """
+    reported = (finding for finding in findings if finding.severity != "slight")
+    by_share = sorted(reported, key=lambda finding: (finding.severity != "serious", -finding.share))
+    # Shifts of a text stand together in the order of the file: the first one has to be repaired first.
+    leading: dict[tuple[str, str], int] = {}
+    for position, finding in enumerate(by_share):
+        leading.setdefault((finding.text.name, _find_kind(finding)), position)
+
+    def rank(finding: Finding) -> tuple[int, int]:
+        return leading[finding.text.name, _find_kind(finding)], int(finding.rows.min()) if len(finding.rows) else 0
+
+    return tuple(sorted(by_share, key=rank))
+
+
+def _find_kind(finding: Finding) -> str:
+    return "shifts" if finding.name in {"shifted_lines", "unrelated_lines"} else finding.name
+
+
 def format_pairs(num_pairs: int, share: float) -> str:
     """A number of pairs with its share, as in "1,234 pairs (5.1 %)"."""
     percent = f"{share:.1%}" if share >= 0.001 else f"{share:.2%}" if share >= 0.0001 else "below 0.01%"

@@ -65,8 +65,8 @@ def _find_families(side: Side) -> tuple[Rows, _Families]:
     distinct = side.select(first)
     numbers, lines = [np.arange(len(whole))], [np.arange(len(whole))]
     for hashes in hash_lines(distinct, min_words=1):
-        shorter = np.minimum(np.searchsorted(whole, hashes.without_one), len(whole) - 1)
-        is_line = whole[shorter] == hashes.without_one
+        shorter = np.minimum(np.searchsorted(whole, hashes.after_deletion), len(whole) - 1)
+        is_line = whole[shorter] == hashes.after_deletion
         numbers.append(shorter[is_line])
         lines.append(hashes.rows[is_line])
     num_whole, num_families = sum(map(len, numbers)), len(whole)

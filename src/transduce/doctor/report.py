@@ -13,20 +13,16 @@ from transduce.doctor.examination import Examination, TextFigures
 from transduce.doctor.filtering import is_refused
 from transduce.doctor.findings import Finding, Span
 from transduce.pages import Series, Table, draw_histogram, draw_line_chart, format_count, make_templates, read_style
-from transduce.storage import has_mark
+from transduce.storage import OwnFileKind
 
 GENERATOR = "transduce doctor"
-"""The name by which files of this command are recognised."""
-
 LINES_HEADER = "finding\ttext\tcorpus\tunit\tnumber\n"
 """The first line of the table of all lines that findings name."""
 
+REPORT_FILE = OwnFileKind("report of transduce doctor", (GENERATOR, LINES_HEADER))
+"""A page, a JSON object or a table of lines, as this module renders them."""
+
 _TEMPLATES = make_templates(Path(__file__).parent)
-
-
-def is_report(path: Path) -> bool:
-    """Whether a file was written by this command, so that a newer one may replace it."""
-    return has_mark(path, GENERATOR.encode()) or has_mark(path, LINES_HEADER.encode())
 
 
 def make_json(examination: Examination, expectations: Sequence[str] = ()) -> dict[str, Any]:

@@ -8,20 +8,21 @@ from itertools import chain, islice
 import numpy as np
 
 from transduce.config import FilterName, TextConfig
-from transduce.doctor.checking import SEARCHES, check_lines_and_pairs, choose_reported
-from transduce.doctor.checks.languages import find_wrong_languages, load_identifier, measure_languages
+from transduce.doctor.checks.languages import find_wrong_languages, measure_languages
 from transduce.doctor.checks.leakage import measure_leakage
 from transduce.doctor.corpus.reading import read_corpora
 from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.doctor.filtering import LEAKAGE_FILTERS, Rows, find_filtered
-from transduce.doctor.findings import Finding
+from transduce.doctor.findings import Finding, sort_reported_findings
+from transduce.doctor.line_and_pair_checks import SEARCHES, check_lines_and_pairs
 from transduce.errors import MissingExtraError
 from transduce.text import ParallelCorpus
+from transduce.text.languages import load_language_identifier
 
 MIN_PAIRS = 1_000
 """Pairs of the smallest text that is screened without filters: of fewer, little can be said."""
 
-MAX_PAIRS = 1_000_000
+MAX_SCREENED_PAIRS = 1_000_000
 """Pairs that are screened without filters, the first ones: they take two minutes and 1 GB of memory."""
 
 
@@ -46,7 +47,7 @@ def screen_text(
 ) -> Screening:
     """Check the lines and pairs of training text, and choose the pairs that filters leave out.
 
-    Without filters, only the first `MAX_PAIRS` pairs are checked, and a text of fewer than `MIN_PAIRS` pairs is not.
+    Without filters, only the first `MAX_SCREENED_PAIRS` pairs are checked, and a text of less than `MIN_PAIRS` is not.
 
     Args:
         training: the corpora, each with the name of its files.
@@ -60,7 +61,7 @@ def screen_text(
         CorpusError: a file cannot be read, is not UTF-8 or breaks its format.
         MissingExtraError: `other_language` is a filter, and py3langid is not installed.
     """
-    if "other_language" in filters and load_identifier() is None:
+    if "other_language" in filters and load_language_identifier() is None:
         raise MissingExtraError("py3langid", "data", 'the filter "other_language" in data.filters')
     if not training:
         return Screening((), {name: np.zeros(0, np.int64) for name in filters})
@@ -80,12 +81,12 @@ def screen_text(
     filtered: dict[str, Rows] = {
         name: find_filtered(name, findings, checked.near_duplicates, leakage, read) for name in filters
     }
-    return Screening(choose_reported(checked.findings), filtered)
+    return Screening(sort_reported_findings(checked.findings), filtered)
 
 
 def _take_first(corpora: Sequence[tuple[str, ParallelCorpus]]) -> Iterator[tuple[str, ParallelCorpus]]:
-    """The corpora up to `MAX_PAIRS` pairs."""
-    left = MAX_PAIRS
+    """The corpora up to `MAX_SCREENED_PAIRS` pairs."""
+    left = MAX_SCREENED_PAIRS
     for name, corpus in corpora:
         if left <= 0:
             return

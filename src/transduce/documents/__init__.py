@@ -4,8 +4,8 @@ from transduce.documents.formats import (
     FORMATS,
     FormattedDocument,
     LanguageDeclaration,
-    find_format,
+    find_document_ending,
     read_formatted_document,
 )
 
-__all__ = ["FORMATS", "FormattedDocument", "LanguageDeclaration", "find_format", "read_formatted_document"]
+__all__ = ["FORMATS", "FormattedDocument", "LanguageDeclaration", "find_document_ending", "read_formatted_document"]

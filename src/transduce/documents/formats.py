@@ -177,7 +177,7 @@ FORMATS = {
 """For each ending: module and name of the reader, which is imported when needed."""
 
 
-def find_format(name: str) -> str:
+def find_document_ending(name: str) -> str:
     """Find the format of a file: the ending of its name, in lower case, as in ".docx".
 
     Raises:

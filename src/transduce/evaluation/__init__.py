@@ -9,7 +9,7 @@ from transduce.lazy_imports import import_on_first_use
 if TYPE_CHECKING:
     from transduce.evaluation.analysis import count_words, mark_shared
     from transduce.evaluation.comparison import Comparison, analyse, compare_systems
-    from transduce.evaluation.comparison_page import render_comparison
+    from transduce.evaluation.comparison_page import COMPARISON_PAGE, render_comparison
     from transduce.evaluation.scorecard import (
         BehaviourExample,
         BehaviourResult,
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
         tabulate_behaviours,
     )
     from transduce.evaluation.scorecard.behaviour import Sentence
-    from transduce.evaluation.scorecard.page import PageHeading, is_scorecard_page, render_scorecard_page
+    from transduce.evaluation.scorecard.page import SCORECARD_PAGE, PageHeading, render_scorecard_page
     from transduce.evaluation.scorecard.sentences import read_sentences, read_validation_sentences
     from transduce.evaluation.scores import (
         METRICS,
         Score,
         check_tokenization,
         choose_tokenization,
-        corpus_scores,
         format_scores,
+        score_corpus,
     )
     from transduce.evaluation.significance import Difference, measure_differences
     from transduce.evaluation.test_sets import (
@@ -43,8 +43,8 @@ else:
         {
             "transduce.evaluation.analysis": "count_words mark_shared",
             "transduce.evaluation.comparison": "Comparison analyse compare_systems",
-            "transduce.evaluation.comparison_page": "render_comparison",
-            "transduce.evaluation.scores": "METRICS Score check_tokenization choose_tokenization corpus_scores "
+            "transduce.evaluation.comparison_page": "COMPARISON_PAGE render_comparison",
+            "transduce.evaluation.scores": "METRICS Score check_tokenization choose_tokenization score_corpus "
             "format_scores",
             "transduce.evaluation.significance": "Difference measure_differences",
             "transduce.evaluation.test_sets": "SystemOutput TestSet read_paired_test_sets read_system_output "
@@ -52,13 +52,15 @@ else:
             "transduce.evaluation.scorecard": "BehaviourExample BehaviourResult Scorecard measure_scorecard "
             "tabulate_behaviours",
             "transduce.evaluation.scorecard.behaviour": "Sentence",
-            "transduce.evaluation.scorecard.page": "PageHeading is_scorecard_page render_scorecard_page",
+            "transduce.evaluation.scorecard.page": "SCORECARD_PAGE PageHeading render_scorecard_page",
             "transduce.evaluation.scorecard.sentences": "read_sentences read_validation_sentences",
         },
     )
 
 __all__ = [
+    "COMPARISON_PAGE",
     "METRICS",
+    "SCORECARD_PAGE",
     "BehaviourExample",
     "BehaviourResult",
     "Comparison",
@@ -73,10 +75,8 @@ __all__ = [
     "check_tokenization",
     "choose_tokenization",
     "compare_systems",
-    "corpus_scores",
     "count_words",
     "format_scores",
-    "is_scorecard_page",
     "mark_shared",
     "measure_differences",
     "measure_scorecard",
@@ -87,6 +87,7 @@ __all__ = [
     "read_validation_sentences",
     "render_comparison",
     "render_scorecard_page",
+    "score_corpus",
     "tabulate_behaviours",
     "translate_test_set",
 ]

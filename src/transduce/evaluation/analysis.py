@@ -13,7 +13,7 @@ from itertools import pairwise
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from transduce.evaluation.scores import corpus_scores
+from transduce.evaluation.scores import score_corpus
 from transduce.evaluation.test_sets import SystemOutput, TestSet
 
 LENGTH_LIMITS = (0, 10, 20, 30, 40, 60)
@@ -70,7 +70,7 @@ def score_by_length(test_set: TestSet, outputs: Sequence[SystemOutput], tokeniza
         hypotheses = ([output.hypotheses[index] for index in lines] for output in outputs)
         values.append(
             [
-                corpus_scores(own, first, ["bleu"], more_references=more, tokenization=tokenization)[0].value
+                score_corpus(own, first, ["bleu"], more_references=more, tokenization=tokenization)[0].value
                 for own in hypotheses
             ]
         )
@@ -147,13 +147,17 @@ class PhraseDifference:
     """How often the references have the phrase."""
 
 
+MAX_PHRASES = 10
+"""Phrases that are shown of each kind."""
+
+
 def find_phrase_differences(
-    test_set: TestSet, baseline: SystemOutput, output: SystemOutput, tokenization: str, max_count: int = 10
+    test_set: TestSet, baseline: SystemOutput, output: SystemOutput, tokenization: str
 ) -> tuple[list[PhraseDifference], list[PhraseDifference]]:
     """The phrases of one to four words that the system has right more often than the baseline, and less often.
 
-    Of phrases that contain each other and have equal counts, the longest is shown. Phrases are found by the first
-    reference.
+    Each list has at most `MAX_PHRASES`. Of phrases that contain each other and have equal counts, the longest is shown.
+    Phrases are found by the first reference.
     """
     texts = (test_set.references[0], baseline.hypotheses, output.hypotheses)
     references, *translations = (split_words(text, tokenization) for text in texts)
@@ -170,7 +174,7 @@ def find_phrase_differences(
         ranked = sorted(gains, key=lambda phrase: (-sign * gains[phrase], -len(phrase), phrase))
         chosen: list[tuple[str, ...]] = []
         for phrase in ranked:
-            if sign * gains[phrase] < 2 or len(chosen) == max_count:
+            if sign * gains[phrase] < 2 or len(chosen) == MAX_PHRASES:
                 break
             if not any(gains[one] == gains[phrase] and _contains(one, phrase) for one in chosen):
                 chosen.append(phrase)

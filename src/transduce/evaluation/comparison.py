@@ -22,8 +22,8 @@ from transduce.evaluation.scores import (
     Score,
     check_tokenization,
     choose_tokenization,
-    corpus_scores,
     count_lines,
+    score_corpus,
 )
 from transduce.evaluation.significance import (
     ROUNDING,
@@ -222,7 +222,7 @@ def compare_systems(
     first, *more = test_set.references
     count = cache(count_lines)
     scores = [
-        corpus_scores(
+        score_corpus(
             one.hypotheses,
             first,
             metrics,

@@ -6,11 +6,13 @@ from pathlib import Path
 from transduce.evaluation.analysis import ClassScores, PhraseDifference, SentenceDifference, mark_shared
 from transduce.evaluation.comparison import Analysis, Comparison
 from transduce.pages import MAX_SERIES, Table, draw_bar_chart, make_templates, read_style, shorten_text
+from transduce.storage import OwnFileKind
 
 _TEMPLATES = make_templates(Path(__file__).parent)
 
-MARK = '<meta name="generator" content="transduce compare">'
-"""Is in every page, so that a newer one may replace it."""
+_MARK = '<meta name="generator" content="transduce compare">'
+
+COMPARISON_PAGE = OwnFileKind("page of transduce compare", (_MARK,))
 
 
 def render_comparison(comparisons: Sequence[tuple[Comparison, Analysis]], *, is_training_counted: bool) -> str:
@@ -24,7 +26,7 @@ def render_comparison(comparisons: Sequence[tuple[Comparison, Analysis]], *, is_
     return _TEMPLATES.get_template("comparison.html.j2").render(
         title=" and ".join(one.output.system for one in comparisons[0][0].systems),
         style=read_style(),
-        mark=MARK,
+        mark=_MARK,
         test_sets=[_describe(comparison, analysis, where) for comparison, analysis in comparisons],
     )
 

@@ -87,7 +87,7 @@ def count_lines(
     return cast("list[list[int | float]]", scorer._extract_corpus_statistics(hypotheses, references))  # noqa: SLF001
 
 
-def corpus_scores(
+def score_corpus(
     hypotheses: Sequence[str],
     references: Sequence[str],
     metrics: Sequence[str] = tuple(METRICS),

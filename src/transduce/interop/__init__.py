@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         ImportedModel,
         ImportFormat,
         Runtime,
-        find_format,
+        find_export_format,
         find_import_format,
     )
     from transduce.interop.parity import TOLERANCES, Parity, Tolerance
@@ -25,7 +25,8 @@ else:
             "transduce.interop.engines": "ENGINES NATIVE load_translator read_exported_settings read_languages",
             "transduce.interop.export_import": "export_bundle import_model",
             "transduce.interop.formats": (
-                "ExportFormat FORMATS IMPORT_FORMATS ImportFormat ImportedModel Runtime find_format find_import_format"
+                "ExportFormat FORMATS IMPORT_FORMATS ImportFormat ImportedModel Runtime "
+                "find_export_format find_import_format"
             ),
             "transduce.interop.parity": "Parity TOLERANCES Tolerance",
         },
@@ -44,7 +45,7 @@ __all__ = [
     "Runtime",
     "Tolerance",
     "export_bundle",
-    "find_format",
+    "find_export_format",
     "find_import_format",
     "import_model",
     "load_translator",

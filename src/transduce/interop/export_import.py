@@ -15,7 +15,7 @@ from transduce.interop.formats import (
     SATURATING,
     ExportFormat,
     check_foreign_path,
-    find_format,
+    find_export_format,
     find_import_format,
     import_optional,
 )
@@ -75,7 +75,7 @@ def export_bundle(  # noqa: PLR0913 - each is an option of the export
         OutputError: `output` is not an export, or cannot be written.
         WriteError: writing failed, as on a full disk.
     """
-    chosen = find_format(target)
+    chosen = find_export_format(target)
     precision = _choose_precision(bundle, target, chosen, precision)
     if chosen.suffix and not output.name.endswith(chosen.suffix):
         raise ConfigError(f"output = {str(output)!r}: the name of a file for {target} must end in {chosen.suffix}")
@@ -105,7 +105,7 @@ def _choose_precision(bundle: Bundle, target: str, chosen: ExportFormat, precisi
     """The precision of the weights in the format `target`, after a check that it can express the model."""
     if precision is not None and precision not in chosen.precisions:
         raise ConfigError(f"precision = {precision!r}: {target} has {', '.join(chosen.precisions)}")
-    if obstacles := chosen.obstacles(bundle):
+    if obstacles := chosen.find_unsupported_features(bundle):
         listed = "\n".join(f"  {obstacle}" for obstacle in obstacles)
         raise ConfigError(f"{bundle.folder} cannot be expressed in the format {target}:\n{listed}")
     return precision or chosen.precisions[0]

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.bundle import Bundle, Languages, is_bundle
-from transduce.bundle.manifest import render_card as render_template
+from transduce.bundle.manifest import render_card_template as render_template
 from transduce.config import SearchConfig, Settings, TransformerConfig
 from transduce.data import Batch
 from transduce.errors import BundleError, ConfigError, MissingExtraError
@@ -114,7 +114,7 @@ class ExportFormat(Protocol):
     def packages(self) -> tuple[str, ...]:
         """The optional packages that write the model, or compute with it for the proof."""
 
-    def obstacles(self, bundle: Bundle) -> list[str]:
+    def find_unsupported_features(self, bundle: Bundle) -> list[str]:
         """The settings of the model that the format cannot express, each with the reason; empty if there are none."""
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
@@ -183,7 +183,7 @@ SECTION = "transduce"
 
 
 class ExportedSettings(Settings):
-    """The settings in that section."""
+    """The settings of a model that an export keeps in the section `transduce` of its config.json."""
 
     model: TransformerConfig
     """The settings of the network."""
@@ -244,7 +244,7 @@ FORMATS = {
 """The module of each format, which has it as `FORMAT`."""
 
 
-def find_format(name: str) -> ExportFormat:
+def find_export_format(name: str) -> ExportFormat:
     """The export format of that name.
 
     Raises:
@@ -292,9 +292,16 @@ def refuse_import(place: Path, problems: Iterable[str]) -> None:
         raise BundleError(f"{place}: this model cannot be imported:\n{lines}")
 
 
-def find_network_obstacles(config: TransformerConfig, program: str, *, has_head_width: bool) -> Iterator[str]:
-    """Features of a network that other programs do not support; `has_head_width`: heads may have any one width in
-    `program`.
+def find_unsupported_network_features(
+    config: TransformerConfig, program: str, *, has_head_width: bool
+) -> Iterator[str]:
+    """Messages about features of a network that `program` lacks.
+
+    Args:
+        config: the network.
+        program: the name of the other program, for messages.
+        has_head_width: whether `program` stores the width of a head, so that d_k = d_v may differ from
+            d_model / num_heads.
     """
     if config.architecture != "transformer":
         yield f'architecture = "{config.architecture}": {program} has no such network'
@@ -314,19 +321,19 @@ def find_network_obstacles(config: TransformerConfig, program: str, *, has_head_
         yield f"{widths}: {program} requires d_model / num_heads, {config.d_model} / {config.num_heads}"
 
 
-def find_piece_obstacles(pieces: Sequence[str], program: str) -> list[str]:
-    """The obstacle to an export if two tokens have the same name."""
+def find_unsupported_pieces(pieces: Sequence[str], program: str) -> list[str]:
+    """Find two tokens of the same name: a list of one message, or of none."""
     twice, count = Counter(pieces).most_common(1)[0]
     return [f"the tokenizer has two tokens {twice!r}: {program} identifies tokens by their names"] if count > 1 else []
 
 
-def find_source_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
-    """The obstacle to an export if a model was trained on sources without `</s>`, which `program` always adds."""
+def find_unsupported_sources(tokenizer: Tokenizer, program: str) -> list[str]:
+    """Find that a model was trained on sources without `</s>`, which `program` always adds: one message, or none."""
     return [] if tokenizer.ends_sources else [f"sources do not end with </s>, which {program} always adds"]
 
 
-def find_tag_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
-    """The obstacle to an export if texts begin with tags, and `program` leaves them to SentencePiece."""
+def find_unsupported_tags(tokenizer: Tokenizer, program: str) -> list[str]:
+    """Find tags at the beginning of texts, where `program` leaves them to SentencePiece: one message, or none."""
     if not tokenizer.tags:
         return []
     named = ", ".join(tokenizer.tags[:3]) + (", ..." if len(tokenizer.tags) > 3 else "")
@@ -334,7 +341,7 @@ def find_tag_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
     return [f"the tokenizer has tags ({named}), which {program} spells like words: {remedy}"]
 
 
-def render_card(module: str, about: Any, precision: str, **values: Any) -> str:  # noqa: ANN401
+def render_export_card(module: str, about: Any, precision: str, **values: Any) -> str:  # noqa: ANN401
     """The model card of an export, in Markdown, from the template `card.md.jinja` beside the file `module`.
 
     `about` is the description of the bundle, or settings with its `library_version`, `languages` and `search`.

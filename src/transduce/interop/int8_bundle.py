@@ -34,7 +34,7 @@ class Int8BundleFormat:
     suffix = ""
     packages: tuple[str, ...] = ()
 
-    def obstacles(self, bundle: Bundle) -> list[str]:
+    def find_unsupported_features(self, bundle: Bundle) -> list[str]:
         del bundle
         return []
 

@@ -14,7 +14,7 @@ from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor
 
 from transduce import __version__
-from transduce.bundle import model_tensors
+from transduce.bundle import collect_model_tensors
 from transduce.bundle.manifest import FilePath, FileRecord, FolderDescription, record_files
 from transduce.config import SearchConfig, Settings
 from transduce.errors import ParityError
@@ -450,7 +450,7 @@ def _compare_texts(measured: Measurement, runtime: Runtime, tokenizer: Tokenizer
 
 def _find_changed_tensors(model: EncoderDecoder, claim: Claim) -> list[str]:
     """Names of tensors that differ from the model's; the logit of `<pad>`, which is never used, may differ."""
-    expected, found = dict(model_tensors(model)), claim.weights or {}
+    expected, found = dict(collect_model_tensors(model)), claim.weights or {}
     for name in {"projection.weight", "projection.bias"} & expected.keys():
         expected[name] = torch.cat([expected[name][:-1], found[name][-1:]])
 

@@ -17,7 +17,7 @@ from transduce.baselines import make_encoder_decoder
 from transduce.config import RunConfig, load_run_config
 from transduce.data import PreparedData, prepare
 from transduce.errors import CorpusError, DivergedError, RunError, UserError
-from transduce.evaluation import corpus_scores
+from transduce.evaluation import score_corpus
 from transduce.kernels.device import find_device
 from transduce.lab.measurements import Value
 from transduce.pages import format_count
@@ -370,7 +370,7 @@ class Laboratory:
         started = time.perf_counter()
         translations = translator.translate(sources)
         seconds = time.perf_counter() - started
-        bleu, chrf = corpus_scores(translations, references, ["bleu", "chrf"])
+        bleu, chrf = score_corpus(translations, references, ["bleu", "chrf"])
         exact = sum(one == reference for one, reference in zip(translations, references, strict=True))
         num_tokens, num_reference_tokens = (
             sum(map(len, translator.tokenizer.encode_targets(texts))) for texts in (translations, references)
@@ -428,7 +428,7 @@ def _round_down(number: float) -> int:
 @cache
 def _generate_text(num_pairs: int, num_test_pairs: int) -> tuple[list[Pair], list[Pair]]:
     """Generated pairs for training and for the test; made once, as it takes seconds."""
-    return demo.training_pairs(num_pairs, seed=1), demo.unseen_pairs()[:num_test_pairs]
+    return demo.generate_training_pairs(num_pairs, seed=1), demo.generate_test_pairs()[:num_test_pairs]
 
 
 def read_plan(folder: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from transduce.lab.experiments import find_experiment
 from transduce.lab.laboratory import read_plan
 from transduce.lab.measurements import MeasurementLog
 from transduce.pages import Table, format_table, make_standalone, make_templates, read_style
-from transduce.storage import has_mark, replace_file
+from transduce.storage import OwnFileKind, replace_file
 
 MEASUREMENTS = "measurements.jsonl"
 """The file of an experiment's folder that its measurements are in."""
@@ -88,9 +88,8 @@ def write_reports(folder: Path) -> Report:
 _MARK = '<meta name="generator" content="transduce lab">'
 
 
-def is_report(path: Path) -> bool:
-    """Whether a file is a page of `render_html`, which a newer one may replace."""
-    return has_mark(path, _MARK.encode())
+REPORT_PAGE = OwnFileKind("page of transduce lab report", (_MARK,))
+"""A page of `render_html`."""
 
 
 def render_html(reports: Sequence[Report]) -> str:

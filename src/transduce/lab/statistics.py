@@ -148,39 +148,35 @@ def judge_equal(
     return ClaimResult(claim, measured, _place_within(difference, -tolerance, tolerance))
 
 
-def judge_above(claim: Claim, values: BySeed, threshold: float, what: str, *, form: str = ".3g") -> ClaimResult:
+def judge_above(claim: Claim, values: BySeed, threshold: float, what: str) -> ClaimResult:
     """The result for the claim that a quantity is above `threshold`.
 
     Supported if its whole confidence interval lies above, not supported if all of it lies below, and else not decided.
     """
     interval = confidence_interval(values)
-    measured = f"{what}: {interval.format(form)}, where more than {threshold:{form}} counts"
+    measured = f"{what}: {interval.format('.3g')}, where more than {threshold:.3g} counts"
     return ClaimResult(claim, measured, _place(interval, threshold))
 
 
-def judge_ratio_above(
-    claim: Claim, first: BySeed, second: BySeed, threshold: float, what: str, *, form: str = ".3g"
-) -> ClaimResult:
+def judge_ratio_above(claim: Claim, first: BySeed, second: BySeed, threshold: float, what: str) -> ClaimResult:
     """The result for the claim that `first` is more than `threshold` times `second`; both are above zero.
 
     Supported if the whole confidence interval of `compare_ratio` lies above, not supported if all of it lies below, and
     else not decided.
     """
     ratio = compare_ratio(first, second)
-    measured = f"{what}: {ratio.format(form)}, where more than {threshold:{form}} counts"
+    measured = f"{what}: {ratio.format('.3g')}, where more than {threshold:.3g} counts"
     return ClaimResult(claim, measured, _place(ratio, threshold))
 
 
-def judge_ratio_equal(
-    claim: Claim, first: BySeed, second: BySeed, what: str, *, tolerance: float, form: str = ".3g"
-) -> ClaimResult:
+def judge_ratio_equal(claim: Claim, first: BySeed, second: BySeed, what: str, *, tolerance: float) -> ClaimResult:
     """The result for the claim that `first` is nearly `second`, as a ratio; both are above zero.
 
     Supported if the whole confidence interval of `compare_ratio` lies within 1 ± `tolerance`, not supported if all of
     it lies outside on one side, and else not decided.
     """
     ratio, lowest, highest = compare_ratio(first, second), 1 - tolerance, 1 + tolerance
-    measured = f"{what}: {ratio.format(form)}, where {lowest:{form}} to {highest:{form}} counts as the same"
+    measured = f"{what}: {ratio.format('.3g')}, where {lowest:.3g} to {highest:.3g} counts as the same"
     return ClaimResult(claim, measured, _place_within(ratio, lowest, highest))
 
 

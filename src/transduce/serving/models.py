@@ -4,21 +4,19 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from pydantic import Field
 
 from transduce.bundle import Bundle, find_bundle, name_model
 from transduce.errors import BundleError, ConfigError
 from transduce.interop import ENGINES, NATIVE, load_translator, read_exported_settings
-from transduce.interop.argos import argos_code, language_name
 from transduce.kernels.device import find_device
 from transduce.kernels.hardware import count_threads
 from transduce.serving.monitoring import Metrics
-from transduce.text.languages import get_base_code
+from transduce.text.languages import find_argos_code, get_base_code, load_language_identifier
 from transduce.translation import (
     AlignmentHead,
     Confidence,
@@ -340,14 +338,6 @@ def find_language(code: str, codes: Iterable[str]) -> str | None:
     return known.get(normalized) or known.get(base) or (regions.get(base) if normalized == base else None)
 
 
-def get_language_name(code: str) -> str:
-    """Return the English name of a language, as in "German", or its code if the name is not known."""
-    try:
-        return language_name(argos_code(code))
-    except BundleError:
-        return code
-
-
 def _get_base(normalized: str) -> str:
     """Return the language of a code of Argos's, without a region; traditional Chinese stays apart, as "zt"."""
     return normalized if normalized == "zt" else get_base_code(normalized)
@@ -355,10 +345,7 @@ def _get_base(normalized: str) -> str:
 
 def _normalize_code(code: str) -> str:
     """Return the code used in Argos packages, or else the code in lower case."""
-    try:
-        return argos_code(code.strip())
-    except BundleError:
-        return code.strip().lower()
+    return find_argos_code(code.strip()) or code.strip().lower()
 
 
 class DetectedLanguage(NamedTuple):
@@ -366,12 +353,6 @@ class DetectedLanguage(NamedTuple):
 
     language: str
     probability: float
-
-
-@cache
-def load_language_identifier() -> Any:  # noqa: ANN401 - a library without types
-    """Load py3langid's model, once."""
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
 @lru_cache(maxsize=64)

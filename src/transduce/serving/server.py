@@ -216,8 +216,11 @@ async def run(
             exit_process(130)
         stop_requested.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, request_stop)
+    def handle_signal(*_: object) -> None:
+        loop.call_soon_threadsafe(request_stop)
+
+    # Not by `loop.add_signal_handler`, which Windows lacks.
+    before = {number: signal.signal(number, handle_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     # The server runs from the beginning, so that health checks are answered while models are loaded.
     serving = asyncio.create_task(server.serve([listening]))
     ending = asyncio.create_task(stop_requested.wait())
@@ -235,6 +238,8 @@ async def run(
         starting.cancel()
         server.should_exit = True
         await serving
+        for number, handler in before.items():
+            signal.signal(number, handler)
     exit_process(0)
 
 

@@ -29,7 +29,6 @@ from transduce.serving.models import (
     ModelSettings,
     SupportedLanguages,
     is_detectable,
-    load_language_identifier,
     rank_languages,
 )
 from transduce.serving.monitoring import Metrics
@@ -46,6 +45,7 @@ from transduce.serving.scheduling.tasks import (
 )
 from transduce.serving.tracing import record_span
 from transduce.text import Glossary
+from transduce.text.languages import load_language_identifier
 from transduce.translation import DescribedFields, PairScore, TranslationOptions
 from transduce.translation.documents import write_translation
 

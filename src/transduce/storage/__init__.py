@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from transduce.storage.writing import (
         FORCE_ADVICE,
         UNFINISHED_PATTERN,
+        OwnFileKind,
         check_output_file,
         check_replaceable,
         check_writable,
         flush_to_disk,
-        has_mark,
         is_stream,
         lock_folder,
         make_folder_beside,
@@ -34,8 +34,8 @@ else:
             "transduce.storage.digests": "DigestCache compute_file_digest",
             "transduce.storage.scratch": "create_folder_atomically remove_if_left_empty scratch_folder scratch_path",
             "transduce.storage.writing": (
-                "FORCE_ADVICE UNFINISHED_PATTERN check_output_file check_replaceable check_writable flush_to_disk "
-                "has_mark is_stream lock_folder make_folder_beside make_write_error recover_folders remove_folder "
+                "FORCE_ADVICE UNFINISHED_PATTERN OwnFileKind check_output_file check_replaceable check_writable "
+                "flush_to_disk is_stream lock_folder make_folder_beside make_write_error recover_folders remove_folder "
                 "replace_file replace_folder resolve_folder write_files write_output_file"
             ),
         },
@@ -45,13 +45,13 @@ __all__ = [
     "FORCE_ADVICE",
     "UNFINISHED_PATTERN",
     "DigestCache",
+    "OwnFileKind",
     "check_output_file",
     "check_replaceable",
     "check_writable",
     "compute_file_digest",
     "create_folder_atomically",
     "flush_to_disk",
-    "has_mark",
     "is_stream",
     "lock_folder",
     "make_folder_beside",

@@ -20,6 +20,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from uuid import uuid4
@@ -245,10 +246,38 @@ def write_output_file(
         raise make_write_error(path, error) from error
 
 
-def has_mark(path: Path, mark: bytes) -> bool:
-    """Whether `mark`, by which a command recognises its files, is near the beginning of `path`."""
-    with path.open("rb") as file:
-        return mark in file.read(4096)
+@dataclass(frozen=True)
+class OwnFileKind:
+    """A kind of file that a command writes and recognises: an earlier one is replaced, another file only by `--force`.
+
+    Args:
+        noun: what such a file is, for messages, as in "page of transduce inspect".
+        marks: every file of the kind contains one of these texts among its first 4,096 bytes.
+    """
+
+    noun: str
+    marks: tuple[str, ...]
+
+    def contains(self, path: Path) -> bool:
+        """Whether the file at `path` is of this kind."""
+        with path.open("rb") as file:
+            beginning = file.read(4096)
+        return any(mark.encode() in beginning for mark in self.marks)
+
+    def check(self, path: Path, *, force: bool, makes_folder: bool = False, also_prints: bool = False) -> None:
+        """Check that a file of this kind may be written at `path`, see `check_output_file`."""
+        check_output_file(
+            path, self.contains, self.noun, force=force, makes_folder=makes_folder, also_prints=also_prints
+        )
+
+    def write(self, path: Path, text: str, *, force: bool) -> int:
+        """Write `text` in UTF-8, see `write_output_file`, and return the number of bytes.
+
+        Bytes of names of files that are not UTF-8 become question marks.
+        """
+        content = text.encode("utf-8", "replace")
+        write_output_file(path, content, self.contains, self.noun, force=force)
+        return len(content)
 
 
 def make_output_error(path: Path, error: Exception) -> OutputError | WriteError:

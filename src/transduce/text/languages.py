@@ -1,6 +1,9 @@
 """Codes and names of languages."""
 
+import re
 from collections.abc import Iterable
+from functools import cache
+from typing import Any
 
 _NAMES = """\
 aa Afar; ab Abkhazian; ae Avestan; af Afrikaans; ak Akan; am Amharic; an Aragonese; ar Arabic; as Assamese;
@@ -64,6 +67,43 @@ LANGUAGE_CODES = {
 def normalize_code(code: str) -> str:
     """A language code in lower case with hyphens, as in "pt-br" for "pt_BR"."""
     return code.replace("_", "-").casefold()
+
+
+_ARGOS_CODES = {"pt-br": "pb", "zh-hans": "zh", "zh-cn": "zh", "zh-hant": "zt", "zh-tw": "zt"}
+
+
+def find_argos_code(code: str) -> str | None:
+    """A language code in Argos's spelling, as LibreTranslate needs it: "de" for "DE", "pb" for "pt-BR".
+
+    None if `code` is no language code.
+    """
+    normalized = code.lower().replace("_", "-")
+    if not re.fullmatch(r"[a-z]{2,3}(-[a-z0-9]{1,8})*", normalized):
+        return None
+    return _ARGOS_CODES.get(normalized, normalized)
+
+
+def get_language_name(code: str) -> str:
+    """The English name of a language with its region, as in "German" and "Spanish (mx)".
+
+    It is the code itself if its name is unknown.
+    """
+    found = find_argos_code(code)
+    if found is None:
+        return code
+    language, _, region = found.partition("-")
+    name = LANGUAGE_NAMES.get(language, language)
+    return f"{name} ({region})" if region else name
+
+
+@cache
+def load_language_identifier() -> Any:  # noqa: ANN401 - a library without types
+    """py3langid's model, which tells the language of a text, loaded once; None if the package is not installed."""
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - an optional package
+    except ImportError:
+        return None
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
 _TAGS_OF_OWN_CODES = {"pb": "pt-BR", "zt": "zh-Hant"}

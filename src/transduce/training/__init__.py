@@ -11,7 +11,7 @@ from transduce.training.reporting.curves import draw_learning_curve
 from transduce.training.reporting.report import write_report
 from transduce.training.run import train
 from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import learning_rate
+from transduce.training.schedule import compute_learning_rate
 from transduce.training.stopping import StopRequest, catch_stop_signals
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
@@ -40,10 +40,10 @@ __all__ = [
     "average_run",
     "catch_stop_signals",
     "choose_settings_for_run",
+    "compute_learning_rate",
     "connect_ranks",
     "draw_learning_curve",
     "label_smoothed_cross_entropy",
-    "learning_rate",
     "tabulate_differences",
     "tabulate_models",
     "train",

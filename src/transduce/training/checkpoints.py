@@ -14,11 +14,11 @@ from transduce.bundle import (
     FileRecord,
     Shard,
     begin_checkpoint,
+    collect_model_tensors,
+    convert_shard_write_errors,
     finish_checkpoint,
-    join_checkpoint,
     load_checkpoint,
     load_tensors,
-    model_tensors,
     save_checkpoint,
     write_shard,
 )
@@ -40,7 +40,7 @@ from transduce.training.schedule import Decay
 from transduce.training.updater import LossScale, Updater
 
 
-def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = SINGLE_RANK) -> str:
+def compute_batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = SINGLE_RANK) -> str:
     """SHA-256 of `before`, the digest of all earlier batches, and of shapes and ids of `batches`.
 
     Two runs with the same digest were trained on the same batches in the same order from the beginning. All ranks call
@@ -57,13 +57,13 @@ def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = SINGLE_
     return hashlib.sha256(torch.cat(ranks.gather(own)).numpy().data).hexdigest()
 
 
-def weights_digest(model: nn.Module) -> str:
+def compute_weights_digest(model: nn.Module) -> str:
     """SHA-256 of names, types, shapes and bytes of the parameters and running statistics.
 
     Of a sharded model, all ranks call this together.
     """
     digest = hashlib.sha256()
-    for name, tensor in model_tensors(model).items():
+    for name, tensor in collect_model_tensors(model).items():
         digest.update(name.encode())
         _add_to_digest(digest, full_tensor(tensor.detach()))
     return digest.hexdigest()
@@ -141,15 +141,15 @@ class RunState:
     """Number of micro-batches that each batch is split into to use all cores, computed at the same time by processes;
     see `choose_parallel_micro_batches` in micro_batches.py."""
     settings: str = ""
-    """Digest of the settings that the run may not change (`settings_digest`)."""
+    """Digest of the settings that the run may not change (`compute_settings_digest`)."""
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
         """Write the checkpoint of this update. All ranks call this together, and each writes its shards."""
         scale = updater.loss_scale
         self.loss_scale, self.updates_at_loss_scale = scale.factor, scale.num_updates
-        parts = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
+        parts = {"weights": collect_model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
         if updater.moving_average is not None:
-            parts["moving_average"] = model_tensors(updater.moving_average.model)
+            parts["moving_average"] = collect_model_tensors(updater.moving_average.model)
         ranks = updater.ranks
         if is_sharded(updater.model) and not ranks.remote_hosts:
             self._save_shards(folder.checkpoints, parts, ranks)
@@ -165,7 +165,9 @@ class RunState:
             part: {name: get_shard(one) for name, one in own.items() if ranks.is_first or get_shard(one) is not one}
             for part, own in parts.items()
         }
-        writing = begin_checkpoint(folder, self.update) if ranks.is_first else join_checkpoint(folder, self.update)
+        writing = (
+            begin_checkpoint(folder, self.update) if ranks.is_first else convert_shard_write_errors(folder, self.update)
+        )
         shard = Shard(ranks.rank + 1, ranks.size)
         with writing as temporary:
             # The name alone: the folder may have another path on another machine.
@@ -180,7 +182,7 @@ class RunState:
     @classmethod
     def load(cls, folder: RunFolder, update: int, updater: Updater) -> "RunState":
         """Read the checkpoint of `update` into the model and the optimiser."""
-        own = model_tensors(updater.model)
+        own = collect_model_tensors(updater.model)
 
         def find_rows(part: str, name: str, num_rows: int) -> slice:
             holder = own.get(name if part == "weights" else name.rpartition("/")[0])

@@ -15,6 +15,7 @@ from transduce.data import PreparedData
 from transduce.data.training_text import split_data_tag
 from transduce.errors import ConfigError, TransduceError
 from transduce.evaluation import (
+    METRICS,
     Sentence,
     SystemOutput,
     TestSet,
@@ -26,9 +27,8 @@ from transduce.pages import Table
 from transduce.training.reporting import MetricsLine
 from transduce.training.run_folder import RunFolder
 from transduce.training.synthetic.monolingual import SUFFIXES
+from transduce.training.validation import VALIDATION_METRICS
 from transduce.translation import Translator
-
-METRICS = ("bleu", "chrf")
 
 MAX_COMPARED = 1000
 """Maximum number of validation pairs on which the best model is compared with a baseline."""
@@ -132,7 +132,7 @@ def compare_with_baseline(
         outputs = [
             _translate(config, name, own, texts) for (name, own), texts in zip(models.items(), test_sets, strict=True)
         ]
-        comparison = compare_systems(test_set, outputs, METRICS)
+        comparison = compare_systems(test_set, outputs, VALIDATION_METRICS)
     except TransduceError as error:
         report(f"not compared with {baseline}: {error}")
         return None
@@ -173,14 +173,11 @@ def describe_comparison(figures: MetricsLine) -> list[str]:
     for metric, first in baseline["scores"].items():
         own = model["scores"][metric]
         lines.append(
-            f"{model['system']} against {baseline['system']}: {_NAMES[metric]} {own['value']:.2f} against "
+            f"{model['system']} against {baseline['system']}: {METRICS[metric][0]} {own['value']:.2f} against "
             f"{first['value']:.2f}, difference {own['difference']:+.2f} (95% {own['difference_low']:+.2f} to "
             f"{own['difference_high']:+.2f}), p {own['p']:.4f}: {own['verdict']}"
         )
     return lines + [f"    {note}" for note in figures["notes"]]
-
-
-_NAMES = {"bleu": "BLEU", "chrf": "chrF"}
 
 
 def tabulate_differences(figures: MetricsLine) -> Table:
@@ -191,7 +188,7 @@ def tabulate_differences(figures: MetricsLine) -> Table:
         own = model["scores"][metric]
         rows.append(
             [
-                _NAMES[metric],
+                METRICS[metric][0],
                 *(f"{one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f})" for one in (first, own)),
                 f"{own['difference']:+.2f}",
                 f"{own['difference_low']:+.2f} to {own['difference_high']:+.2f}",

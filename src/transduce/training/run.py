@@ -15,9 +15,9 @@ from transduce.bundle import (
     Languages,
     apply_start_from,
     find_bundle,
+    find_latest_checkpoint,
     has_checkpoint,
     inherit_search_settings,
-    latest_checkpoint,
 )
 from transduce.config import PRESETS, DataConfig, RunConfig, TextConfig, TransformerConfig
 from transduce.data import PreparedData, find_prepared_tokenizer, plan_batches, select_epoch_pairs
@@ -47,9 +47,9 @@ from transduce.training.distributed.agreement import (
 from transduce.training.distributed.copies import share_prepared_data, share_run
 from transduce.training.final_measurements import check_baseline
 from transduce.training.memory import check_model_memory
-from transduce.training.reporting import Reporter, SilentReporter, describe_environment, length_histogram
+from transduce.training.reporting import Reporter, SilentReporter, count_lengths, describe_environment
 from transduce.training.reporting.report import check_tensorboard, describe_rule
-from transduce.training.run_folder import RunFolder, settings_digest
+from transduce.training.run_folder import RunFolder, compute_settings_digest
 from transduce.training.screened_data import prepare_screened
 from transduce.training.stopping import catch_stop_signals
 from transduce.training.synthetic import has_synthetic_text, make_synthetic_text
@@ -201,7 +201,7 @@ def _train_in_folder(
             if not restart:
                 trainer.resume()
         trainer.folder = folder  # a copy by `share_run` is gone
-        trainer.state.settings = settings_digest(config)
+        trainer.state.settings = compute_settings_digest(config)
         _check_same_on_all_ranks(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
         trainer.discard_lost_best()
         trainer.prepare_updates()  # before an earlier run is deleted for one that cannot start
@@ -387,7 +387,7 @@ def _set_updates(config: RunConfig, prepared: PreparedData, folder: RunFolder | 
     training = config.training
     if training.epochs is None:
         return config
-    checkpoint = None if folder is None else latest_checkpoint(folder.checkpoints, lambda _: None)
+    checkpoint = None if folder is None else find_latest_checkpoint(folder.checkpoints, lambda _: None)
     saved = None if folder is None or checkpoint is None else folder.load_config()
     if saved is not None and saved.training.epochs == training.epochs:
         updates = saved.training.updates
@@ -437,7 +437,7 @@ def _limit_max_pieces(config: RunConfig, prepared: PreparedData) -> RunConfig:
 def _find_ignored_settings(config: RunConfig) -> list[str]:
     """Names of model settings without effect in this network, but with values other than those of default or preset."""
     usual = TransformerConfig().model_dump() | PRESETS[config.preset].get("model", {})
-    own, derived = config.model.own_settings(), {"d_k", "d_v"}
+    own, derived = config.model.select_own_settings(), {"d_k", "d_v"}
     return [
         name
         for name, value in config.model.model_dump().items()
@@ -465,7 +465,7 @@ def _report_start(trainer: Trainer) -> None:
             "parallel_micro_batches": trainer.state.parallel_micro_batches,
             "cleaning": prepared.cleaning,
             "corpora": [asdict(corpus) for corpus in prepared.corpora],
-            "lengths": length_histogram(prepared.train.lengths),
+            "lengths": count_lengths(prepared.train.lengths),
             "text": asdict(measure_text(prepared)),
             "digests": prepared.digests,
             "environment": machine,

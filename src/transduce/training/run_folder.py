@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from transduce.bundle import (
+    find_latest_checkpoint,
     is_bundle,
-    latest_checkpoint,
     list_checkpoints,
     list_foreign_files,
     recover_checkpoints,
@@ -67,7 +67,7 @@ PASSED_OVER = "passed-over"
 """Suffix for the name of a checkpoint that is damaged, or later than a damaged one."""
 
 
-def settings_digest(config: RunConfig) -> str:
+def compute_settings_digest(config: RunConfig) -> str:
     """SHA-256 of the settings that may not change.
 
     Defaults are left out, so that a setting added by a later version does not change the digest.
@@ -224,7 +224,7 @@ class RunFolder:
             if later > update:
                 aside = _set_aside(self.checkpoints / f"{later:09d}", PASSED_OVER)
                 report(f"the damaged checkpoint was moved to {aside}; the run does not need it")
-        if damaged := self.metrics.damaged_lines():
+        if damaged := self.metrics.find_damaged_lines():
             report(f"{self.metrics.path}: left out unreadable lines: {', '.join(map(str, damaged))}")
         self.metrics.truncate_after(update, is_finished=is_finished)
 
@@ -284,11 +284,11 @@ class RunFolder:
         if before is not None and not changes:
             return
         # Either the settings given or the file may be wrong; the checkpoints record which.
-        checkpoint = latest_checkpoint(self.checkpoints, lambda _: None)
+        checkpoint = find_latest_checkpoint(self.checkpoints, lambda _: None)
         recorded = checkpoint.state.get("settings") if checkpoint is not None else None
-        if recorded == settings_digest(config):
+        if recorded == compute_settings_digest(config):
             report(f"{self.config_file}: is damaged, and is rewritten: the given settings are those of the run")
-        elif before is None or recorded not in {None, settings_digest(before)}:
+        elif before is None or recorded not in {None, compute_settings_digest(before)}:
             raise RunError(
                 f"{self.config_file}: is damaged, and no checkpoint was made with the given settings: restore an "
                 "undamaged copy or the former settings, choose another output, or start over with --restart, which "

@@ -34,7 +34,7 @@ def make_default_decay(config: TrainingConfig) -> Decay:
     return Decay(config.updates + 1 - max(1, round(config.decay_share * config.updates)), config.updates)
 
 
-def learning_rate(
+def compute_learning_rate(
     config: TrainingConfig, d_model: int, update: int, decay: Decay | None = None, num_plateaus: int = 0
 ) -> float:
     """The learning rate of update number `update`, counted from 1.
@@ -50,7 +50,7 @@ def learning_rate(
       each of `num_plateaus`, the plateaus of validation so far (Wilson et al. 2017, "The Marginal Value of Adaptive
       Gradient Methods in Machine Learning")
     """
-    peak = peak_rate(config, d_model)
+    peak = compute_peak_rate(config, d_model)
     if config.schedule == "plateau":
         return peak * min(1.0, update / config.warmup) * config.plateau_factor**num_plateaus
     if config.schedule == "warmup_stable_decay":
@@ -64,7 +64,7 @@ def learning_rate(
     return float(peak * (config.warmup / update) ** 0.5)
 
 
-def peak_rate(config: TrainingConfig, d_model: int) -> float:
+def compute_peak_rate(config: TrainingConfig, d_model: int) -> float:
     """The highest learning rate of the schedule; for that of the paper (eq. 3), at the end of the warm-up."""
     return config.learning_rate if config.learning_rate is not None else (d_model * config.warmup) ** -0.5
 

@@ -11,7 +11,7 @@ from types import FrameType
 
 from torch import nn
 
-from transduce.bundle import model_tensors
+from transduce.bundle import collect_model_tensors
 from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.errors import DivergedError
@@ -64,7 +64,7 @@ def explain_early_stop(training: TrainingConfig, lines: Sequence[MetricsLine]) -
 
 def is_finite(model: nn.Module) -> bool:
     """Whether all parameters and running statistics are finite; of a sharded model, all ranks call this together."""
-    return all(bool(full_tensor(tensor).isfinite().all()) for tensor in model_tensors(model).values())
+    return all(bool(full_tensor(tensor).isfinite().all()) for tensor in collect_model_tensors(model).values())
 
 
 def make_divergence_error(

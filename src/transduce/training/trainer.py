@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from transduce.baselines import make_encoder_decoder
-from transduce.bundle import Bundle, latest_checkpoint, list_checkpoints
+from transduce.bundle import Bundle, find_latest_checkpoint, list_checkpoints
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, count_max_repetitions, remove_epochs
 from transduce.errors import DivergedError, RunError, TrainingInterruptedError
 from transduce.kernels.device import find_device
 from transduce.training.checkpoint_averaging import NO_AVERAGE
-from transduce.training.checkpoints import RunState, batches_digest, weights_digest
+from transduce.training.checkpoints import RunState, compute_batches_digest, compute_weights_digest
 from transduce.training.distributed import SINGLE_RANK, Ranks, gather_model
 from transduce.training.distributed.batches import (
     BatchPosition,
@@ -129,7 +129,7 @@ class Trainer:
             RunError: the run was trained on other data, has no checkpoint yet and started from other weights, or none
                 of its checkpoints can be read.
         """
-        checkpoint = latest_checkpoint(self.folder.checkpoints, self.reporter.report)
+        checkpoint = find_latest_checkpoint(self.folder.checkpoints, self.reporter.report)
         if checkpoint is None:
             if list_checkpoints(self.folder.checkpoints):
                 raise RunError(
@@ -374,9 +374,9 @@ class Trainer:
         figures = self.updater.update(number, micro_batches, self.state.decay, self.state.num_plateaus)
         self.state.update = number
         self.state.place = taken[-1][0]
-        self.state.batches_digest = batches_digest(self.state.batches_digest, batches, self.ranks)
+        self.state.batches_digest = compute_batches_digest(self.state.batches_digest, batches, self.ranks)
         # Computed here, as it is part of the time that training takes.
-        digest = weights_digest(self.model) if self._is_due_every(self.config.training.log_every) else ""
+        digest = compute_weights_digest(self.model) if self._is_due_every(self.config.training.log_every) else ""
         seconds = time.perf_counter() - started
         self.state.seconds += seconds
         self._throughput.add_update(figures.num_target_tokens, seconds)

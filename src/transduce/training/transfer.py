@@ -10,7 +10,7 @@ import re
 import torch
 from torch import nn
 
-from transduce.bundle import Bundle, load_tensors, model_tensors
+from transduce.bundle import Bundle, collect_model_tensors, load_tensors
 from transduce.errors import ConfigError
 from transduce.model import EncoderDecoder, OutputProjection, TokenEmbedding
 from transduce.text import Tokenizer
@@ -35,7 +35,7 @@ def transfer_weights(model: EncoderDecoder, start: Bundle, tokenizer: Tokenizer)
         ConfigError: the bundle's network has other layers than `model`.
     """
     parent = start.load_model()
-    own, given = model_tensors(model), model_tensors(parent)
+    own, given = collect_model_tensors(model), collect_model_tensors(parent)
     by_token = _find_token_tensors(model)
     for name, tensor in own.items():
         if (
@@ -76,8 +76,8 @@ def copy_spread_layers(model: EncoderDecoder, start: Bundle) -> None:
         match = re.match(r"(encoder|decoder)\.layers\.(\d+)\.", name)
         return name if match is None else f"{match[1]}.layers.{numbers[match[1]][int(match[2])]}.{name[match.end() :]}"
 
-    given = model_tensors(start.load_model())
-    load_tensors(model, {name: given[find_name(name)] for name in model_tensors(model)}, str(start.folder))
+    given = collect_model_tensors(start.load_model())
+    load_tensors(model, {name: given[find_name(name)] for name in collect_model_tensors(model)}, str(start.folder))
 
 
 def _find_token_tensors(model: nn.Module) -> set[str]:

@@ -18,7 +18,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from torch.utils import deterministic
 
 from transduce.baselines.convs2s import WeightNormalizedLinear
-from transduce.bundle import model_tensors
+from transduce.bundle import collect_model_tensors
 from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.kernels.device import resolve_precision, use_one_thread
@@ -28,7 +28,7 @@ from transduce.training.guided_alignment import AlignmentModel
 from transduce.training.loss import TokenLosses, compute_losses
 from transduce.training.micro_batches import NUM_SUMS, MicroBatchProcesses, can_fork
 from transduce.training.muon import Muon, find_matrices
-from transduce.training.schedule import Decay, learning_rate
+from transduce.training.schedule import Decay, compute_learning_rate
 
 
 @contextmanager
@@ -89,7 +89,7 @@ class ExponentialMovingAverage:
     def update(self, model: EncoderDecoder, number: int) -> None:
         """Move the average to the weights of `model` after update `number`, counted from 1."""
         move = get_ema_multi_avg_fn(min(self.decay, (1 + number) / (10 + number)))  # type: ignore[no-untyped-call]
-        averages, weights = ([*model_tensors(one).values()] for one in (self.model, model))
+        averages, weights = ([*collect_model_tensors(one).values()] for one in (self.model, model))
         move(averages, weights, number)
 
 
@@ -233,7 +233,7 @@ class Updater:
         self.processes = MicroBatchProcesses(model, self._compute_micro_batch, torch.get_num_threads())
         # The statistics of batch normalisation, which every forward pass in training changes.
         self._running_statistics = [
-            tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
+            tensor for tensor in collect_model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
         ]
 
     def update(
@@ -273,7 +273,7 @@ class Updater:
             norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
             if self.config.clip_norm:
                 nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
-            rate = learning_rate(self.config, self.model.config.d_model, number, decay, num_plateaus)
+            rate = compute_learning_rate(self.config, self.model.config.d_model, number, decay, num_plateaus)
             loss, cross_entropy, accuracy, divergence = (self.ranks.sum(sums) / num_tokens).tolist()
             own_padding = sum(batch.padding_share for batch in batches) / len(batches)
             padding = float(self.ranks.sum(torch.tensor(own_padding, dtype=torch.float64))) / self.ranks.size

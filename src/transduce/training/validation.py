@@ -23,7 +23,7 @@ from transduce.bundle import (
 from transduce.config import RunConfig, SearchConfig
 from transduce.data import Batch, PreparedData
 from transduce.errors import BundleError, CorpusError, DivergedError
-from transduce.evaluation import Score, corpus_scores
+from transduce.evaluation import Score, score_corpus
 from transduce.kernels.device import map_on_cores
 from transduce.model import EncoderDecoder
 from transduce.text import Tokenizer
@@ -38,7 +38,8 @@ from transduce.training.updater import Updater
 from transduce.translation import PROBLEMS, PyTorchEngine, Translator, batch_by_length
 from transduce.translation.engines.networks import evaluation_mode
 
-METRICS = ("bleu", "chrf")
+VALIDATION_METRICS = ("bleu", "chrf")
+"""The metrics of validations, as `transduce.evaluation.METRICS` names them."""
 
 PENALTY_STEP = 0.5
 """Difference between two length penalties that `Validator.fit_search` tries."""
@@ -95,9 +96,9 @@ class Validator:
         translations = self._translate(model, self.config.search)
         samples = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
         chosen = samples[:: max(1, len(samples) // self.num_samples)][: self.num_samples]
-        scores = corpus_scores(translations, references, METRICS, confidence=True)
-        f1 = token_f1(*(self.tokenizer.encode_targets(side) for side in (translations, references)))
-        shares = commonest_share(sources, translations), repetition_share(sources, translations)
+        scores = score_corpus(translations, references, VALIDATION_METRICS, confidence=True)
+        f1 = compute_token_f1(*(self.tokenizer.encode_targets(side) for side in (translations, references)))
+        shares = compute_commonest_share(sources, translations), compute_repetition_share(sources, translations)
         return Validation(loss, accuracy, tuple(scores), tuple(chosen), f1, *shares)
 
     def fit_search(self, model: EncoderDecoder, scores: Sequence[Score]) -> tuple[SearchConfig, list[Score]]:
@@ -116,7 +117,7 @@ class Validator:
         if training.fit_no_repeat_ngram and not best.no_repeat_ngram:
             search = best.model_copy(update={"no_repeat_ngram": NO_REPEAT_NGRAM})
             found = self._score(model, search)
-            if all(_get_value(found, metric) > _get_value(best_scores, metric) for metric in METRICS):
+            if all(_get_value(found, metric) > _get_value(best_scores, metric) for metric in VALIDATION_METRICS):
                 best, best_scores = search, found
         metric = "chrf" if training.best_by == "chrf" else "bleu"
         first = best
@@ -133,7 +134,7 @@ class Validator:
 
     def _score(self, model: EncoderDecoder, search: SearchConfig) -> list[Score]:
         _, references = self._get_scored_texts()
-        return corpus_scores(self._translate(model, search), references, METRICS, confidence=True)
+        return score_corpus(self._translate(model, search), references, VALIDATION_METRICS, confidence=True)
 
     def _get_scored_texts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         sources, references = zip(*self.pairs[: self.config.training.max_validation_pairs or None], strict=True)
@@ -187,7 +188,7 @@ def compute_teacher_forced_metrics(
     return TeacherForcedMetrics(cross_entropy / num_tokens, num_correct / num_tokens)
 
 
-def token_f1(hypotheses: Sequence[Sequence[int]], references: Sequence[Sequence[int]]) -> float:
+def compute_token_f1(hypotheses: Sequence[Sequence[int]], references: Sequence[Sequence[int]]) -> float:
     """F1 of the tokens of all hypotheses against those of their references, regardless of order; from 0 to 1.
 
     It is compared with the teacher-forced accuracy, and is about as high for a healthy model. Compared position by
@@ -201,13 +202,13 @@ def token_f1(hypotheses: Sequence[Sequence[int]], references: Sequence[Sequence[
     return 2 * num_common / num_tokens if num_tokens else 1.0
 
 
-def commonest_share(sources: Sequence[str], translations: Sequence[str]) -> float:
+def compute_commonest_share(sources: Sequence[str], translations: Sequence[str]) -> float:
     """Share of different sources that have the most frequent of all translations, from 0 to 1; 0 for one source."""
     different = dict(zip(sources, translations, strict=True))
     return max(Counter(different.values()).values()) / len(different) if len(different) > 1 else 0.0
 
 
-def repetition_share(sources: Sequence[str], translations: Sequence[str]) -> float:
+def compute_repetition_share(sources: Sequence[str], translations: Sequence[str]) -> float:
     """Share of translations that repeat the same words or characters consecutively, from 0 to 1."""
     return sum(map(PROBLEMS["repetition"], sources, translations)) / len(sources)
 

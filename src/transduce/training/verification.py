@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from transduce.bundle import apply_start_from, latest_checkpoint
+from transduce.bundle import apply_start_from, find_latest_checkpoint
 from transduce.config import RunConfig, flatten, remove_settings, to_toml
 from transduce.errors import ConfigError, TrainingError, UserError
 from transduce.storage import scratch_folder
@@ -169,7 +169,7 @@ def find_differences(one: RunFolder, other: RunFolder) -> list[str]:
     for number, pair in enumerate(zip(*lines, strict=False), start=1):
         if names := _differing_names(*pair):
             found.append(f"{one.metrics.path.name}, line {number}, update {pair[0]['update']}: {', '.join(names)}")
-    checkpoints = [latest_checkpoint(run.checkpoints, found.append) for run in (one, other)]
+    checkpoints = [find_latest_checkpoint(run.checkpoints, found.append) for run in (one, other)]
     states = [checkpoint.state for checkpoint in checkpoints if checkpoint is not None]
     if len(states) < 2 or _differing_names(*states):
         found.append("the state in the last checkpoint")

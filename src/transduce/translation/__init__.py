@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     )
     from transduce.translation.options import (
         DescribedFields,
+        InputLine,
         ScoredText,
         Token,
         TranslatedSentence,
-        TranslationLine,
         TranslationOptions,
     )
     from transduce.translation.translator import EncodedText, Translation, TranslationAlternative, Translator, translate
@@ -72,7 +72,7 @@ else:
                 "LineTranslator TranslatedLine align_lines describe_lines make_safer_settings"
             ),
             "transduce.translation.options": (
-                "DescribedFields ScoredText Token TranslatedSentence TranslationLine TranslationOptions"
+                "DescribedFields ScoredText Token TranslatedSentence InputLine TranslationOptions"
             ),
             "transduce.translation.translator": "TranslationAlternative EncodedText Translation Translator translate",
         },
@@ -90,6 +90,7 @@ __all__ = [
     "Engine",
     "ForcedDecoder",
     "GoldAlignment",
+    "InputLine",
     "LineTranslator",
     "Network",
     "NetworkEngine",
@@ -103,7 +104,6 @@ __all__ = [
     "TranslatedSentence",
     "Translation",
     "TranslationAlternative",
-    "TranslationLine",
     "TranslationOptions",
     "Translator",
     "align_lines",

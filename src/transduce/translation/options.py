@@ -222,14 +222,14 @@ def _check_is_one_line(text: str) -> str:
     return text
 
 
-class TranslationLine(TranslationOptions):
+class InputLine(TranslationOptions):
     """A text to be translated, with its own `require`, `forbid` and `prefix`."""
 
     text: Annotated[str, AfterValidator(_check_is_one_line)]
     """One line; may be blank."""
 
     @classmethod
-    def read(cls, line: str, number: int, name: str) -> "TranslationLine":
+    def read(cls, line: str, number: int, name: str) -> "InputLine":
         """The text and options in a line, a JSON object; errors give its number in the file, which they call `name`.
 
         Raises:

@@ -6,7 +6,7 @@ import pytest
 
 from transduce.config import TextConfig
 from transduce.doctor.checks.duplicates import (
-    MIN_WORDS,
+    MIN_COMPARED_WORDS,
     find_duplicates,
     find_near_duplicates,
     find_near_lines,
@@ -20,7 +20,7 @@ from transduce.doctor.corpus.texts import Text
 def differ_by_one_word(line: str, other: str) -> bool:
     """By hand: one word is replaced, inserted or left out; or only case and punctuation differ."""
     first, second = (one.lower().replace(".", "").split() for one in (line, other))
-    if min(len(first), len(second)) < MIN_WORDS or line == other:
+    if min(len(first), len(second)) < MIN_COMPARED_WORDS or line == other:
         return False
     if len(first) == len(second):
         return sum(one != two for one, two in zip(first, second, strict=True)) <= 1

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.config import TextConfig
-from transduce.doctor.checking import SEARCHES
 from transduce.doctor.checks.encoding import (
     WRONG_CODE_PAGE,
     find_carriage_returns,
@@ -18,6 +17,7 @@ from transduce.doctor.checks.mojibake import MOJIBAKE
 from transduce.doctor.corpus.reading import read_corpora
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.doctor.line_and_pair_checks import SEARCHES
 from transduce.text import Cleaner, ParallelCorpus
 
 GOOD = [

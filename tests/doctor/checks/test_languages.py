@@ -13,7 +13,6 @@ from transduce.doctor.checks.languages import (
     find_wrong_languages,
     find_wrong_scripts,
     get_scripts,
-    load_identifier,
     measure_languages,
     measure_scripts,
     name_language,
@@ -21,6 +20,7 @@ from transduce.doctor.checks.languages import (
 )
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.text.languages import load_language_identifier
 
 pytest.importorskip("py3langid")
 
@@ -100,10 +100,10 @@ def without_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             raise ImportError(name)
         return original(name, *others, **more)
 
-    load_identifier.cache_clear()
+    load_language_identifier.cache_clear()
     monkeypatch.setattr(builtins, "__import__", refuse)
     yield
-    load_identifier.cache_clear()
+    load_language_identifier.cache_clear()
 
 
 @pytest.mark.usefixtures("without_package")
@@ -119,8 +119,8 @@ def test_all_other_codes_of_a_language_are_known() -> None:
     codes = "rus_Cyrl ukr ita_Latn swh_Latn arb_Arab pes_Arab zho_Hans cmn ger fre zsm azj_Latn npi_Deva"
     found = [simplify_code(code) for code in codes.split()]
     assert found == ["ru", "uk", "it", "sw", "ar", "fa", "zh", "zh", "de", "fr", "ms", "az", "ne"]
-    assert {*SHORT_CODES.values()} <= {*load_identifier().labels}
-    assert not {*SHORT_CODES} & {*load_identifier().labels}
+    assert {*SHORT_CODES.values()} <= {*load_language_identifier().labels}
+    assert not {*SHORT_CODES} & {*load_language_identifier().labels}
     assert are_similar("nb", "no")
     assert are_similar("en", "en")
     assert not are_similar("en", "de")
@@ -206,4 +206,4 @@ def test_scripts_are_known_of_languages_that_have_one() -> None:
     assert get_scripts("de-AT") == {"Latin"}
     assert get_scripts("jpn") == get_scripts("ja") == {"Chinese characters", "Hiragana", "Katakana"}
     assert get_scripts("xyz") == get_scripts("sr") == get_scripts("zh-Latn") == get_scripts("") == frozenset()
-    assert set(module._SCRIPTS) <= {*load_identifier().labels, "nb", "pb", "zt"}
+    assert set(module._SCRIPTS) <= {*load_language_identifier().labels, "nb", "pb", "zt"}

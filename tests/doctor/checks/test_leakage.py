@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from transduce.doctor.checks.duplicates import MIN_WORDS
+from transduce.doctor.checks.duplicates import MIN_COMPARED_WORDS
 from transduce.doctor.checks.leakage import find_leakage, measure_leakage
 from transduce.doctor.corpus.texts import Text
 
@@ -29,7 +29,7 @@ def test_every_kind_of_leakage_is_counted(read: Callable[..., Text], invented: C
     counts = leakage.count()
     assert (counts["pairs"], counts["source"], counts["target"]) == (10, 15, 13)
     near = {row for row, found in enumerate(leakage.near_source) if found >= 0}
-    long = {row for row in range(18, 53) if len(test[row][0].split()) >= MIN_WORDS}
+    long = {row for row in range(18, 53) if len(test[row][0].split()) >= MIN_COMPARED_WORDS}
     assert {row for row in near if row < 53} == long
     assert leakage.pairs[:10].tolist() == leakage.source[:10].tolist() == [*range(10)]
     assert leakage.near_source[18:38].tolist() == [*range(20, 40)]
@@ -46,7 +46,7 @@ def test_near_leakage_is_exact(read: Callable[..., Text], seed: int) -> None:
 
     def are_near(line: str, other: str) -> bool:
         one, two = line.split(), other.split()
-        if min(len(one), len(two)) < MIN_WORDS or abs(len(one) - len(two)) > 1:
+        if min(len(one), len(two)) < MIN_COMPARED_WORDS or abs(len(one) - len(two)) > 1:
             return False
         if len(one) == len(two):
             return sum(first != second for first, second in zip(one, two, strict=True)) == 1

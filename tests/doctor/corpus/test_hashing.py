@@ -23,8 +23,8 @@ def test_equal_words_have_equal_hashes(
     assert len(set(whole.values())) == len(set(lines))
     parts = list(hash_lines(side, min_words=3))
     rows = np.concatenate([part.rows for part in parts]).tolist()
-    without_one = np.concatenate([part.without_one for part in parts]).tolist()
-    here = np.concatenate([part.without_one_here for part in parts]).tolist()
+    without_one = np.concatenate([part.after_deletion for part in parts]).tolist()
+    here = np.concatenate([part.with_gap for part in parts]).tolist()
     assert rows == [row for row, line in enumerate(lines) for _ in line.split() if len(line.split()) >= 3]
     described: dict[int, set[str]] = {}
     placed: dict[int, set[tuple[str, int]]] = {}

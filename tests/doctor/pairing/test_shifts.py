@@ -4,9 +4,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from transduce.doctor.checking import choose_reported
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.doctor.findings import sort_reported_findings
 from transduce.doctor.pairing.agreement import learn_agreement, measure_relatedness
 from transduce.doctor.pairing.shifts import Segment, ShiftTracker, find_shifts
 
@@ -115,4 +115,4 @@ def test_findings_name_the_place(read: Callable[..., Text]) -> None:
     assert "in all, up to there, the target has a line too many, or the source lacks as many" in found[2].advice
     assert found[2].rows.tolist() == [*range(150, 199)]
     # The first shift has to be repaired first, also if others are longer.
-    assert [finding.rows[0] for finding in choose_reported(found)] == [40, 100, 150]
+    assert [finding.rows[0] for finding in sort_reported_findings(found)] == [40, 100, 150]

@@ -14,7 +14,7 @@ from transduce.evaluation.scorecard.changed_input import (
     remove_full_stop,
 )
 from transduce.evaluation.scorecard.every_translation import EVERY_TRANSLATION
-from transduce.evaluation.scores import corpus_scores
+from transduce.evaluation.scores import score_corpus
 from transduce.text import find_protected_spans
 from transduce.text.letter_case import to_lower_case, to_upper_case
 from transduce.translation import Translator
@@ -108,7 +108,7 @@ def test_chrf_is_that_of_sacrebleu(hypothesis: str, reference: str) -> None:
     found = compute_chrf(hypothesis, reference)
     assert 0 <= found <= 1
     assert compute_chrf(reference, reference) == 1
-    expected = corpus_scores(["The old dog sleeps."], ["The dog sleeps."], ["chrf"])[0].value
+    expected = score_corpus(["The old dog sleeps."], ["The dog sleeps."], ["chrf"])[0].value
     assert compute_chrf("The old dog sleeps.", "The dog sleeps.") == pytest.approx(expected / 100)
 
 

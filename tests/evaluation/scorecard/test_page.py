@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from transduce.evaluation import (
+    SCORECARD_PAGE,
     PageHeading,
     Scorecard,
     Sentence,
-    is_scorecard_page,
     measure_scorecard,
     render_scorecard_page,
 )
@@ -67,6 +67,6 @@ def test_bars_are_as_long_as_scores(card: Scorecard) -> None:
 def test_own_pages_are_recognised(card: Scorecard, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(render_scorecard_page(card, PageHeading("mine", "test.en")), encoding="utf-8")
-    assert is_scorecard_page(path)
+    assert SCORECARD_PAGE.contains(path)
     path.write_text("<!doctype html><p>Mine.</p>", encoding="utf-8")
-    assert not is_scorecard_page(path)
+    assert not SCORECARD_PAGE.contains(path)

@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from transduce.bundle import Bundle, Languages, RecordedScore, model_tensors, save_bundle
+from transduce.bundle import Bundle, Languages, RecordedScore, collect_model_tensors, save_bundle
 from transduce.errors import BundleError, ConfigError, MissingExtraError, UserError
 from transduce.interop import argos as archive
-from transduce.interop.argos import FORMAT, argos_code, language_name, pack, unpack
-from transduce.interop.argos.splitter import _ALWAYS, _BEFORE_NUMBERS, abbreviations
+from transduce.interop.argos import FORMAT, convert_to_argos_code, pack, unpack
+from transduce.interop.argos.splitter import _ALWAYS, _BEFORE_NUMBERS, list_abbreviations
 from transduce.interop.export_import import export_bundle, prove_export
 from transduce.interop.formats import ExportFormat, Runtime
 from transduce.interop.parity import Claim
 from transduce.interop.probe_sentences import make_probe
 from transduce.text import Tokenizer
+from transduce.text.languages import get_language_name
 from transduce.translation import ForcedDecoder, Translator
 
 pytest.importorskip("ctranslate2")
@@ -116,7 +117,7 @@ def test_the_package_computes_the_same(
     make_bundle: Callable[..., Bundle], tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     bundle = make_bundle(**settings)
-    assert FORMAT.obstacles(bundle) == []
+    assert FORMAT.find_unsupported_features(bundle) == []
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=13)
     package = written(bundle, tmp_path / "made.argosmodel")
@@ -126,7 +127,7 @@ def test_the_package_computes_the_same(
     parity = prove_export(decoder, FORMAT, package, probe, Claim("argos", "float32", bundle.digest))
     assert parity.largest_difference < 2e-5
     assert parity.identical_greedy == parity.identical_tokenizations == 13
-    assert parity.identical_weights == len(model_tensors(decoder.model))
+    assert parity.identical_weights == len(collect_model_tensors(decoder.model))
     assert "in an Argos package" in parity.theirs
 
 
@@ -143,7 +144,7 @@ def test_a_model_without_languages_is_refused(
     make_bundle: Callable[..., Bundle], tmp_path: Path, source: str, target: str
 ) -> None:
     bundle = in_languages(make_bundle(), source, target)
-    (obstacle,) = FORMAT.obstacles(bundle)
+    (obstacle,) = FORMAT.find_unsupported_features(bundle)
     assert '"languages": {"source": "en", "target": "de"}' in obstacle
     with pytest.raises(ConfigError, match="found by its languages"):
         export_bundle(bundle, "argos", tmp_path / "made.argosmodel")
@@ -159,17 +160,17 @@ def test_two_tokenizers_are_an_obstacle(
     special, pieces = tokenizer.pieces(range(2)), tokenizer.pieces(range(2, tokenizer.pad_id))
     two = Tokenizer.with_vocabulary(tokenizer.model_bytes, tokenizer.model_bytes, [*special, *pieces[::-1]], "two")
     save_bundle(tmp_path / "two", bundle.load_model(), two, bundle.description)
-    (obstacle,) = FORMAT.obstacles(Bundle.open(tmp_path / "two"))
+    (obstacle,) = FORMAT.find_unsupported_features(Bundle.open(tmp_path / "two"))
     assert "one SentencePiece model for both" in obstacle
 
 
 def test_tags_are_an_obstacle(tagged_bundle: Bundle) -> None:
-    (obstacle,) = FORMAT.obstacles(tagged_bundle)
+    (obstacle,) = FORMAT.find_unsupported_features(tagged_bundle)
     assert obstacle.startswith("the tokenizer has tags (>>de<<, >>fr<<), which Argos Translate spells like words")
 
 
 def test_what_ctranslate2_cannot_express_is_an_obstacle_here(make_bundle: Callable[..., Bundle]) -> None:
-    (obstacle,) = FORMAT.obstacles(make_bundle(attention_score="additive"))
+    (obstacle,) = FORMAT.find_unsupported_features(make_bundle(attention_score="additive"))
     assert obstacle.startswith("attention_score")
 
 
@@ -390,34 +391,25 @@ def test_entries_have_one_date_and_can_be_read(folder: Path, tmp_path: Path) -> 
     ],
 )
 def test_languages_have_the_codes_and_names_of_argos(code: str, theirs: str, name: str) -> None:
-    assert argos_code(code) == theirs
-    assert language_name(theirs) == name
+    assert convert_to_argos_code(code) == theirs
+    assert get_language_name(theirs) == name
 
 
 @pytest.mark.parametrize("code", ["", "e", "English", "en/de", "../en", "en de", "e1", "de-", "de\n"])
 def test_what_is_no_code_is_refused(code: str) -> None:
     with pytest.raises(BundleError, match=re.escape(repr(code))):
-        argos_code(code)
-
-
-def test_unicode_calls_languages_so() -> None:
-    names = pytest.importorskip("babel").Locale("en").languages
-    own = {"pb": "Portuguese (Brazil)", "zt": "Chinese (traditional)"}
-    two_letters = [first + second for first in map(chr, range(97, 123)) for second in map(chr, range(97, 123))]
-    known = [code for code in two_letters if language_name(code) != code]
-    assert len(known) == 185
-    assert {code: language_name(code) for code in known} == {code: own.get(code) or names[code] for code in known}
+        convert_to_argos_code(code)
 
 
 def test_abbreviations_are_those_of_a_language_or_its_neighbour() -> None:
-    always, before_numbers = abbreviations("de")
+    always, before_numbers = list_abbreviations("de")
     assert "dr" in always
     assert "abb" in before_numbers
-    assert abbreviations("no") == abbreviations("nb")
-    assert abbreviations("xx") == ([], [])
+    assert list_abbreviations("no") == list_abbreviations("nb")
+    assert list_abbreviations("xx") == ([], [])
     assert _BEFORE_NUMBERS.keys() <= _ALWAYS.keys()
     # A single letter has a rule of its own, and an entry in both lists says the same twice.
     for language in _ALWAYS:
-        always, before_numbers = abbreviations(language)
+        always, before_numbers = list_abbreviations(language)
         assert all(len(word) > 1 and word == word.lower() for word in [*always, *before_numbers])
         assert len({*always, *before_numbers}) == len(always) + len(before_numbers)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from transduce.errors import MissingExtraError
 from transduce.interop.argos.splitter import (
     UNKNOWN_BELONGS,
-    character_sets,
+    list_character_sets,
     list_end_rules,
     list_exception_rules,
     make_splitter,
@@ -229,7 +229,7 @@ def test_ends_are_where_they_should_be(language: str, text: str) -> None:
     assert split(language, text.replace("|", "" if language == "ja" else " ")) == text.split("|")
 
 
-known_sets = cache(character_sets)
+known_sets = cache(list_character_sets)
 
 
 def rule_holds(rule: str, sets: dict[str, frozenset[str]], text: str, place: int) -> bool:

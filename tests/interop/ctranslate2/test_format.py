@@ -17,9 +17,9 @@ from transduce.bundle import (
     Bundle,
     BundleDescription,
     Languages,
+    collect_model_tensors,
     load_tensors,
     make_empty_model,
-    model_tensors,
     save_bundle,
 )
 from transduce.bundle.manifest import serialize_description
@@ -105,7 +105,7 @@ def test_ctranslate2_computes_the_same(
     make_bundle: Callable[..., Bundle], tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     bundle = make_bundle(**settings)
-    assert FORMAT.obstacles(bundle) == []
+    assert FORMAT.find_unsupported_features(bundle) == []
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     num_sentences = 5 if settings else 13  # all that is odd
     probe = make_probe(decoder, num_sentences=num_sentences)
@@ -113,7 +113,7 @@ def test_ctranslate2_computes_the_same(
     parity = prove_export(decoder, FORMAT, folder, probe, Claim("ctranslate2", "float32", bundle.digest))
     assert parity.largest_difference < 2e-5
     assert parity.identical_greedy == parity.identical_tokenizations == num_sentences
-    assert parity.identical_weights == len(model_tensors(decoder.model))
+    assert parity.identical_weights == len(collect_model_tensors(decoder.model))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_ctranslate2_computes_the_same(
 def test_what_ctranslate2_has_no_word_for_is_an_obstacle(
     make_bundle: Callable[..., Bundle], settings: dict[str, Any], words: str
 ) -> None:
-    (obstacle,) = FORMAT.obstacles(make_bundle(**settings))
+    (obstacle,) = FORMAT.find_unsupported_features(make_bundle(**settings))
     assert obstacle.startswith(words)
 
 
@@ -144,7 +144,7 @@ def test_other_precisions_are_close_and_smaller(
     exact, folder = written(bundle, tmp_path / "exact"), written(bundle, tmp_path / precision, precision)
     parity = prove_written(bundle, folder, precision, num_sentences=5)
     assert parity.largest_difference > 1e-4
-    assert parity.identical_weights == len(model_tensors(bundle.load_model()))
+    assert parity.identical_weights == len(collect_model_tensors(bundle.load_model()))
     assert (folder / "model.bin").stat().st_size < (exact / "model.bin").stat().st_size
     assert read_settings(folder).precision == precision
 
@@ -185,7 +185,7 @@ def test_targets_may_begin_behind_any_vector(
     folder = written(bundle, tmp_path / "written", precision)
     parity = prove_written(bundle, folder, precision, num_sentences=3)
     if precision == "float32":
-        assert parity.identical_weights == len(model_tensors(model))
+        assert parity.identical_weights == len(collect_model_tensors(model))
         assert parity.largest_difference < 2e-5
     assert parity.identical_tokenizations == 3
     tokens = json.loads((folder / "shared_vocabulary.json").read_text(encoding="utf-8"))
@@ -446,7 +446,7 @@ def test_there_and_back_no_bit_is_lost(
     folder = tmp_path / "exported"
     folder.mkdir()
     FORMAT.write(bundle, folder, "float32")
-    back, expected = FORMAT.read(folder, None), model_tensors(bundle.load_model())
+    back, expected = FORMAT.read(folder, None), collect_model_tensors(bundle.load_model())
     assert back.tensors.keys() == expected.keys()
     for name, tensor in back.tensors.items():
         rows = -1 if name.startswith("projection") else None  # of `<pad>`, which is never predicted
@@ -574,7 +574,7 @@ def test_what_was_imported_can_be_exported_and_imported_again(
     back, _ = computed(FORMAT.read(tmp_path / "exported", None))
     assert back.config == bundle.model_config
     assert back.tokenizer.files == bundle.load_tokenizer().files
-    for name, tensor in model_tensors(bundle.load_model()).items():
+    for name, tensor in collect_model_tensors(bundle.load_model()).items():
         rows = -1 if name.startswith("projection") else None
         assert torch.equal(tensor[:rows], back.tensors[name][:rows]), name
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.bundle import model_tensors
+from transduce.bundle import collect_model_tensors
 from transduce.errors import BundleError
 from transduce.interop.conversion_steps import split_channels
 from transduce.interop.ctranslate2.layout import (
     POSITIONS,
     Variables,
-    find_obstacles,
     find_unknown_variables,
+    find_unsupported_settings,
     from_variables,
     has_shared_positions,
     list_variables,
@@ -233,7 +233,7 @@ def test_every_tensor_has_its_place_and_comes_back(
     random_model: Callable[..., Transformer], settings: dict[str, Any]
 ) -> None:
     model = random_model(**settings)
-    tensors = model_tensors(model)
+    tensors = collect_model_tensors(model)
     found = from_variables(model.config, to_variables(model.config, tensors).__getitem__)
     assert found.keys() == tensors.keys()
     for name in tensors:
@@ -244,14 +244,14 @@ def test_every_tensor_has_its_place_and_comes_back(
 def test_no_variable_has_two_places(random_model: Callable[..., Transformer]) -> None:
     for settings in SETTINGS:
         model = random_model(**settings)
-        places = [variable for name in model_tensors(model) for variable in list_variables(name)]
+        places = [variable for name in collect_model_tensors(model) for variable in list_variables(name)]
         copies = map_copies(model.config)
         assert len({*places, *copies}) == len(places) + len(copies)
 
 
 def test_copies_that_differ_are_refused(random_model: Callable[..., Transformer]) -> None:
     model = random_model()
-    variables = to_variables(model.config, model_tensors(model))
+    variables = to_variables(model.config, collect_model_tensors(model))
     variables["decoder/projection/weight"] = variables["decoder/projection/weight"] + torch.eye(309, 16)
     with pytest.raises(BundleError, match=r"decoder/projection/weight and encoder/embeddings_0/weight differ"):
         from_variables(model.config, variables.__getitem__)
@@ -326,7 +326,7 @@ def network_variables(**changes: Tensor | None) -> Variables:
 
 
 def test_settings_in_our_words() -> None:
-    assert list(find_obstacles(network_variables())) == []
+    assert list(find_unsupported_settings(network_variables())) == []
     assert read_network_settings(network_variables()) == {
         "num_encoder_layers": 1,
         "num_decoder_layers": 2,
@@ -355,7 +355,7 @@ def test_settings_in_our_words() -> None:
     ],
 )
 def test_what_ours_cannot_express_is_said(changes: dict[str, Tensor | None], words: str) -> None:
-    assert any(words in problem for problem in find_obstacles(network_variables(**changes)))
+    assert any(words in problem for problem in find_unsupported_settings(network_variables(**changes)))
 
 
 @pytest.mark.parametrize(

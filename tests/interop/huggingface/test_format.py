@@ -16,7 +16,7 @@ import sentencepiece
 import torch
 from safetensors.torch import load_file, save_file
 
-from transduce.bundle import Bundle, BundleDescription, load_tensors, model_tensors, save_bundle
+from transduce.bundle import Bundle, BundleDescription, collect_model_tensors, load_tensors, save_bundle
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, MissingExtraError, UserError
 from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime, import_optional
@@ -47,7 +47,7 @@ EXPRESSIBLE: list[dict[str, Any]] = [
 def export(make_bundle: Callable[..., Bundle], tmp_path: Path) -> Callable[..., tuple[Bundle, Path]]:
     def make(precision: str = "float32", **settings: Any) -> tuple[Bundle, Path]:
         bundle = make_bundle(**settings)
-        assert not FORMAT.obstacles(bundle)
+        assert not FORMAT.find_unsupported_features(bundle)
         folder = tmp_path / "exported"
         folder.mkdir()
         FORMAT.write(bundle, folder, precision)
@@ -87,7 +87,7 @@ def test_it_is_the_same_model(export: Callable[..., tuple[Bundle, Path]], settin
 @pytest.mark.parametrize("settings", EXPRESSIBLE, ids=str)
 def test_every_weight_comes_back(export: Callable[..., tuple[Bundle, Path]], settings: dict[str, Any]) -> None:
     bundle, folder = export(**settings)
-    expected = dict(model_tensors(bundle.load_model()))
+    expected = dict(collect_model_tensors(bundle.load_model()))
     if "projection.bias" in expected:  # of <pad>, whose logit is nobody's business
         expected["projection.bias"] = expected["projection.bias"].index_fill(0, torch.tensor([-1]), 0)
     imported = FORMAT.read(folder, None)
@@ -185,7 +185,7 @@ def test_pad_is_never_generated(export: Callable[..., tuple[Bundle, Path]], sett
 def test_what_it_cannot_express_is_said(
     make_bundle: Callable[..., Bundle], settings: dict[str, Any], finding: str
 ) -> None:
-    (obstacle,) = FORMAT.obstacles(make_bundle(**settings))
+    (obstacle,) = FORMAT.find_unsupported_features(make_bundle(**settings))
     assert re.match(finding, obstacle)
 
 
@@ -415,7 +415,7 @@ def test_it_can_be_exported_again(folder: Callable[..., Path], tmp_path: Path, *
     description = BundleDescription(model=imported.config, search=imported.search)
     save_bundle(tmp_path / "bundle", built(imported), imported.tokenizer, description)
     bundle, exported = Bundle.open(tmp_path / "bundle"), tmp_path / "exported"
-    assert not FORMAT.obstacles(bundle)
+    assert not FORMAT.find_unsupported_features(bundle)
     exported.mkdir()
     FORMAT.write(bundle, exported, "float32")
     sources = [[*row, 1] for row in imported.tokenizer.encode_all(SENTENCES)]

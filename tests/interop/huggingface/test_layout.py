@@ -2,7 +2,7 @@ import pytest
 
 from transduce.bundle import BundleDescription
 from transduce.config import SearchConfig, TransformerConfig
-from transduce.interop.huggingface.layout import generation_settings, num_positions
+from transduce.interop.huggingface.layout import count_positions, make_generation_settings
 
 TOKENS = {"eos_token_id": 1, "pad_token_id": 36_999, "decoder_start_token_id": 36_999, "bos_token_id": None}
 
@@ -26,17 +26,17 @@ TOKENS = {"eos_token_id": 1, "pad_token_id": 36_999, "decoder_start_token_id": 3
 )
 def test_the_search_is_that_of_the_bundle(search: SearchConfig, expected: dict[str, float]) -> None:
     transformers = pytest.importorskip("transformers")
-    found = generation_settings(BundleDescription(model=TransformerConfig(), search=search), end_id=1)
+    found = make_generation_settings(BundleDescription(model=TransformerConfig(), search=search), end_id=1)
     assert found == TOKENS | expected
     transformers.GenerationConfig(**found).validate(strict=True)
 
 
 def test_there_are_positions_for_the_longest_sentence() -> None:
     def rows(model: TransformerConfig, **search: int) -> int:
-        return num_positions(BundleDescription(model=model, search=SearchConfig(**search)))
+        return count_positions(BundleDescription(model=model, search=SearchConfig(**search)))
 
     assert rows(TransformerConfig()) == 512
     assert rows(TransformerConfig(), max_pieces=700, max_extra_length=100) == 802
     learned = TransformerConfig(positions="learned", max_positions=40)
     assert rows(learned) == 40
-    assert generation_settings(BundleDescription(model=learned), end_id=1)["max_length"] == 40
+    assert make_generation_settings(BundleDescription(model=learned), end_id=1)["max_length"] == 40

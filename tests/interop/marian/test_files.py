@@ -14,8 +14,8 @@ from transduce.errors import BundleError, UserError
 from transduce.interop.marian import files
 from transduce.interop.marian.files import (
     MarianSettings,
-    decoder_settings,
-    model_settings,
+    make_decoder_settings,
+    make_model_settings,
     quote,
     read_archive,
     read_numbered,
@@ -120,7 +120,7 @@ def test_what_is_quoted_is_read_again(piece: str) -> None:
 @pytest.mark.parametrize("order", ["post", "pre"])
 def test_what_is_written_is_read(order: str) -> None:
     config = TransformerConfig(norm_order=order, num_encoder_layers=3, d_ff=77, tied_embeddings="two_way")
-    settings = MarianSettings.parse(model_settings(config, 99), "model")
+    settings = MarianSettings.parse(make_model_settings(config, 99), "model")
     assert settings.norm_order() == order
     assert [settings.number(name) for name in ("enc-depth", "dec-depth", "transformer-dim-ffn", "max-length")] == [
         3,
@@ -136,7 +136,7 @@ def test_what_is_written_is_read(order: str) -> None:
 
 def test_the_newer_type_has_its_positions_and_never_ties_the_output() -> None:
     config = TransformerConfig()
-    old, new = (MarianSettings.parse(model_settings(config, 99, is_new=one), "model") for one in (False, True))
+    old, new = (MarianSettings.parse(make_model_settings(config, 99, is_new=one), "model") for one in (False, True))
     assert new.text("type") == "transformer-new"
     changed = {name for name in old.values if old.values[name] != new.values[name]}
     assert changed == {
@@ -151,7 +151,7 @@ def test_the_newer_type_has_its_positions_and_never_ties_the_output() -> None:
 
 def test_sentences_are_translated_one_by_one() -> None:
     description = BundleDescription(model=TransformerConfig(), search=SearchConfig(beam=5, length_penalty=0.9))
-    settings = MarianSettings.parse(decoder_settings(description, ["a.spm", "b.spm"]), "decoder.yml")
+    settings = MarianSettings.parse(make_decoder_settings(description, ["a.spm", "b.spm"]), "decoder.yml")
     assert settings.texts("vocabs") == ["a.spm", "b.spm"]
     assert settings.texts("models") == ["transformer-new.npz"]
     assert {name: settings.text(name) for name in ("mini-batch", "beam-size", "normalize", "relative-paths")} == {

@@ -16,13 +16,13 @@ import pytest
 import sentencepiece
 import torch
 
-from transduce.bundle import Bundle, BundleDescription, Languages, load_tensors, model_tensors, save_bundle
+from transduce.bundle import Bundle, BundleDescription, Languages, collect_model_tensors, load_tensors, save_bundle
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, MissingExtraError, ParityError, TransduceError, UserError
 from transduce.interop import marian as marian_format
 from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
 from transduce.interop.export_import import prove_export
-from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime, render_card
+from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime, render_export_card
 from transduce.interop.marian import FORMAT, MarianRuntime, find_marian, find_model_paths, load_converted
 from transduce.interop.marian.files import read_archive, read_vocabulary, write_archive, write_vocabulary
 from transduce.interop.parity import Claim, measure
@@ -37,7 +37,7 @@ pytest.importorskip("ctranslate2")
 def card(*, is_joint: bool, no_repeat_ngram: int = 0, **languages: str) -> str:
     search = SearchConfig(max_pieces=77, length_penalty=0.9, no_repeat_ngram=no_repeat_ngram)
     description = BundleDescription(model=TransformerConfig(), search=search, languages=Languages(**languages))
-    return render_card(marian_format.__file__, description, "float16", is_joint=is_joint, tags=[])
+    return render_export_card(marian_format.__file__, description, "float16", is_joint=is_joint, tags=[])
 
 
 def test_it_says_what_the_model_is() -> None:
@@ -120,7 +120,7 @@ def test_both_programs_compute_the_same(
     make_bundle: Callable[..., Bundle], tmp_path: Path, program: str, settings: dict[str, Any]
 ) -> None:
     bundle = make_bundle(**settings)
-    assert FORMAT.obstacles(bundle) == []
+    assert FORMAT.find_unsupported_features(bundle) == []
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=14)
     parity = prove_export(
@@ -129,7 +129,7 @@ def test_both_programs_compute_the_same(
     assert parity.theirs.startswith(program)
     assert parity.largest_difference < 2e-5
     assert parity.identical_greedy == parity.identical_tokenizations == 14
-    assert parity.identical_weights == len(model_tensors(decoder.model))
+    assert parity.identical_weights == len(collect_model_tensors(decoder.model))
 
 
 def test_numbers_of_16_bits_are_close(make_bundle: Callable[..., Bundle], tmp_path: Path, program: str) -> None:
@@ -140,7 +140,7 @@ def test_numbers_of_16_bits_are_close(make_bundle: Callable[..., Bundle], tmp_pa
     parity = prove_export(decoder, FORMAT, folder, probe, Claim("marian", "float16", bundle.digest))
     assert parity.theirs.startswith(program)
     assert parity.largest_difference > 1e-4
-    assert parity.identical_weights == len(model_tensors(decoder.model))  # rounding apart
+    assert parity.identical_weights == len(collect_model_tensors(decoder.model))  # rounding apart
     old, new = (read_archive(folder / name).arrays for name in ("model.npz", "transformer-new.npz"))
     table = read_archive(exact / "model.npz").arrays["Wpos"]
     assert torch.equal(old["Wpos"], table)
@@ -189,14 +189,14 @@ def test_a_piece_that_a_side_never_has_is_unknown_to_it(separate: Bundle, tmp_pa
 def test_what_marian_has_no_word_for_is_an_obstacle(
     make_bundle: Callable[..., Bundle], settings: dict[str, Any], words: str
 ) -> None:
-    (obstacle,) = FORMAT.obstacles(make_bundle(**settings))
+    (obstacle,) = FORMAT.find_unsupported_features(make_bundle(**settings))
     assert obstacle.startswith(words)
 
 
 def test_tags_are_an_obstacle_where_marian_divides_texts(tagged_bundle: Bundle, separate: Bundle) -> None:
-    (obstacle,) = FORMAT.obstacles(tagged_bundle)
+    (obstacle,) = FORMAT.find_unsupported_features(tagged_bundle)
     assert obstacle.startswith("the tokenizer has tags (>>de<<, >>fr<<), which Marian spells like words")
-    assert FORMAT.obstacles(separate) == []
+    assert FORMAT.find_unsupported_features(separate) == []
 
 
 def test_two_of_everything_that_marian_wants(make_bundle: Callable[..., Bundle], tmp_path: Path) -> None:
@@ -641,7 +641,7 @@ def test_what_was_exported_comes_back_bit_for_bit(
     )
     assert imported.tokenizer.model_bytes == bundle.load_tokenizer().model_bytes
     assert imported.tokenizer.is_joint
-    expected = model_tensors(bundle.load_model())
+    expected = collect_model_tensors(bundle.load_model())
     assert imported.tensors.keys() == expected.keys()
     for name, tensor in expected.items():
         kept = slice(None, -1) if name.startswith("projection") else slice(None)  # nobody asks for the logit of <pad>

@@ -4,20 +4,20 @@ from typing import Any
 import pytest
 import torch
 
-from transduce.bundle import model_tensors
+from transduce.bundle import collect_model_tensors
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError
 from transduce.interop.conversion_steps import TokenRows, compute_tensor2tensor_sinusoids, select_rows, split_channels
-from transduce.interop.marian.files import Archive, MarianSettings, model_settings
+from transduce.interop.marian.files import Archive, MarianSettings, make_model_settings
 from transduce.interop.marian.layout import (
     add_positions,
-    find_obstacles,
+    find_unsupported_settings,
     from_arrays,
-    marian_rows,
+    map_to_marian_rows,
     read_config,
+    select_token_matrices,
     to_arrays,
     to_new_arrays,
-    token_matrices,
 )
 from transduce.model import EXCLUDED_TOKEN_BIAS, Transformer, sinusoids
 
@@ -35,7 +35,7 @@ def parts(random_model: Callable[..., Transformer]) -> Callable[..., tuple[Trans
     def make(**settings: Any) -> tuple[Transformer, dict[str, torch.Tensor]]:
         model = random_model(**settings)
         with torch.no_grad():
-            return model, to_arrays(model.config, model_tensors(model), model.positions(20))
+            return model, to_arrays(model.config, collect_model_tensors(model), model.positions(20))
 
     return make
 
@@ -43,10 +43,10 @@ def parts(random_model: Callable[..., Transformer]) -> Callable[..., tuple[Trans
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
 def test_there_and_back_is_bit_equal(parts: Callable[..., Any], settings: dict[str, Any]) -> None:
     model, arrays = parts(**settings)
-    named = MarianSettings.parse(model_settings(model.config, 20), "model")
-    rows = marian_rows(model.config.vocabulary)
-    found = from_arrays(model.config, arrays, token_matrices(named, arrays, TokenRows(rows, rows)))
-    expected = model_tensors(model)
+    named = MarianSettings.parse(make_model_settings(model.config, 20), "model")
+    rows = map_to_marian_rows(model.config.vocabulary)
+    found = from_arrays(model.config, arrays, select_token_matrices(named, arrays, TokenRows(rows, rows)))
+    expected = collect_model_tensors(model)
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
         kept = slice(None, -1) if name.startswith("projection") else slice(None)  # nobody asks for the logit of <pad>
@@ -89,7 +89,7 @@ def test_what_has_no_row_gets_what_is_said() -> None:
     selected = select_rows(torch.tensor([5.0, 6.0]), [1, -1, 0], EXCLUDED_TOKEN_BIAS)
     assert selected.tolist() == [6.0, EXCLUDED_TOKEN_BIAS, 5.0]
     assert select_rows(torch.ones(2, 3), [-1, 1]).tolist() == [[0.0] * 3, [1.0] * 3]
-    assert marian_rows(5) == [1, 0, 2, 3, -1]
+    assert map_to_marian_rows(5) == [1, 0, 2, 3, -1]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_has_no_row_gets_what_is_said() -> None:
 def test_settings_say_which_matrices_are_one(lines: str, names: tuple[str, ...]) -> None:
     every = {"Wemb", "encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"}
     arrays = {name: torch.randn(4, 2) for name in every}
-    found = token_matrices(MarianSettings.parse(lines, "model"), arrays, TokenRows([1, 0], [2, 3]))
+    found = select_token_matrices(MarianSettings.parse(lines, "model"), arrays, TokenRows([1, 0], [2, 3]))
     rows = {"source_embedding.weight": [1, 0], "target_embedding.weight": [2, 3], "projection.weight": [2, 3]}
     for (ours, chosen), theirs in zip(rows.items(), names, strict=True):
         assert torch.equal(found[ours], arrays[theirs][chosen])
@@ -115,7 +115,7 @@ def test_settings_say_which_matrices_are_one(lines: str, names: tuple[str, ...])
 def test_the_output_matrix_of_older_models_is_turned() -> None:
     arrays = {"encoder_Wemb": torch.randn(4, 2), "decoder_Wemb": torch.randn(4, 2)}
     arrays["decoder_ff_logit_out_W"] = torch.randn(2, 4)
-    found = token_matrices(MarianSettings({}, "model"), arrays, TokenRows([0], [3]))
+    found = select_token_matrices(MarianSettings({}, "model"), arrays, TokenRows([0], [3]))
     assert torch.equal(found["projection.weight"][0], arrays["decoder_ff_logit_out_W"][:, 3])
 
 
@@ -134,7 +134,7 @@ def arrays(random_model: Callable[..., Transformer]) -> Callable[..., tuple[Arra
     def make(**settings: Any) -> tuple[Arrays, Arrays]:
         model = random_model(num_encoder_layers=1, **settings)
         with torch.no_grad():
-            old = to_arrays(model.config, model_tensors(model), model.positions(20))
+            old = to_arrays(model.config, collect_model_tensors(model), model.positions(20))
             return old, to_new_arrays(model.config, old)
 
     return make
@@ -231,11 +231,11 @@ def archive(table: torch.Tensor | None = None, **changed: Any) -> Archive:
 
 
 def config_of(archive: Archive, rows: TokenRows = TOKENS) -> TransformerConfig:
-    return read_config(archive, token_matrices(archive.settings, archive.arrays, rows))
+    return read_config(archive, select_token_matrices(archive.settings, archive.arrays, rows))
 
 
 def test_the_shape_in_our_words() -> None:
-    assert list(find_obstacles(archive())) == []
+    assert list(find_unsupported_settings(archive())) == []
     config = config_of(archive())
     assert (config.num_encoder_layers, config.num_decoder_layers, config.d_model, config.d_ff) == (2, 1, 8, 12)
     assert (config.num_heads, config.activation, config.norm_order, config.vocabulary) == (2, "swish", "post", 4)
@@ -314,7 +314,7 @@ def test_a_token_that_targets_never_have_needs_a_bias() -> None:
     ],
 )
 def test_what_ours_has_not_is_named(name: str, value: str | list[str]) -> None:
-    (problem,) = find_obstacles(archive(**{name: value}))
+    (problem,) = find_unsupported_settings(archive(**{name: value}))
     assert problem.startswith(name) or name in problem.split(" must be")[0]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from transduce.bundle import Bundle, BundleDescription, model_tensors, save_bundle
+from transduce.bundle import Bundle, BundleDescription, collect_model_tensors, save_bundle
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, MissingExtraError, UserError
 from transduce.interop import formats
@@ -24,9 +24,9 @@ from transduce.interop.onnx import (
     FORMAT,
     OnnxNetwork,
     OnnxSettings,
-    example_programs,
-    onnx_card,
     read_settings,
+    render_example_programs,
+    render_onnx_card,
 )
 from transduce.interop.parity import Claim
 from transduce.interop.probe_sentences import make_probe
@@ -138,7 +138,7 @@ def test_the_program_reads_tags(
 def test_the_program_is_short(name: str, tokenizer: Tokenizer, tagged: Tokenizer) -> None:
     model, pieces = tokenizer.model_bytes, tokenizer.pieces(range(tokenizer.pad_id))
     separate = Tokenizer.with_vocabulary(model, model, pieces[:-1], "two", source_only=pieces[-1:])
-    programs = example_programs({"joint": tokenizer, "tagged": tagged, "separate": separate}[name])
+    programs = render_example_programs({"joint": tokenizer, "tagged": tagged, "separate": separate}[name])
     assert programs.keys() - {f"{name}_tokenizer.py"} == {"translate.py"}
     for file, program in programs.items():
         compile(program, file, "exec")
@@ -162,7 +162,7 @@ def test_the_card_says_what_it_is(
     make_bundle: Callable[..., Bundle], settings: dict[str, Any], precision: str, words: list[str]
 ) -> None:
     exported = OnnxSettings.of(make_bundle(**settings).description, precision)
-    card = onnx_card(exported)
+    card = render_onnx_card(exported)
     assert [word for word in words if word not in card] == []
     named = [*exported.encoder.inputs, *exported.decoder_step.inputs, *exported.decoder_step.outputs]
     assert [name for name in named if f"`{name.removesuffix('_0')}" not in card] == []
@@ -198,14 +198,14 @@ def test_onnx_runtime_computes_the_same(
     make_bundle: Callable[..., Bundle], tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     bundle = make_bundle(**settings)
-    assert FORMAT.obstacles(bundle) == []
+    assert FORMAT.find_unsupported_features(bundle) == []
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     folder = written(bundle, tmp_path / "written")
     parity = prove_export(
         decoder, FORMAT, folder, make_probe(decoder, num_sentences=13), Claim("onnx", "float32", "model")
     )
     assert parity.identical_greedy == parity.identical_tokenizations == 13
-    assert parity.identical_weights == len(model_tensors(decoder.model))
+    assert parity.identical_weights == len(collect_model_tensors(decoder.model))
 
 
 @pytest.mark.parametrize("precision", FORMAT.precisions[1:])
@@ -217,7 +217,7 @@ def test_smaller_weights_are_close(make_bundle: Callable[..., Bundle], tmp_path:
         decoder, FORMAT, folder, make_probe(decoder, num_sentences=13), Claim("onnx", precision, "model")
     )
     assert parity.mean_difference > 1e-5
-    assert parity.identical_weights == (None if precision == "int8" else len(model_tensors(decoder.model)))
+    assert parity.identical_weights == (None if precision == "int8" else len(collect_model_tensors(decoder.model)))
 
 
 def test_the_folder_holds_what_is_needed_and_no_more(make_bundle: Callable[..., Bundle], tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_the_same_bundle_is_written_in_the_same_bytes(make_bundle: Callable[...,
 
 def test_every_weight_comes_back_bit_for_bit(make_bundle: Callable[..., Bundle], tmp_path: Path) -> None:
     bundle = make_bundle(normalization="batch", positions="learned", max_positions=30, output_bias=True)
-    expected = model_tensors(bundle.load_model())
+    expected = collect_model_tensors(bundle.load_model())
     found = FORMAT.read_back(written(bundle, tmp_path / "written"))
     assert found.keys() == expected.keys()
     assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
@@ -270,7 +270,7 @@ def test_a_changed_weight_is_noticed(make_bundle: Callable[..., Bundle], tmp_pat
     (weight,) = (one for one in model.graph.initializer if "cross_attention.projection.weight" in one.name)
     weight.raw_data = weight.raw_data[:-4] + b"\0\0\0\1"
     onnx.save(model, folder / "encoder.onnx")
-    expected = model_tensors(bundle.load_model())
+    expected = collect_model_tensors(bundle.load_model())
     found = FORMAT.read_back(folder)
     changed = [name for name in expected if not torch.equal(found[name], expected[name])]
     assert changed == ["decoder.layers.0.cross_attention.projection.weight"]
@@ -281,7 +281,7 @@ def test_a_model_beyond_protocol_buffers_is_an_obstacle(
 ) -> None:
     bundle = make_bundle()
     monkeypatch.setattr(onnx_format, "MAX_BYTES", 1000)
-    (obstacle,) = FORMAT.obstacles(bundle)
+    (obstacle,) = FORMAT.find_unsupported_features(bundle)
     assert "limited to 2 GB" in obstacle
 
 
@@ -289,7 +289,7 @@ def test_an_unknown_attention_score_is_an_obstacle(
     make_bundle: Callable[..., Bundle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_format, "ATTENTION_SCORES_OF_GRAPHS", ("dot", "additive"))
-    (obstacle,) = FORMAT.obstacles(make_bundle())
+    (obstacle,) = FORMAT.find_unsupported_features(make_bundle())
     assert obstacle == 'attention_score = "scaled_dot": the graphs support only dot, additive'
 
 

@@ -14,9 +14,9 @@ from transduce.interop.onnx.network import (
     CONSTANT,
     Graph,
     Weights,
-    cache_names,
-    decoder_step_graph,
-    encoder_graph,
+    build_decoder_step_graph,
+    build_encoder_graph,
+    list_cache_names,
     make_weights,
 )
 from transduce.model import KeysAndValues, Transformer
@@ -77,7 +77,7 @@ class Graphs:
 
 
 def graphs_of(model: Transformer, precision: str = "float32") -> Graphs:
-    return Graphs(encoder_graph(model, precision), decoder_step_graph(model, precision))
+    return Graphs(build_encoder_graph(model, precision), build_decoder_step_graph(model, precision))
 
 
 def sources(model: Transformer, lengths: tuple[int, ...]) -> Tensor:
@@ -139,7 +139,7 @@ def test_positions_have_no_end(random_model: Callable[..., Transformer], positio
     with torch.no_grad():
         state = model.start(model.encode(source_ids, mask), mask)
     memory = graphs.read(source_ids)
-    for ours, names in zip(state.memory, cache_names("memory", 1), strict=True):
+    for ours, names in zip(state.memory, list_cache_names("memory", 1), strict=True):
         for tensor, name in zip(ours, names, strict=True):
             assert np.allclose(memory[name], tensor.numpy(), atol=1e-5, rtol=0)
 
@@ -148,7 +148,7 @@ def test_positions_have_no_end(random_model: Callable[..., Transformer], positio
     past = KeysAndValues(*(torch.randn(1, 2, length, 8, generator=random) for _ in range(2)))
     with torch.no_grad():
         logits, _ = model.decode_step(torch.tensor([5]), type(state)(state.memory, (past,), mask, length))
-    given = dict(zip(*cache_names("past", 1), map(Tensor.numpy, past), strict=True))
+    given = dict(zip(*list_cache_names("past", 1), map(Tensor.numpy, past), strict=True))
     found = graphs.run(graphs.decoder_step, {"last_ids": np.array([5]), **memory, **given})
     assert np.allclose(found["log_probabilities"], logits.log_softmax(-1).numpy(), atol=1e-5, rtol=0)
 
@@ -184,7 +184,7 @@ def test_smaller_weights_are_close_and_pad_is_still_nothing(
 @pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
 def test_the_same_model_gives_the_same_bytes(random_model: Callable[..., Transformer], precision: str) -> None:
     first, second = (
-        (encoder_graph(model, precision), decoder_step_graph(model, precision))
+        (build_encoder_graph(model, precision), build_decoder_step_graph(model, precision))
         for model in (random_model(), random_model())
     )
     assert first == second
@@ -192,7 +192,7 @@ def test_the_same_model_gives_the_same_bytes(random_model: Callable[..., Transfo
 
 def test_smaller_weights_make_smaller_files(random_model: Callable[..., Transformer]) -> None:
     model = random_model(d_model=64, d_ff=256)
-    sizes = [len(encoder_graph(model, precision)) for precision in ("float32", "float16", "int8")]
+    sizes = [len(build_encoder_graph(model, precision)) for precision in ("float32", "float16", "int8")]
     assert sizes[1] < 0.6 * sizes[0]
     assert sizes[2] < 0.4 * sizes[0]
 

@@ -1,10 +1,6 @@
 """The library is built by any C compiler, from the sources as they are."""
 
-import os
 import platform
-import shutil
-import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -12,9 +8,6 @@ import pytest
 
 from transduce.kernels.native import build
 from transduce.kernels.native.build import find_platform
-
-TESTS = Path(__file__).parents[2]
-SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
 
 
 @pytest.mark.parametrize(
@@ -48,44 +41,6 @@ def test_what_fails_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     with pytest.raises(build.BuildError, match=r"no C compiler: neither \$CC nor cc, gcc, clang"):
         build.build_library(output)
     assert not output.exists()
-
-
-@pytest.mark.exhaustive
-def test_sanitizers_find_nothing(tmp_path: Path) -> None:
-    """The tests of the kernels, in a copy of the package whose library watches addresses and undefined behaviour."""
-    package = tmp_path / "transduce"
-    shutil.copytree(build.SOURCES.parents[1], package, ignore=shutil.ignore_patterns("__pycache__", build.LIBRARY.name))
-    try:
-        compiler = build.find_compiler()
-        build.build_library(package / "kernels" / "native" / build.LIBRARY.name, SANITIZERS)
-        runtime = subprocess.run(
-            [*compiler, "-print-file-name=libasan.so"], capture_output=True, check=True, encoding="utf-8"
-        ).stdout.strip()
-    except build.BuildError as error:
-        pytest.skip(f"sanitizers are not there: {error}")
-    if not Path(runtime).is_absolute():
-        pytest.skip("the sanitizers' library is not there")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(tmp_path),
-        "LD_PRELOAD": str(Path(runtime).resolve()),
-        "ASAN_OPTIONS": "detect_leaks=0",  # Python's and PyTorch's own
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-        "PYTHONMALLOC": "malloc",
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not exhaustive"]
-    chosen = [TESTS / "kernels" / "native", TESTS / "translation" / "engines" / "test_compiled_network.py"]
-    assert all(path.exists() for path in chosen)
-    done = subprocess.run(
-        [*command, *map(str, chosen)],
-        env=environment,
-        capture_output=True,
-        check=False,
-        encoding="utf-8",
-        cwd=TESTS.parent,
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
 
 
 def test_the_digest_is_that_of_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

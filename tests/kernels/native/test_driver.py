@@ -1,4 +1,4 @@
-"""The kernels without Python, by `driver.c`: on random Transformers under sanitizers, and for ARM in an emulator."""
+"""The kernels under sanitizers, by `driver.c` on random Transformers and by their tests; and for ARM in an emulator."""
 
 import importlib.util
 import os
@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 
 from transduce.kernels.native import build
+from transduce.kernels.native.library import load_levels
 
 DRIVER = Path(__file__).with_name("driver.c")
-SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
+TESTS = Path(__file__).parents[2]
+# With -O2, GCC compiles code with sanitizers twice as long.
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1")
 ARM_SYSTEM = Path(os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu"))
 NUM_SEEDS = 8
 """Of random Transformers, of which every second one is in int8, and of operations in training, of which every second
@@ -23,9 +26,9 @@ one is in bfloat16.
 """
 
 
-def compile_driver(folder: Path, options: Sequence[str] = ()) -> list[str]:
+def compile_driver(folder: Path, options: Sequence[str] = (), levels: Sequence[str] = tuple(build.LEVELS)) -> list[str]:
     """Compile library and driver with `$CC`; gives the words that run the driver on the library."""
-    library, driver = folder / "kernels.so", folder / "driver"
+    library, driver = folder / build.LIBRARY.name, folder / "driver"
     empty = folder / "empty.c"
     empty.write_text("int main(void) { return 0; }\n", encoding="utf-8")
     try:
@@ -33,7 +36,7 @@ def compile_driver(folder: Path, options: Sequence[str] = ()) -> list[str]:
         subprocess.run([*compiler, *options, str(empty), "-o", str(driver)], check=True)
     except (build.BuildError, subprocess.CalledProcessError) as error:
         pytest.skip(f"there is no compiler with these options: {error}")
-    build.build_library(library, options)
+    build.build_library(library, options, levels)
     compiling = ["-std=gnu11", "-O1", "-w", "-ffp-contract=off", f"-I{build.SOURCES}", *options]
     subprocess.run([*compiler, *compiling, str(DRIVER), "-ldl", "-lm", "-o", str(driver)], check=True)
     return [str(driver), str(library)]
@@ -67,14 +70,56 @@ def assert_close(found: str, expected: str) -> None:
     assert max(of_integers) < 0.1
 
 
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The words that run the driver on a library that watches addresses and undefined behaviour.
+
+    Levels that this processor lacks are left out: nothing could run them.
+    """
+    return compile_driver(tmp_path_factory.mktemp("sanitized"), SANITIZERS, list(load_levels()) or ["portable"])
+
+
 @pytest.mark.exhaustive
-def test_random_transformers_touch_no_memory_but_their_own(tmp_path: Path) -> None:
+def test_random_transformers_touch_no_memory_but_their_own(sanitized: list[str]) -> None:
     """Odd widths, one head, vocabularies of three, wide beams; a sentence gets the same bits alone and in its batch."""
-    command = compile_driver(tmp_path, SANITIZERS)
-    bits, expected = run_driver(command, "portable")
+    bits, expected = run_driver(sanitized, "portable")
     for level in find_supported_levels(bits):
-        run_driver(command, level, 100, 60)
-        assert_close(run_driver(command, level)[1], expected)
+        run_driver(sanitized, level, 100, 60)
+        assert_close(run_driver(sanitized, level)[1], expected)
+
+
+@pytest.mark.exhaustive
+def test_sanitizers_find_nothing(sanitized: list[str], tmp_path: Path) -> None:
+    """The tests of the kernels, in a copy of the package with that library."""
+    package = tmp_path / "transduce"
+    shutil.copytree(build.SOURCES.parents[1], package, ignore=shutil.ignore_patterns("__pycache__", build.LIBRARY.name))
+    shutil.copy(sanitized[-1], package / "kernels" / "native" / build.LIBRARY.name)
+    found = subprocess.run(
+        [*build.find_compiler(), "-print-file-name=libasan.so"], capture_output=True, check=True, encoding="utf-8"
+    )
+    runtime = Path(found.stdout.strip())
+    if not runtime.is_absolute():
+        pytest.skip("the sanitizers' library is not there")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path),
+        "LD_PRELOAD": str(runtime.resolve()),
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python's and PyTorch's own
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "PYTHONMALLOC": "malloc",
+        "OMP_NUM_THREADS": "1",
+    }
+    chosen = [TESTS / "kernels" / "native", TESTS / "translation" / "engines" / "test_compiled_network.py"]
+    assert all(path.exists() for path in chosen)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not exhaustive", *map(str, chosen)],
+        env=environment,
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        cwd=TESTS.parent,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
 
 
 @pytest.mark.exhaustive
@@ -87,7 +132,7 @@ def test_arm_computes_what_this_processor_computes(tmp_path: Path, monkeypatch: 
     own, arm = (tmp_path / name for name in ("own", "arm"))
     own.mkdir()
     arm.mkdir()
-    _, expected = run_driver(compile_driver(own), "portable")
+    _, expected = run_driver(compile_driver(own, levels=["portable"]), "portable")
     monkeypatch.setenv("CC", shlex.join([sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17"]))
     monkeypatch.setenv("_PYTHON_HOST_PLATFORM", "manylinux_2_17_aarch64")
     compiled = compile_driver(arm)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, model_tensors
+from transduce.bundle import Bundle, collect_model_tensors, list_checkpoints, load_checkpoint
 from transduce.lab import Laboratory, Measurement
 from transduce.lab.experiments.checkpoint_averaging import (
     CONSTANT,
@@ -19,7 +19,7 @@ from transduce.lab.experiments.checkpoint_averaging import (
     SCHEDULES,
     save_best_checkpoint,
 )
-from transduce.training import learning_rate
+from transduce.training import compute_learning_rate
 from transduce.training.validation import compute_teacher_forced_metrics
 
 
@@ -33,7 +33,7 @@ def test_every_schedule_and_model_is_planned(planned: Laboratory) -> None:
 
 def test_rates_are_what_they_are_called(planned: Laboratory) -> None:
     def compute_rate(schedule: str, update: int) -> float:
-        return learning_rate(planned.make_config(SCHEDULES[schedule], 1000, 1, "run").training, 64, update)
+        return compute_learning_rate(planned.make_config(SCHEDULES[schedule], 1000, 1, "run").training, 64, update)
 
     assert compute_rate(CONSTANT, 100) == compute_rate(CONSTANT, 999)
     assert compute_rate(PAPER, 900) == pytest.approx(compute_rate(PAPER, 100) / 3)
@@ -60,10 +60,10 @@ def test_best_checkpoint_has_the_lowest_loss(planned: Laboratory, tmp_path: Path
     losses = []
     for update in (20, 40, 60):
         weights = load_checkpoint(run / "checkpoints", update, ["weights"])[0]["weights"]
-        same = all(torch.equal(tensor, weights[name]) for name, tensor in model_tensors(model).items())
+        same = all(torch.equal(tensor, weights[name]) for name, tensor in collect_model_tensors(model).items())
         assert same == (update == best)
         other = bundle.load_model()
-        for name, tensor in model_tensors(other).items():
+        for name, tensor in collect_model_tensors(other).items():
             tensor.data.copy_(weights[name])
         losses.append(compute_teacher_forced_metrics(other, tokenizer, pairs).loss)
     assert found == pytest.approx(min(losses))

@@ -30,6 +30,7 @@ from transduce.training.diagnosis import (
     find_foreign_validation,
     find_high_rate,
     find_ignored_source,
+    find_new_findings,
     find_one_output,
     find_overfitting,
     find_repetition,
@@ -39,10 +40,9 @@ from transduce.training.diagnosis import (
     find_uniform_attention,
     find_unigram_loss,
     find_unrelated_pairs,
-    new_findings,
 )
 from transduce.training.diagnosis.measurements import RunTextFigures
-from transduce.training.schedule import peak_rate
+from transduce.training.schedule import compute_peak_rate
 
 HEALTHY_TEXT = {
     "unigram_loss": 6.0,
@@ -101,7 +101,7 @@ def test_no_preset_has_a_high_rate_and_ten_times_the_rate_of_each_is_one(preset:
         else {"training.warmup": config.training.warmup // 100}
     )
     ill, _ = load_run_config(None, arguments={"preset": preset, **change})
-    rates = [peak_rate(one.training, one.model.d_model) for one in (config, ill)]
+    rates = [compute_peak_rate(one.training, one.model.d_model) for one in (config, ill)]
     assert rates[1] == pytest.approx(10 * rates[0])
     assert next(iter(change)) in str(find_high_rate(RunHistory(ill, [])))
 
@@ -501,21 +501,21 @@ def test_each_finding_and_its_end_are_said_once() -> None:
     said = []
     for update, own in enumerate((0.3, 0.3, 0.3, 0.8, 0.8, 0.3, 0.3, 0.8), start=1):
         lines.append(validation(update, own))
-        for finding in new_findings(RunConfig(), lines):
+        for finding in find_new_findings(RunConfig(), lines):
             said.append((update, finding.name, finding.is_over))
             lines.append({"kind": "finding", "update": update, "name": finding.name, "is_over": finding.is_over})
     assert said == [(2, "exposure bias", False), (4, "exposure bias", True)]
 
 
 def test_a_damaged_or_empty_record_is_no_finding() -> None:
-    assert new_findings(RunConfig(), []) == []
-    assert new_findings(RunConfig(), [{"kind": "data", "update": 0}, {"kind": "skipped", "update": 1}]) == []
+    assert find_new_findings(RunConfig(), []) == []
+    assert find_new_findings(RunConfig(), [{"kind": "data", "update": 0}, {"kind": "skipped", "update": 1}]) == []
 
 
 @pytest.mark.parametrize("name", [name for name, (_, find_end) in ALL_CHECKS.items() if find_end is not None])
 def test_without_the_figures_of_a_finding_its_end_is_not_found(name: str) -> None:
     finding = {"kind": "finding", "update": 5, "name": name, "text": "", "is_over": False}
-    assert new_findings(RunConfig(), [finding]) == []
+    assert find_new_findings(RunConfig(), [finding]) == []
 
 
 def test_the_lines_of_a_long_run_are_read_a_few_times_at_most() -> None:

@@ -17,12 +17,12 @@ from transduce.training import Validator
 from transduce.training.diagnosis.measurements import (
     MAX_TOKENS,
     SourceProbe,
-    attention_entropies,
-    entropy,
+    compute_entropy,
+    measure_attention_entropies,
+    measure_neighbour_association,
+    measure_pair_association,
+    measure_similarity,
     measure_text,
-    neighbours_association,
-    pair_association,
-    similarity,
 )
 
 SENTENCES = [
@@ -40,36 +40,44 @@ def translated(sentence: list[int]) -> list[int]:
 
 @given(st.dictionaries(st.integers(), st.integers(1, 50), min_size=1, max_size=20))
 def test_entropy_is_highest_where_all_tokens_are_alike(counts: dict[int, int]) -> None:
-    assert -1e-9 <= entropy(counts) <= math.log(len(counts)) + 1e-9
-    assert entropy(dict.fromkeys(counts, 3)) == pytest.approx(math.log(len(counts)))
+    assert -1e-9 <= compute_entropy(counts) <= math.log(len(counts)) + 1e-9
+    assert compute_entropy(dict.fromkeys(counts, 3)) == pytest.approx(math.log(len(counts)))
 
 
 def test_translations_are_told_from_pairs_put_together_at_random() -> None:
     targets = [translated(sentence) for sentence in SENTENCES]
-    assert pair_association(SENTENCES, targets) > 2 * MIN_RELATED_ASSOCIATION
+    assert measure_pair_association(SENTENCES, targets) > 2 * MIN_RELATED_ASSOCIATION
     for shift in (1, 2, 100):
-        assert 0.9 < pair_association(SENTENCES, targets[shift:] + targets[:shift]) < 1.15
+        assert 0.9 < measure_pair_association(SENTENCES, targets[shift:] + targets[:shift]) < 1.15
 
 
 def test_the_order_of_pairs_and_the_names_of_tokens_do_not_matter() -> None:
     targets = [translated(sentence) for sentence in SENTENCES]
     renamed = [[token + 1000 for token in sentence] for sentence in reversed(targets)]
-    found = pair_association(SENTENCES, targets)
-    assert pair_association(SENTENCES[::-1], renamed) == pytest.approx(found, rel=1e-4)
+    found = measure_pair_association(SENTENCES, targets)
+    assert measure_pair_association(SENTENCES[::-1], renamed) == pytest.approx(found, rel=1e-4)
 
 
 def test_neighbours_that_share_a_topic_are_not_taken_for_translations() -> None:
     topics = np.random.default_rng(3).integers(100, 120, size=len(SENTENCES)).repeat(4)[: len(SENTENCES)].tolist()
     sources = [[*sentence, topic] for sentence, topic in zip(SENTENCES, topics, strict=True)]
     targets = [[*translated(sentence), topic] for sentence, topic in zip(SENTENCES, topics, strict=True)]
-    assert pair_association(sources, targets) > neighbours_association(sources, targets) > MIN_RELATED_ASSOCIATION
+    assert (
+        measure_pair_association(sources, targets)
+        > measure_neighbour_association(sources, targets)
+        > MIN_RELATED_ASSOCIATION
+    )
     for late in (targets[1:] + targets[:1], targets[-1:] + targets[:-1]):
-        assert MIN_RELATED_ASSOCIATION < pair_association(sources, late) < neighbours_association(sources, late)
+        assert (
+            MIN_RELATED_ASSOCIATION
+            < measure_pair_association(sources, late)
+            < measure_neighbour_association(sources, late)
+        )
 
 
 @pytest.mark.parametrize("sentences", [[[1]] * 300, [[number] for number in range(300)]])
 def test_text_that_says_nothing_is_not_judged(sentences: list[list[int]]) -> None:
-    assert pair_association(sentences, sentences) == 1.0
+    assert measure_pair_association(sentences, sentences) == 1.0
 
 
 ENGLISH = [f"the {colour} {animal} runs through the {place}" for colour in ("red", "black", "small") for animal in
@@ -81,16 +89,16 @@ GERMAN = [f"der {colour} {animal} rennt durch {place}" for colour in ("rote", "s
 
 
 def test_a_language_is_like_itself_and_unlike_another() -> None:
-    assert similarity(ENGLISH[::3], ENGLISH) == pytest.approx(1, abs=0.15)
-    assert similarity(GERMAN[::3], GERMAN) == pytest.approx(1, abs=0.15)
-    assert similarity(GERMAN[::3], ENGLISH) < 0.4
-    assert similarity(ENGLISH[::3], GERMAN) < 0.4
+    assert measure_similarity(ENGLISH[::3], ENGLISH) == pytest.approx(1, abs=0.15)
+    assert measure_similarity(GERMAN[::3], GERMAN) == pytest.approx(1, abs=0.15)
+    assert measure_similarity(GERMAN[::3], ENGLISH) < 0.4
+    assert measure_similarity(ENGLISH[::3], GERMAN) < 0.4
 
 
 @pytest.mark.parametrize("texts", [["x"], [""], ["日本"]])
 def test_few_and_strange_texts_have_a_likeness(texts: list[str]) -> None:
-    assert similarity(texts, ENGLISH) >= 0
-    assert similarity(ENGLISH, texts) >= 0
+    assert measure_similarity(texts, ENGLISH) >= 0
+    assert measure_similarity(ENGLISH, texts) >= 0
 
 
 def test_the_text_of_a_run(
@@ -175,12 +183,12 @@ def test_uniform_attention_has_an_entropy_of_one_and_one_place_of_zero() -> None
     batch = Batch.from_ids([[5, 6, 7, 1], [8, 1]], [[9, 1], [5, 6, 1]], pad_id=19)
     for layer in model.decoder.layers:
         torch.nn.init.zeros_(layer.cross_attention.projection.weight[:8])
-    found = attention_entropies(model, batch)
+    found = measure_attention_entropies(model, batch)
     assert found.shape == (4,)
     torch.testing.assert_close(found, torch.ones(4))
     with torch.no_grad():
         for layer in model.decoder.layers:
             layer.cross_attention.projection.weight[:16] = 100 * torch.randn(16, 8)
-    assert attention_entropies(model, batch).max() < 0.3
+    assert measure_attention_entropies(model, batch).max() < 0.3
     alone = Batch.from_ids([[1]], [[9, 1]], pad_id=19)
-    assert attention_entropies(model, alone).tolist() == [1.0]
+    assert measure_attention_entropies(model, alone).tolist() == [1.0]

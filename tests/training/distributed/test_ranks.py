@@ -20,7 +20,7 @@ from transduce.config import RunConfig, to_toml
 from transduce.data import PreparedData
 from transduce.errors import ConfigError, OtherRankEndedError, RunError, TrainingInterruptedError
 from transduce.training import Ranks, RunFolder, connect_ranks, train, verify_resume
-from transduce.training.checkpoints import batches_digest
+from transduce.training.checkpoints import compute_batches_digest
 from transduce.training.distributed import _make_timeout_error
 from transduce.training.distributed.batches import BatchPosition, iterate_batches
 from transduce.training.run import _check_ranks
@@ -534,7 +534,7 @@ def test_ranks_skip_an_update_together(
     ]
     digests = []
     for _ in range(config.training.updates):
-        own = [batches_digest(digest, [next(stream)[1]]) for stream in streams]
+        own = [compute_batches_digest(digest, [next(stream)[1]]) for stream in streams]
         digest = hashlib.sha256(bytes.fromhex("".join(own))).hexdigest()
         digests.append(digest)
     lines = [line for line in two if line["kind"] == "training"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from transduce import __version__
 from transduce.training import MetricsLog
-from transduce.training.reporting import NUM_BINS, describe_environment, length_histogram
+from transduce.training.reporting import NUM_BINS, count_lengths, describe_environment
 
 
 @pytest.fixture
@@ -79,14 +79,14 @@ def test_damaged_lines_are_left_out_and_counted(log: MetricsLog, damage: bytes) 
     lines = log.path.read_bytes().split(b"\n")
     log.path.write_bytes(b"\n".join([*lines[:2], damage, *lines[2:]]))
     assert kinds(log) == ALL_LINES
-    assert log.damaged_lines() == [3]
+    assert log.find_damaged_lines() == [3]
     log.truncate_after(20, is_finished=True)
-    assert (kinds(log), log.damaged_lines()) == (ALL_LINES, [])
+    assert (kinds(log), log.find_damaged_lines()) == (ALL_LINES, [])
 
 
 def test_an_unfinished_last_line_is_no_damage(log: MetricsLog) -> None:
     log.path.write_bytes(log.path.read_bytes()[:-3])
-    assert log.damaged_lines() == []
+    assert log.find_damaged_lines() == []
 
 
 def test_says_what_a_run_is_computed_by() -> None:
@@ -104,7 +104,7 @@ def test_says_what_a_run_is_computed_by() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1))
 def test_every_sentence_is_counted_in_its_bin(lengths: list[tuple[int, int]]) -> None:
-    found = length_histogram(np.array(lengths))
+    found = count_lengths(np.array(lengths))
     for side, name in enumerate(("source", "target")):
         mine = [pair[side] for pair in lengths]
         bins = [min(length // found["width"], NUM_BINS - 1) for length in mine]
@@ -117,7 +117,7 @@ def test_every_sentence_is_counted_in_its_bin(lengths: list[tuple[int, int]]) ->
 @pytest.mark.parametrize("longest", [29, 30, 1000])
 def test_a_few_long_ones_do_not_widen_the_bins(longest: int) -> None:
     lengths = np.array([[10, 12]] * 999 + [[longest, 12]])
-    assert length_histogram(lengths)["width"] == 1
+    assert count_lengths(lengths)["width"] == 1
 
 
 HALF = '{"kind": "training", "update": 1, "half": "\ud800"}'.encode("utf-8", "surrogatepass")
@@ -128,6 +128,6 @@ def test_a_line_that_cannot_be_written_again_is_damaged(tmp_path: Path, line: by
     log = MetricsLog(tmp_path / "metrics.jsonl")
     log.path.write_bytes(line + b"\n")
     log.append("training", 2, {})
-    assert log.damaged_lines() == [1]
+    assert log.find_damaged_lines() == [1]
     log.truncate_after(2, is_finished=False)
     assert [one["update"] for one in log.read()] == [2]

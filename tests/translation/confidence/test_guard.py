@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.translation.confidence.guard import (
-    MIN_WORDS,
+    MIN_COPIED_WORDS,
     PROBLEMS,
     SPELLED_OUT,
     GuardReport,
@@ -88,7 +88,7 @@ def test_what_models_repeat(endless: str) -> None:
     assert find_problems("a source that says none of it twice, as long as", endless) == ["repetition"]
 
 
-@given(st.lists(WORDS, min_size=MIN_WORDS, max_size=12), st.randoms())
+@given(st.lists(WORDS, min_size=MIN_COPIED_WORDS, max_size=12), st.randoms())
 def test_the_sources_words_in_any_order_are_a_copy(words: list[str], chance: random.Random) -> None:
     shuffled = chance.sample(words, len(words))
     assert is_copied_source(" ".join(words), f"«{', '.join(shuffled)}»!")
@@ -100,7 +100,7 @@ def test_the_sources_words_in_any_order_are_a_copy(words: list[str], chance: ran
 @given(st.lists(st.one_of(WORDS, st.integers(0).map(str)), max_size=9))
 def test_short_names_and_numbers_may_be_copied(words: list[str]) -> None:
     text = " ".join(words)
-    assert is_copied_source(text, text) == (len([word for word in words if word.isalpha()]) >= MIN_WORDS)
+    assert is_copied_source(text, text) == (len([word for word in words if word.isalpha()]) >= MIN_COPIED_WORDS)
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t", "\u00a0\u200b", "\u00ad"])

@@ -21,7 +21,7 @@ from transduce.doctor.findings import (
 )
 from transduce.pages import sample_evenly
 
-MIN_WORDS = 5
+MIN_COMPARED_WORDS = 5
 """Minimum number of words of lines that are compared with others: many shorter lines differ by one word."""
 
 MIN_DUPLICATES_SHARE = 0.01
@@ -158,27 +158,27 @@ def find_near_lines(side: Side) -> NearDuplicates:
     is equal to the other without one of its words. Sorted hashes bring such lines together. The whole text is hashed
     once for every `WORDS_AT_A_TIME` words in it, so that memory does not grow with it, and time with its square.
     Lines that differ only in case, punctuation or spaces are found, too. Identical lines, and lines of fewer than
-    `MIN_WORDS` words, are not compared.
+    `MIN_COMPARED_WORDS` words, are not compared.
     """
     whole = hash_whole_lines(side)
     found = NearDuplicates(np.zeros(len(side), bool), np.full(len(side), -1))
-    long_rows = np.flatnonzero(side.num_words >= MIN_WORDS)
+    long_rows = np.flatnonzero(side.num_words >= MIN_COMPARED_WORDS)
     _record_groups(found, whole[long_rows], long_rows, side.digests)
     _record_insertions(found, side, whole)
-    for keys, rows in hash_replacements(side, MIN_WORDS):
+    for keys, rows in hash_replacements(side, MIN_COMPARED_WORDS):
         _record_groups(found, keys, rows, whole)
     return found
 
 
 def _record_insertions(found: NearDuplicates, side: Side, line_hashes: UInt64[np.ndarray, " lines"]) -> None:
     """Record each line that is equal to another line with one word left out, and also that other line."""
-    long_rows = np.flatnonzero(side.num_words >= MIN_WORDS)
+    long_rows = np.flatnonzero(side.num_words >= MIN_COMPARED_WORDS)
     of_shorter = HashLookup(line_hashes[long_rows])
     longer, without_word = [], []
-    for hashes in hash_lines(side, MIN_WORDS + 1):
-        equal = of_shorter.add(hashes.without_one, hashes.rows)
+    for hashes in hash_lines(side, MIN_COMPARED_WORDS + 1):
+        equal = of_shorter.add(hashes.after_deletion, hashes.rows)
         longer.append(hashes.rows[equal])
-        without_word.append(hashes.without_one[equal])
+        without_word.append(hashes.after_deletion[equal])
     of_longer = HashLookup(np.concatenate(without_word))
     of_longer.add(line_hashes, np.arange(len(side)))
     for rows, partners in ((long_rows, of_shorter.items), (np.concatenate(longer), of_longer.items)):

@@ -8,8 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -17,7 +15,7 @@ from jaxtyping import Float64
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.corpus.vocabulary import NO_SCRIPT, Vocabulary
 from transduce.doctor.findings import Finding, format_pairs, grade
-from transduce.text.languages import LANGUAGE_NAMES, get_base_code, normalize_code
+from transduce.text.languages import LANGUAGE_NAMES, get_base_code, load_language_identifier, normalize_code
 
 MAX_SENTENCES = 3_000
 """Sentences of a side whose language is identified, spread evenly; each takes 0.15 ms."""
@@ -48,7 +46,7 @@ MIN_MAIN_SCRIPT_SHARE = 0.8
 """Minimum share of a side's words in one script for it to be the main script. The side is then not in a language that
 is written in other scripts, whatever the settings say."""
 
-MIN_WORDS = 50
+MIN_SCRIPT_WORDS = 50
 """Minimum number of words with letters on a side for any conclusion to be drawn from their script."""
 
 RARE_SCRIPT = 0.05
@@ -153,24 +151,14 @@ class LanguageShares:
     @property
     def is_judged(self) -> bool:
         """Whether the declared language is confirmed or refuted: py3langid knows it, and one language prevails."""
-        return self.main is not None and simplify_code(self.declared) in load_identifier().labels
-
-
-@cache
-def load_identifier() -> Any:  # noqa: ANN401 - a library without types
-    """py3langid's model, loaded once; None if the package is not installed."""
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - an optional package
-    except ImportError:
-        return None
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        return self.main is not None and simplify_code(self.declared) in load_language_identifier().labels
 
 
 def measure_languages(
     text: Text, sample: Iterable[tuple[int, tuple[str, str]]], declared: tuple[str, str]
 ) -> list[LanguageShares]:
     """Identify the languages of both sides by a sample of pairs with their indices; nothing without py3langid."""
-    identifier = load_identifier()
+    identifier = load_language_identifier()
     if identifier is None:
         return []
     found: tuple[dict[str, list[int]], ...] = ({}, {})
@@ -215,7 +203,7 @@ def find_wrong_languages(text: Text, measured: Sequence[LanguageShares]) -> Iter
     """Find sides in another language than declared, swapped sides, and sentences in further languages."""
     if not measured:
         return
-    known = set(load_identifier().labels)
+    known = set(load_language_identifier().labels)
     declared = [simplify_code(one.declared) for one in measured]
     mains = [one.main for one in measured]
     if (
@@ -292,7 +280,9 @@ class ScriptShares:
     def main(self) -> str | None:
         """The script of nearly all words; None if there are too few words, or no script is that of nearly all."""
         script = next(iter(self.shares), None)
-        is_clear = script is not None and self.num_words >= MIN_WORDS and self.shares[script] >= MIN_MAIN_SCRIPT_SHARE
+        is_clear = (
+            script is not None and self.num_words >= MIN_SCRIPT_WORDS and self.shares[script] >= MIN_MAIN_SCRIPT_SHARE
+        )
         return script if is_clear else None
 
     def find_wrong_script(self, code: str) -> str | None:

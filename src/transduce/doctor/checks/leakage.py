@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int64
 
-from transduce.doctor.checks.duplicates import MIN_WORDS, hash_pairs
+from transduce.doctor.checks.duplicates import MIN_COMPARED_WORDS, hash_pairs
 from transduce.doctor.corpus.hashing import HashLookup, hash_lines, hash_whole_lines
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.findings import (
@@ -65,28 +65,28 @@ def measure_leakage(text: Text, other: Text) -> Leakage:
 def _find_lines(side: Side, other: Side) -> tuple[Int64[np.ndarray, " lines"], Int64[np.ndarray, " lines"]]:
     """For each line, the index of a line of `other` with the same words, and of one that differs by one word; or -1.
 
-    Lines of fewer than `MIN_WORDS` words are not searched for a difference by one word.
+    Lines of fewer than `MIN_COMPARED_WORDS` words are not searched for a difference by one word.
     """
     whole = hash_whole_lines(side)
-    parts = list(hash_lines(side, MIN_WORDS))
+    parts = list(hash_lines(side, MIN_COMPARED_WORDS))
     rows = np.concatenate([part.rows for part in parts])
     same, one_more = HashLookup(whole), HashLookup(whole)
-    replaced = HashLookup(np.concatenate([part.without_one_here for part in parts]))
-    one_less = HashLookup(np.concatenate([part.without_one for part in parts]))
+    replaced = HashLookup(np.concatenate([part.with_gap for part in parts]))
+    one_less = HashLookup(np.concatenate([part.after_deletion for part in parts]))
     first = 0
-    for hashes in hash_lines(other, MIN_WORDS):
+    for hashes in hash_lines(other, MIN_COMPARED_WORDS):
         lines = first + np.arange(len(hashes.whole))
-        is_long = other.num_words[lines] >= MIN_WORDS
+        is_long = other.num_words[lines] >= MIN_COMPARED_WORDS
         same.add(hashes.whole, lines)
         one_less.add(hashes.whole[is_long], lines[is_long])
-        one_more.add(hashes.without_one, hashes.rows)
-        replaced.add(hashes.without_one_here, hashes.rows)
+        one_more.add(hashes.after_deletion, hashes.rows)
+        replaced.add(hashes.with_gap, hashes.rows)
         first += len(lines)
     near = one_more.items
     for lookup in (replaced, one_less):
         is_found = lookup.items >= 0
         near[rows[is_found]] = lookup.items[is_found]
-    near[(same.items >= 0) | (side.num_words < MIN_WORDS)] = -1
+    near[(same.items >= 0) | (side.num_words < MIN_COMPARED_WORDS)] = -1
     return np.where(side.num_words > 0, same.items, -1), near
 
 

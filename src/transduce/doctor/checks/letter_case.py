@@ -11,7 +11,7 @@ from transduce.doctor.findings import Finding, PairReference, choose_samples, fo
 CASES = ("mixed case", "lower case", "capitals", "no case")
 """Kinds of lines by the case of their letters, of which many scripts have none."""
 
-MIN_WORDS = 4
+MIN_CASED_WORDS = 4
 """Words of the shortest lines that count: entries of a dictionary and headings have a case of their own."""
 
 MIN_LINES = 100
@@ -90,4 +90,4 @@ def _has_mixed_case(side: Side, stretch: tuple[int, int]) -> bool:
 
 
 def _counts(side: Side) -> Bool[np.ndarray, " lines"]:
-    return side.num_words >= MIN_WORDS
+    return side.num_words >= MIN_CASED_WORDS

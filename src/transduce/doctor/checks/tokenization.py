@@ -12,7 +12,7 @@ from transduce.doctor.findings import Finding, format_pairs, grade
 from transduce.errors import CorpusError
 from transduce.text import Tokenizer, fit_vocabulary_size
 
-MAX_PAIRS = 20_000
+MAX_TOKENIZED_PAIRS = 20_000
 """Pairs from which a tokenizer is trained and by which it is measured; training would take up to 500,000, and then
 knows more rare words."""
 

@@ -39,13 +39,13 @@ class LineHashes:
     _sum_without_one: UInt64[np.ndarray, " words"]
 
     @property
-    def without_one(self) -> UInt64[np.ndarray, " words"]:
-        """For each word, a hash of its line without it: the same as `whole` of a line that has just the other words."""
+    def after_deletion(self) -> UInt64[np.ndarray, " words"]:
+        """For each word, the hash of its line without this word: equal to `whole` of the line that is left."""
         return mix(self._sum_without_one)
 
     @property
-    def without_one_here(self) -> UInt64[np.ndarray, " words"]:
-        """For each word, a hash of the other words of its line and of the position that is left out."""
+    def with_gap(self) -> UInt64[np.ndarray, " words"]:
+        """For each word, the hash of its line with a gap in its place: equal for lines that differ in it alone."""
         positions = mix(np.arange(self._position.max(initial=0) + 1).astype(np.uint64))
         return mix(self._sum_without_one ^ positions[self._position])
 
@@ -84,13 +84,10 @@ def hash_whole_lines(side: Side) -> UInt64[np.ndarray, " lines"]:
 def hash_replacements(
     side: Side, min_words: int
 ) -> Iterator[tuple[UInt64[np.ndarray, " words"], Int64[np.ndarray, " words"]]]:
-    """`LineHashes.without_one_here` of all words, in some parts, each with the lines; equal hashes are in one part."""
+    """`LineHashes.with_gap` of all words, in some parts, each with the lines; equal hashes are in one part."""
     num_parts = len(side.words) // WORDS_AT_A_TIME + 1
     for part in range(num_parts):
-        chosen = [
-            _select_part(hashes.without_one_here, hashes.rows, part, num_parts)
-            for hashes in hash_lines(side, min_words)
-        ]
+        chosen = [_select_part(hashes.with_gap, hashes.rows, part, num_parts) for hashes in hash_lines(side, min_words)]
         keys, rows = (np.concatenate(arrays) for arrays in zip(*chosen, strict=True))
         yield keys, rows
 

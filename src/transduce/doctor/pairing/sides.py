@@ -20,7 +20,7 @@ INFORMATIVE = 0.5
 MAX_LOG_RATIO = 3.0
 """Limit of that logarithm, so that one word does not decide about a line."""
 
-MIN_WORDS = 3
+MIN_INFORMATIVE_WORDS = 3
 """Informative words that a line must have to be told from the other side."""
 
 MIN_SWAPPED_LOG_RATIO = 0.5
@@ -78,7 +78,9 @@ def compare_frequencies(
 def _average(side: Side, log_ratios: Float64[np.ndarray, " vocabulary"]) -> Float64[np.ndarray, " lines"]:
     is_informative = np.abs(log_ratios) >= INFORMATIVE
     counts = side.sum_over_words(is_informative)
-    return np.where(counts >= MIN_WORDS, side.sum_over_words(log_ratios * is_informative) / np.maximum(1, counts), 0.0)
+    return np.where(
+        counts >= MIN_INFORMATIVE_WORDS, side.sum_over_words(log_ratios * is_informative) / np.maximum(1, counts), 0.0
+    )
 
 
 def find_misplaced_lines(text: Text, sides: SidedLines) -> Iterator[Finding]:
@@ -129,12 +131,12 @@ def find_partly_untranslated(text: Text, training: Text, vocabulary: Vocabulary)
     """Find the pairs whose target has three or more words of its own source that are typical of the sources."""
     counts = [side.count_words(len(vocabulary)) for side in training.sides.values()]
     is_typical = compare_frequencies(counts[0], counts[1]) >= MAX_LOG_RATIO - 1
-    candidates = np.flatnonzero(text.target.sum_over_words(is_typical) >= MIN_WORDS)
+    candidates = np.flatnonzero(text.target.sum_over_words(is_typical) >= MIN_INFORMATIVE_WORDS)
     found = []
     for row in candidates.tolist():
         source, target = (
             set(side.words[side.starts[row] : side.starts[row + 1]].tolist()) for side in text.sides.values()
         )
-        if sum(is_typical[word] for word in source & target) >= MIN_WORDS:
+        if sum(is_typical[word] for word in source & target) >= MIN_INFORMATIVE_WORDS:
             found.append(row)
     return np.array(found, np.int64)

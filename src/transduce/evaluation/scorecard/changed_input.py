@@ -22,7 +22,7 @@ from transduce.evaluation.scorecard.behaviour import (
     Translations,
     find_same_translation,
 )
-from transduce.evaluation.scores import corpus_scores
+from transduce.evaluation.scores import score_corpus
 from transduce.text import WITHOUT_SPACES, find_protected_spans
 from transduce.text.letter_case import fold_case, to_lower_case, to_upper_case
 from transduce.translation import PROBLEMS
@@ -125,7 +125,7 @@ def measure_lost_chrf(behaviour: Behaviour, cases: Sequence[Case], translations:
     languages = [case.language for case in cases]
     expected = list(map(normalize, references, languages))
     before, after = (
-        corpus_scores(list(map(normalize, [translations[text] for text in texts], languages)), expected, ["chrf"])[0]
+        score_corpus(list(map(normalize, [translations[text] for text in texts], languages)), expected, ["chrf"])[0]
         for texts in ([case.related[0] for case in cases], [case.text for case in cases])
     )
     return before.value - after.value

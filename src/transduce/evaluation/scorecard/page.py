@@ -5,10 +5,12 @@ from pathlib import Path
 
 from transduce.evaluation.scorecard import Scorecard
 from transduce.pages import make_templates, read_style, shorten_text
-from transduce.storage import has_mark
+from transduce.storage import OwnFileKind
 
 _TEMPLATES = make_templates(Path(__file__).parent)
 _MARK = '<meta name="generator" content="transduce scorecard">'
+
+SCORECARD_PAGE = OwnFileKind("page of transduce scorecard", (_MARK,))
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,6 @@ def render_scorecard_page(scorecard: Scorecard, heading: PageHeading) -> str:
     return _TEMPLATES.get_template("page.html.j2").render(
         scorecard=scorecard, heading=heading, style=read_style("page.css"), mark=_MARK
     )
-
-
-def is_scorecard_page(path: Path) -> bool:
-    """Whether a file is a page of `render_scorecard_page`, which a newer one may replace."""
-    return has_mark(path, _MARK.encode())
 
 
 _TEMPLATES.filters["shorten"] = shorten_text

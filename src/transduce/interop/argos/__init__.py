@@ -4,7 +4,6 @@ splitter.
 
 import json
 import lzma
-import re
 import shutil
 import tempfile
 import zipfile
@@ -20,29 +19,25 @@ from transduce.interop import ctranslate2 as ctranslate2_format
 from transduce.interop.argos.splitter import make_splitter
 from transduce.interop.ctranslate2.layout import MODEL_FILE
 from transduce.interop.ctranslate2.runtime import CONFIG_FILE
-from transduce.interop.formats import ImportedModel, Runtime, find_tag_obstacles, render_card
+from transduce.interop.formats import ImportedModel, Runtime, find_unsupported_tags, render_export_card
 from transduce.storage import write_files
-from transduce.text import LANGUAGE_NAMES, Tokenizer
+from transduce.text import Tokenizer
+from transduce.text.languages import find_argos_code, get_language_name
 
-_OWN_CODES = {"pt-br": "pb", "zh-hans": "zh", "zh-cn": "zh", "zh-hant": "zt", "zh-tw": "zt"}
 
+def convert_to_argos_code(code: str) -> str:
+    """The language `code`, as in "de" or "pt-BR", in Argos's spelling.
 
-def argos_code(code: str) -> str:
-    """The language `code`, as in "de" or "pt-BR", in Argos's spelling: in lower case, as LibreTranslate needs it."""
-    small = code.lower().replace("_", "-")
-    if not re.fullmatch(r"[a-z]{2,3}(-[a-z0-9]{1,8})*", small):
+    Raises:
+        BundleError: it is no language code.
+    """
+    found = find_argos_code(code)
+    if found is None:
         raise BundleError(
             f"the language {code!r}: an Argos package is found by its languages, each a code such as 'de'; "
             f'write them in bundle.json, as in "languages": {{"source": "en", "target": "de"}}'
         )
-    return _OWN_CODES.get(small, small)
-
-
-def language_name(code: str) -> str:
-    """The English name of a code that `argos_code` returned; the code if its name is unknown."""
-    language, _, region = code.partition("-")
-    name = LANGUAGE_NAMES.get(language, language)
-    return f"{name} ({region})" if region else name
+    return found
 
 
 TOKENIZER = "sentencepiece.model"
@@ -136,9 +131,9 @@ class ArgosFormat:
     suffix = ".argosmodel"
     packages = (*ctranslate2_format.FORMAT.packages, "onnx")  # the graph that divides text into sentences
 
-    def obstacles(self, bundle: Bundle) -> list[str]:
-        found, tokenizer = ctranslate2_format.FORMAT.obstacles(bundle), bundle.load_tokenizer()
-        found += find_tag_obstacles(tokenizer, "Argos Translate")
+    def find_unsupported_features(self, bundle: Bundle) -> list[str]:
+        found, tokenizer = ctranslate2_format.FORMAT.find_unsupported_features(bundle), bundle.load_tokenizer()
+        found += find_unsupported_tags(tokenizer, "Argos Translate")
         if not tokenizer.is_joint:
             found.append("separate tokenizers: a package has one SentencePiece model for both languages")
         try:
@@ -153,9 +148,9 @@ class ArgosFormat:
             "package_version": PACKAGE_VERSION,
             "argos_version": ARGOS_VERSION,
             "from_code": source,
-            "from_name": language_name(source),
+            "from_name": get_language_name(source),
             "to_code": target,
-            "to_name": language_name(target),
+            "to_name": get_language_name(target),
         }
         with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
             folder = Path(temporary) / f"translate-{source}_{target}-{PACKAGE_VERSION.replace('.', '_')}"
@@ -167,11 +162,11 @@ class ArgosFormat:
             for file in (folder / "model").iterdir():
                 if file.name not in MODEL_FILES:
                     file.unlink()
-            names = {"source": language_name(source), "target": language_name(target)}
+            names = {"source": get_language_name(source), "target": get_language_name(target)}
             files: dict[str, str | bytes] = {
                 TOKENIZER: bundle.load_tokenizer().model_bytes,
                 "metadata.json": json.dumps(metadata, indent=2) + "\n",
-                "README.md": render_card(__file__, bundle.description, precision, **names),
+                "README.md": render_export_card(__file__, bundle.description, precision, **names),
             }
             write_files(folder, files)
             pack(folder, path)
@@ -208,4 +203,4 @@ FORMAT = ArgosFormat()
 
 def _argos_codes(bundle: Bundle) -> tuple[str, str]:
     languages = bundle.description.languages
-    return argos_code(languages.source), argos_code(languages.target)
+    return convert_to_argos_code(languages.source), convert_to_argos_code(languages.target)

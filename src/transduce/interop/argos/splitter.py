@@ -10,9 +10,9 @@ characters a sentence ends. This network is a table and two convolutions:
 Argos Translate downloads a splitter if a package has none.
 
 A rule is a row of words, one for each of some adjacent characters, as in "stop* space starter". A word is the name of a
-set in `character_sets`, or a single character, a letter in either case. "!" before a set: the character is not in the
-set, or there is no character, as before the start of a text. "*" marks the last character of a sentence. In doubt, no
-sentence ends: translating two sentences together is less harmful than splitting one.
+set in `list_character_sets` or a single character, a letter in either case. "!" before a set: the character is not in
+the set, or there is no character, as before the start of a text. "*" marks the last character of a sentence. In doubt,
+no sentence ends: translating two sentences together is less harmful than splitting one.
 """
 
 import json
@@ -78,7 +78,7 @@ _SAME = {"nn": "nb", "no": "nb", "pb": "pt", "gl": "es", "ca": "es", "sk": "cs",
 """Languages without their own list, each with a language whose list is suitable."""
 
 
-def abbreviations(language: str) -> tuple[list[str], list[str]]:
+def list_abbreviations(language: str) -> tuple[list[str], list[str]]:
     """Abbreviations that never end a sentence, and those that do not before a number; empty for unknown languages."""
     listed = _SAME.get(language, language)
     return _ALWAYS.get(listed, "").split(), _BEFORE_NUMBERS.get(listed, "").split()
@@ -100,7 +100,7 @@ _FRONT = "#$%&*+<=@_~§€£•"
 """Signs with which a sentence may begin."""
 
 
-def character_sets(language: str) -> dict[str, frozenset[str]]:
+def list_character_sets(language: str) -> dict[str, frozenset[str]]:
     """All known characters, in sets by name."""
     stops = _STOPS_OF.get(language, _STOPS)
     every = [chr(number) for number in range(0x10000)]
@@ -147,7 +147,7 @@ def list_end_rules() -> list[str]:
 
 def list_exception_rules(language: str) -> list[str]:
     """The exceptions: rules that override the end of a sentence."""
-    always, before_numbers = abbreviations(language)
+    always, before_numbers = list_abbreviations(language)
     found = [
         "!letter-before letter .*",  # J. S. Bach, z. B., e.g.
         "!character digit .*",  # the first of a numbered list
@@ -229,7 +229,7 @@ def _number_characters(language: str, names: Sequence[str]) -> tuple[dict[str, i
 
     Characters that no rule distinguishes share a number; 0 stands for no character, 1 for an unknown one.
     """
-    sets = character_sets(language)
+    sets = list_character_sets(language)
     members = [sets.get(name) or frozenset((name, name.lower(), name.upper())) for name in names]
     literals = {character for name in names if name not in sets for character in (name.lower(), name.upper())}
     common = sets["character"]

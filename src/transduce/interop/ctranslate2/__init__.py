@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.bundle import Bundle, BundleDescription, Languages, make_empty_model, model_tensors
+from transduce.bundle import Bundle, BundleDescription, Languages, collect_model_tensors, make_empty_model
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ParityError
 from transduce.interop.conversion_steps import (
@@ -30,12 +30,12 @@ from transduce.interop.ctranslate2.layout import (
     POSITIONS,
     PROJECTION,
     Variables,
-    find_obstacles,
+    count_positions,
     find_unknown_variables,
+    find_unsupported_settings,
     from_variables,
     has_shared_positions,
     has_zero_start_embedding,
-    num_positions,
     read_embedding_scale,
     read_model_file,
     read_network_settings,
@@ -56,10 +56,10 @@ from transduce.interop.formats import (
     ExportedSettings,
     ImportedModel,
     Runtime,
-    find_network_obstacles,
+    find_unsupported_network_features,
     import_optional,
     refuse_import,
-    render_card,
+    render_export_card,
 )
 from transduce.model import EXCLUDED_TOKEN_BIAS, Transformer, as_transformer
 from transduce.model.sublayers import EPSILON
@@ -77,13 +77,13 @@ class CTranslate2Format:
     suffix = ""
     packages = ("ctranslate2",)
 
-    def obstacles(self, bundle: Bundle) -> list[str]:
-        return list(find_network_obstacles(bundle.model_config, "CTranslate2", has_head_width=True))
+    def find_unsupported_features(self, bundle: Bundle) -> list[str]:
+        return list(find_unsupported_network_features(bundle.model_config, "CTranslate2", has_head_width=True))
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         tokenizer = bundle.load_tokenizer()
         model = as_transformer(bundle.load_model(), "CTranslate2")
-        spec = _make_specification(model, num_positions(bundle.model_config, bundle.description.search))
+        spec = _make_specification(model, count_positions(bundle.model_config, bundle.description.search))
         tokens = tokenizer.pieces(range(spec.get_target_vocabulary_size()))
         spec.register_source_vocabulary(tokens)
         spec.register_target_vocabulary(tokens)
@@ -146,7 +146,7 @@ def _make_card(description: BundleDescription, precision: str, tokenizer: Tokeni
         for name in ("repetition_penalty", "diversity")
         if getattr(search, name) != SearchConfig.model_fields[name].default
     ]
-    return render_card(
+    return render_export_card(
         __file__,
         description,
         precision,
@@ -173,7 +173,7 @@ def _make_specification(model: Transformer, num_positions: int) -> Any:  # noqa:
         for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
             attention.queries_scale = 1.0
     spec = specs.TransformerSpec(encoder, decoder)
-    tensors = model_tensors(model)
+    tensors = collect_model_tensors(model)
     decoder.start_from_zero_embedding = has_zero_start_embedding(tensors)
     variables = to_variables(config, tensors)
     if config.positions != "learned":
@@ -204,7 +204,7 @@ def measure_product() -> float:
     )
     model = as_transformer(make_empty_model(config), "CTranslate2")
     with torch.no_grad():
-        for name, tensor in model_tensors(model).items():
+        for name, tensor in collect_model_tensors(model).items():
             tensor.fill_(name.endswith("normalization.bias"))
         model.projection.weight[_TOKENS.index(_SCORED)] = 1 / config.d_model
     spec = _make_specification(model, len(_TOKENS))
@@ -233,7 +233,9 @@ def read_folder(folder: Path, given: Path | None, languages: Languages) -> Impor
         raise BundleError(f"{folder}: is a {variables.kind}, but must be a TransformerSpec, with encoder and decoder")
     tokens = read_tokens(folder)
     settings = _read_config(folder, variables)
-    refuse_import(folder, [*_find_config_obstacles(settings, variables, tokens), *find_obstacles(variables)])
+    refuse_import(
+        folder, [*_find_unsupported_config(settings, variables, tokens), *find_unsupported_settings(variables)]
+    )
     tokens = tokens.without_pad() if _starts_with_pad(settings, variables, tokens) else tokens
     table = read_positions(variables)
     tokenizer = make_tokenizer(tokens, folder, given, ends_sources=_ends_sources(settings, variables))
@@ -293,7 +295,7 @@ def _read_config(folder: Path, variables: Variables) -> dict[str, Any]:
     return defaults | read_config(folder) if (folder / CONFIG_FILE).exists() else defaults
 
 
-def _find_config_obstacles(
+def _find_unsupported_config(
     settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary
 ) -> Iterator[str]:
     start = settings["decoder_start_token"]

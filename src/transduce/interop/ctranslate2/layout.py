@@ -263,7 +263,7 @@ NUM_POSITIONS = 2048
 """The smallest number of rows of an exported table of sinusoids; CTranslate2 reads 1,024 by default."""
 
 
-def num_positions(config: TransformerConfig, search: SearchConfig) -> int:
+def count_positions(config: TransformerConfig, search: SearchConfig) -> int:
     """The largest number of tokens of a source or target: of learned positions, or more than any search needs."""
     if config.positions == "learned":
         return config.max_positions
@@ -432,7 +432,7 @@ def read_network_settings(variables: Variables) -> dict[str, Any]:
     }
 
 
-def find_obstacles(variables: Variables) -> Iterator[str]:
+def find_unsupported_settings(variables: Variables) -> Iterator[str]:
     """Settings that a bundle cannot express."""
     for name in _DEFAULTS:
         values = sorted({_read_number(variables, name, stack) for stack in _STACKS})

@@ -10,7 +10,7 @@ import torch
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError
 from transduce.interop.conversion_steps import SentencePieceCodec, number_pieces
-from transduce.interop.ctranslate2.layout import num_positions
+from transduce.interop.ctranslate2.layout import count_positions
 from transduce.interop.formats import SECTION, ExportedSettings, check_foreign_path, import_optional
 from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
 from transduce.text import Tokenizer
@@ -168,7 +168,7 @@ class CTranslate2Engine(_Translator):
             ) from None
         except RuntimeError as error:
             raise BundleError(f"{folder}: CTranslate2 cannot read it: {error}; use an undamaged copy") from None
-        self._max_length = num_positions(settings.model, settings.search)
+        self._max_length = count_positions(settings.model, settings.search)
 
     def search(
         self,

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.bundle import Bundle, model_tensors
+from transduce.bundle import Bundle, collect_model_tensors
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.config import SearchConfig, TransformerConfig, describe_file_error
 from transduce.errors import BundleError, ParityError, UserError
@@ -33,23 +33,23 @@ from transduce.interop.formats import (
     ImportedModel,
     Runtime,
     check_foreign_path,
-    find_network_obstacles,
-    find_piece_obstacles,
-    find_source_obstacles,
+    find_unsupported_network_features,
+    find_unsupported_pieces,
+    find_unsupported_sources,
     import_optional,
     refuse_import,
-    render_card,
+    render_export_card,
 )
 from transduce.interop.huggingface.layout import (
     OUTPUT_BIAS,
     POSITIONS,
+    compute_query_scale,
+    count_positions,
     from_huggingface,
-    generation_settings,
-    model_settings,
-    num_positions,
-    query_scale,
+    make_generation_settings,
+    make_model_settings,
+    make_tokenizer_settings,
     to_huggingface,
-    tokenizer_settings,
 )
 from transduce.model import EXCLUDED_TOKEN_BIAS
 from transduce.storage import write_files
@@ -234,19 +234,21 @@ class HuggingFaceFormat:
     suffix = ""
     packages = ("transformers",)
 
-    def obstacles(self, bundle: Bundle) -> list[str]:
+    def find_unsupported_features(self, bundle: Bundle) -> list[str]:
         return list(_find_obstacles(bundle.model_config, bundle.load_tokenizer()))
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         description, tokenizer = bundle.description, bundle.load_tokenizer()
-        tensors = to_huggingface(description.model, model_tensors(bundle.load_model()), num_positions(description))
+        tensors = to_huggingface(
+            description.model, collect_model_tensors(bundle.load_model()), count_positions(description)
+        )
         rounded = {name: tensor.to(getattr(torch, precision)) for name, tensor in tensors.items()}
         # Transformers uses this to tell the file from one of Flax or TensorFlow.
         write_tensors(path / WEIGHTS, rounded, {"format": "pt"})
         settings = {
-            "config.json": model_settings(description, tokenizer.end_id, precision),
-            "generation_config.json": generation_settings(description, tokenizer.end_id),
-            **tokenizer_settings(description, tokenizer),
+            "config.json": make_model_settings(description, tokenizer.end_id, precision),
+            "generation_config.json": make_generation_settings(description, tokenizer.end_id),
+            **make_tokenizer_settings(description, tokenizer),
         }
         languages = description.languages
         codes = list(dict.fromkeys(filter(None, (languages.source, languages.target))))
@@ -254,7 +256,7 @@ class HuggingFaceFormat:
             **{name: json.dumps(one, ensure_ascii=False, indent=2) + "\n" for name, one in settings.items()},
             "source.spm": tokenizer.model_bytes,
             "target.spm": tokenizer.target_model_bytes,
-            "README.md": render_card(__file__, description, precision, codes=codes),
+            "README.md": render_export_card(__file__, description, precision, codes=codes),
         }
         write_files(path, files)
 
@@ -326,8 +328,8 @@ def _classify_table(table: Tensor) -> str:
 
 
 def _find_obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator[str]:
-    yield from find_network_obstacles(config, "Transformers", has_head_width=False)
-    if math.frexp(query_scale(config))[0] != 0.5:
+    yield from find_unsupported_network_features(config, "Transformers", has_head_width=False)
+    if math.frexp(compute_query_scale(config))[0] != 0.5:
         yield (
             f'attention_score = "dot": Transformers divides by sqrt(d_k), and with d_k = {config.d_k} queries that '
             "compensate for it would be rounded"
@@ -342,8 +344,8 @@ def _find_obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator
             f'positions = "{config.positions}" and norm_order = "post": the post-norm model of Transformers, Marian, '
             f"computes sinusoids and keeps no other table"
         )
-    yield from find_source_obstacles(tokenizer, "its tokenizer")
-    yield from find_piece_obstacles(tokenizer.pieces(range(tokenizer.vocabulary)), "Transformers")
+    yield from find_unsupported_sources(tokenizer, "its tokenizer")
+    yield from find_unsupported_pieces(tokenizer.pieces(range(tokenizer.vocabulary)), "Transformers")
 
 
 NORM_ORDERS = {"marian": "post", "pegasus": "pre"}

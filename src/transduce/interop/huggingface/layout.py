@@ -34,14 +34,14 @@ computes the table number by number whenever it loads such a model, which takes 
 JsonObject = dict[str, JsonValue]
 
 
-def num_positions(description: BundleDescription) -> int:
+def count_positions(description: BundleDescription) -> int:
     """Rows of the table of positions: tokens of the longest sentence that the export can read or write."""
     if description.model.positions == "learned":
         return description.model.max_positions
     return max(NUM_POSITIONS, _compute_max_target_length(description))
 
 
-def model_settings(description: BundleDescription, end_id: int, precision: str) -> JsonObject:
+def make_model_settings(description: BundleDescription, end_id: int, precision: str) -> JsonObject:
     """The content of config.json."""
     config = description.model
     pre = config.norm_order == "pre"
@@ -66,7 +66,7 @@ def model_settings(description: BundleDescription, end_id: int, precision: str) 
         "scale_embedding": True,
         "tie_word_embeddings": config.tied_embeddings != "none",
         "share_encoder_decoder_embeddings": config.tied_embeddings == "three_way",
-        "max_position_embeddings": num_positions(description),
+        "max_position_embeddings": count_positions(description),
         "static_position_embeddings": config.positions == "sinusoidal",
         # Transformers needs none of these three, converters from it do.
         "normalize_before": pre,
@@ -84,7 +84,7 @@ def model_settings(description: BundleDescription, end_id: int, precision: str) 
     }
 
 
-def generation_settings(description: BundleDescription, end_id: int) -> JsonObject:
+def make_generation_settings(description: BundleDescription, end_id: int) -> JsonObject:
     """The content of generation_config.json: the search of the bundle, as far as Transformers has such settings.
 
     Transformers divides a log-probability by n^length_penalty and not by ((5 + n) / 6)^length_penalty, so that the
@@ -111,7 +111,7 @@ def generation_settings(description: BundleDescription, end_id: int) -> JsonObje
     return settings
 
 
-def tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> dict[str, JsonObject]:
+def make_tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> dict[str, JsonObject]:
     """The files of Marian's tokenizer by name; a Pegasus model gets the same, because its ids are the bundle's."""
     shared, source_only, target_only = list_pieces(tokenizer)
     separate = bool(source_only or target_only)
@@ -123,7 +123,7 @@ def tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> 
         "unk_token": unknown,
         "eos_token": end,
         "pad_token": pad,
-        "model_max_length": num_positions(description),
+        "model_max_length": count_positions(description),
         "separate_vocabs": separate,
         # "</s>" in a text is spelled like any word, and what is decoded is left as it is.
         "split_special_tokens": True,
@@ -175,7 +175,7 @@ _OUTSIDE_LAYERS = {
 _QUERIES = re.compile(r".*\.q_proj\.(weight|bias)")
 
 
-def query_scale(config: TransformerConfig) -> float:
+def compute_query_scale(config: TransformerConfig) -> float:
     """The factor of the queries that compensates for the division of all attention scores by sqrt(d_k) in
     Transformers.
     """
@@ -202,7 +202,8 @@ def to_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor], num
                 names = _transformers_names(config, name)
                 found |= zip(names, tensor.chunk(len(names)), strict=True)
     return {
-        name: tensor * query_scale(config) if _QUERIES.fullmatch(name) else tensor for name, tensor in found.items()
+        name: tensor * compute_query_scale(config) if _QUERIES.fullmatch(name) else tensor
+        for name, tensor in found.items()
     }
 
 
@@ -218,7 +219,7 @@ def from_huggingface(
         tensor = tensors[name].float()
         if name == OUTPUT_BIAS:
             return torch.cat([tensor[0, :-1], torch.zeros(1)])
-        return tensor / query_scale(config) if _QUERIES.fullmatch(name) else tensor
+        return tensor / compute_query_scale(config) if _QUERIES.fullmatch(name) else tensor
 
     found = gather_tensors(config, matrices or {}, lambda name: list(map(read_part, _transformers_names(config, name))))
     return interleave_channels(found)

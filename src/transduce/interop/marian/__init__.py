@@ -18,7 +18,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from transduce.bundle import Bundle, model_tensors
+from transduce.bundle import Bundle, collect_model_tensors
 from transduce.config import SearchConfig, describe_file_error
 from transduce.errors import BundleError, ParityError, TransduceError
 from transduce.interop.conversion_steps import (
@@ -31,18 +31,18 @@ from transduce.interop.conversion_steps import (
     make_tokenizer,
     number_pieces,
 )
-from transduce.interop.ctranslate2.layout import num_positions
+from transduce.interop.ctranslate2.layout import count_positions
 from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
 from transduce.interop.formats import (
     ImportedModel,
     Runtime,
-    find_network_obstacles,
-    find_piece_obstacles,
-    find_source_obstacles,
-    find_tag_obstacles,
+    find_unsupported_network_features,
+    find_unsupported_pieces,
+    find_unsupported_sources,
+    find_unsupported_tags,
     import_optional,
     refuse_import,
-    render_card,
+    render_export_card,
 )
 from transduce.interop.marian.files import (
     DECODER_FILE,
@@ -51,8 +51,8 @@ from transduce.interop.marian.files import (
     SENTENCEPIECE,
     Archive,
     MarianSettings,
-    decoder_settings,
-    model_settings,
+    make_decoder_settings,
+    make_model_settings,
     name_unnamed_row,
     read_archive,
     read_vocabulary,
@@ -65,14 +65,14 @@ from transduce.interop.marian.layout import (
     OUTPUT_BIAS,
     POSITIONS,
     add_positions,
-    find_obstacles,
     find_unknown_arrays,
+    find_unsupported_settings,
     from_arrays,
-    marian_rows,
+    map_to_marian_rows,
     read_config,
+    select_token_matrices,
     to_arrays,
     to_new_arrays,
-    token_matrices,
 )
 from transduce.model import as_transformer
 from transduce.storage import write_files
@@ -213,31 +213,31 @@ class MarianFormat:
         """None for an export where Marian itself is installed, as `pymarian`."""
         return ("ctranslate2",) if find_marian() is None else ()
 
-    def obstacles(self, bundle: Bundle) -> list[str]:
+    def find_unsupported_features(self, bundle: Bundle) -> list[str]:
         config, tokenizer = bundle.model_config, bundle.load_tokenizer()
-        found = list(find_network_obstacles(config, "Marian", has_head_width=False))
+        found = list(find_unsupported_network_features(config, "Marian", has_head_width=False))
         if config.attention_score == "dot":
             found.append('attention_score = "dot": Marian divides by sqrt(d_k)')
         if config.activation == "gelu":
             found.append('activation = "gelu": exact in some versions of Marian, but x * sigmoid(1.702 x) in others')
         pieces = tokenizer.pieces(range(tokenizer.pad_id))
-        found += [*find_source_obstacles(tokenizer, "Marian"), *find_piece_obstacles(pieces, "Marian")]
+        found += [*find_unsupported_sources(tokenizer, "Marian"), *find_unsupported_pieces(pieces, "Marian")]
         if divided := next((piece for piece in pieces if set(piece) & {" ", "\n", "\r"}), None):
             found.append(f"the tokenizer has the token {divided!r}: Marian splits tokens at spaces and line ends")
         if tokenizer.is_joint:  # otherwise Marian is given pieces
-            found += find_tag_obstacles(tokenizer, "Marian")
+            found += find_unsupported_tags(tokenizer, "Marian")
         return found
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         """See `ExportFormat.write`. With weights in float16, programs still compute in float32 on a processor."""
         description, tokenizer = bundle.description, bundle.load_tokenizer()
         model = as_transformer(bundle.load_model(), "Marian")
-        config, length = description.model, num_positions(description.model, description.search)
+        config, length = description.model, count_positions(description.model, description.search)
         with torch.no_grad():
-            arrays = to_arrays(config, model_tensors(model), model.positions(length))
+            arrays = to_arrays(config, collect_model_tensors(model), model.positions(length))
         for name, settings, weights in (
-            (MODEL_FILE, model_settings(config, length), arrays),
-            (NEW_MODEL_FILE, model_settings(config, length, is_new=True), to_new_arrays(config, arrays)),
+            (MODEL_FILE, make_model_settings(config, length), arrays),
+            (NEW_MODEL_FILE, make_model_settings(config, length, is_new=True), to_new_arrays(config, arrays)),
         ):
             write_archive(path / name, settings, _round_matrices(weights, getattr(torch, precision)))
         for name, pieces in _list_vocabularies(tokenizer).items():
@@ -245,8 +245,8 @@ class MarianFormat:
         is_joint, names = tokenizer.is_joint, _vocabulary_names(tokenizer)
         files: dict[str, str | bytes] = {
             **tokenizer.files,
-            DECODER_FILE: decoder_settings(description, [SENTENCEPIECE_FILE] * 2 if is_joint else names),
-            "README.md": render_card(__file__, description, precision, is_joint=is_joint, tags=tokenizer.tags),
+            DECODER_FILE: make_decoder_settings(description, [SENTENCEPIECE_FILE] * 2 if is_joint else names),
+            "README.md": render_export_card(__file__, description, precision, is_joint=is_joint, tags=tokenizer.tags),
         }
         if is_joint:
             files[SENTENCEPIECE_FILE] = to_marian_order(tokenizer.model_bytes)
@@ -265,8 +265,8 @@ class MarianFormat:
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
         """The weights of `model.npz`, after a check that the other file has the same."""
         archive = read_archive(path / MODEL_FILE)
-        rows = marian_rows(archive.arrays[OUTPUT_BIAS].size(1) + 1)
-        matrices = token_matrices(archive.settings, archive.arrays, TokenRows(rows, rows))
+        rows = map_to_marian_rows(archive.arrays[OUTPUT_BIAS].size(1) + 1)
+        matrices = select_token_matrices(archive.settings, archive.arrays, TokenRows(rows, rows))
         config = read_config(archive, matrices)
         newer = read_archive(path / NEW_MODEL_FILE).arrays
         for name, array in to_new_arrays(config, archive.arrays).items():
@@ -287,7 +287,7 @@ class MarianFormat:
         places = find_model_paths(path, tokenizer)
         archive = read_archive(places.model)
         try:
-            refuse_import(places.model, find_obstacles(archive))
+            refuse_import(places.model, find_unsupported_settings(archive))
             return _read_model(archive._replace(arrays=add_positions(archive.arrays)), places, tokenizer)
         except KeyError as error:
             raise BundleError(f"{places.model}: has no array {error}, which its settings require") from None
@@ -304,7 +304,7 @@ def _vocabulary_names(tokenizer: Tokenizer) -> list[str]:
 
 def _list_vocabularies(tokenizer: Tokenizer) -> dict[str, list[str]]:
     """The pieces of each file in Marian's order; pieces that one side never has are placeholders there."""
-    pieces = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
+    pieces = tokenizer.pieces(map_to_marian_rows(tokenizer.vocabulary)[:-1])
     if tokenizer.is_joint:
         return {VOCABULARY_FILE: pieces}
     _, source_only, target_only = list_pieces(tokenizer)
@@ -417,11 +417,11 @@ def _read_model(archive: Archive, places: ModelPaths, given: Path | None) -> Imp
     theirs = _read_tokens(archive, places)
     if given is None and (places.model.parent / VOCABULARY).is_file():
         tokenizer = _load_exported_tokenizer(theirs, places)
-        rows = TokenRows(marian_rows(tokenizer.vocabulary), marian_rows(tokenizer.vocabulary))
+        rows = TokenRows(map_to_marian_rows(tokenizer.vocabulary), map_to_marian_rows(tokenizer.vocabulary))
     else:
         tokenizer = _make_tokenizer(theirs, places, given)
         rows = theirs.rows(tokenizer)
-    matrices = token_matrices(archive.settings, archive.arrays, rows)
+    matrices = select_token_matrices(archive.settings, archive.arrays, rows)
     config = read_config(archive, matrices)
     if unknown := find_unknown_arrays(config, archive.arrays):
         raise BundleError(f"{places.model}: unsupported arrays: {', '.join(unknown[:5])}")
@@ -445,7 +445,7 @@ def _load_exported_tokenizer(tokens: ForeignVocabulary, places: ModelPaths) -> T
     """The tokenizer beside an exported model, with a SentencePiece model for each language."""
     folder = places.model.parent
     tokenizer = Tokenizer.load(folder)
-    ours = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
+    ours = tokenizer.pieces(map_to_marian_rows(tokenizer.vocabulary)[:-1])
     theirs = zip(tokens.sources, tokens.targets, strict=False)
     if len(ours) != len(tokens.sources) or not all(piece in both for piece, both in zip(ours, theirs, strict=False)):
         raise BundleError(f"{folder / VOCABULARY}: does not have the pieces of {places.vocabularies[0].name}")

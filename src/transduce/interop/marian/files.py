@@ -158,7 +158,7 @@ class MarianSettings:
         return NORM_ORDERS.get((before, after, top), "")
 
 
-def model_settings(config: TransformerConfig, num_positions: int, *, is_new: bool = False) -> str:
+def make_model_settings(config: TransformerConfig, num_positions: int, *, is_new: bool = False) -> str:
     """The settings in a model of the type `transformer`, as YAML; `num_positions` are those of the longest sentence.
 
     `is_new`: of the type `transformer-new` instead, whose table of positions is among its weights.
@@ -203,7 +203,7 @@ def model_settings(config: TransformerConfig, num_positions: int, *, is_new: boo
     return _to_yaml(settings)
 
 
-def decoder_settings(description: BundleDescription, vocabularies: Sequence[str]) -> str:
+def make_decoder_settings(description: BundleDescription, vocabularies: Sequence[str]) -> str:
     """The content of decoder.yml: the search of a bundle, as far as Marian has such settings."""
     search = description.search
     return (

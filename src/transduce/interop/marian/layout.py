@@ -58,7 +58,7 @@ _OUTSIDE_LAYERS = {
 }
 
 
-def marian_rows(vocabulary: int) -> list[int]:
+def map_to_marian_rows(vocabulary: int) -> list[int]:
     """For each id of a bundle, the row in a matrix of Marian; -1 for `<pad>`, which has none."""
     return [1, 0, *range(2, vocabulary - 1), -1]
 
@@ -72,7 +72,7 @@ def to_arrays(config: TransformerConfig, tensors: Mapping[str, Tensor], table: T
     found: dict[str, Tensor] = {}
     for name, tensor in split_channels({"projection.bias": bias, **tensors, "positions.table": table}).items():
         # <unk> and </s> change places both ways.
-        rows = tensor[marian_rows(config.vocabulary)[:-1]] if name in ROWS_ARE_TOKENS else tensor
+        rows = tensor[map_to_marian_rows(config.vocabulary)[:-1]] if name in ROWS_ARE_TOKENS else tensor
         names = _marian_names(config, name)
         found |= {one: _transpose_layout(name, part) for one, part in zip(names, rows.chunk(len(names)), strict=True)}
     return found
@@ -81,7 +81,7 @@ def to_arrays(config: TransformerConfig, tensors: Mapping[str, Tensor], table: T
 def from_arrays(
     config: TransformerConfig, arrays: Mapping[str, Tensor], matrices: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The tensors of a bundle with this `config`, from Marian's arrays and the matrices that `token_matrices` found."""
+    """The tensors of a bundle with this `config`, from Marian's `arrays` and what `select_token_matrices` found."""
 
     def find_parts(name: str) -> list[Tensor]:
         return [_transpose_layout(name, arrays[one]) for one in _marian_names(config, name)]
@@ -95,7 +95,7 @@ def find_unknown_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor])
     return sorted(arrays.keys() - known - {"Wemb", "encoder_Wemb", OUTPUT, OLD_OUTPUT, *_OUTSIDE_LAYERS.values()})
 
 
-def token_matrices(settings: MarianSettings, arrays: Mapping[str, Tensor], rows: TokenRows) -> dict[str, Tensor]:
+def select_token_matrices(settings: MarianSettings, arrays: Mapping[str, Tensor], rows: TokenRows) -> dict[str, Tensor]:
     """The matrices with a row for each id, see `arrange_token_matrices`; `settings` say which of them are shared."""
     is_one = settings.flag("tied-embeddings-all")
     inputs_are_one = is_one or settings.flag("tied-embeddings-src")
@@ -222,7 +222,7 @@ _NEVER_SET = (
 _EMPTY = ("transformer-tied-layers", "input-types")
 
 
-def find_obstacles(archive: Archive) -> Iterator[str]:
+def find_unsupported_settings(archive: Archive) -> Iterator[str]:
     """Features of the model that a bundle cannot express."""
     settings, arrays = archive.settings, archive.arrays
     if found := list(_find_other_values(settings)):
@@ -244,7 +244,7 @@ def find_obstacles(archive: Archive) -> Iterator[str]:
 
 
 def read_config(archive: Archive, matrices: Mapping[str, Tensor]) -> TransformerConfig:
-    """The settings of the network in `archive`, which includes positions; `matrices` are from `token_matrices`."""
+    """The settings of the network in `archive`, including positions; `matrices` are from `select_token_matrices`."""
     settings, arrays = archive.settings, archive.arrays
     inner, table = arrays["encoder_l1_ffn_W1"], arrays[POSITIONS]
     shape = {

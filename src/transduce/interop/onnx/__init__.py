@@ -25,9 +25,9 @@ from transduce.interop.formats import (
     NetworkRuntime,
     Runtime,
     check_foreign_path,
-    find_source_obstacles,
+    find_unsupported_sources,
     import_optional,
-    render_card,
+    render_export_card,
 )
 from transduce.interop.onnx.network import (
     ATTENTION_SCORES_OF_GRAPHS,
@@ -37,9 +37,9 @@ from transduce.interop.onnx.network import (
     OPSET,
     SOURCE_IDS,
     SOURCE_MASK,
-    cache_names,
-    decoder_step_graph,
-    encoder_graph,
+    build_decoder_step_graph,
+    build_encoder_graph,
+    list_cache_names,
 )
 from transduce.model import as_transformer
 from transduce.storage import write_files
@@ -111,7 +111,7 @@ class OnnxSettings(Settings):
         """The settings of a bundle that is exported in `precision`."""
         model = description.model
         memory, past, present = (
-            tuple(name for pair in cache_names(kind, model.num_decoder_layers) for name in pair)
+            tuple(name for pair in list_cache_names(kind, model.num_decoder_layers) for name in pair)
             for kind in ("memory", "past", "present")
         )
         return cls.model_validate(
@@ -195,7 +195,7 @@ class OnnxNetwork:
         model = self.settings.model
         past = {
             name: np.zeros((len(source_ids), model.num_heads, 0, width), np.float32)
-            for pair in cache_names("past", model.num_decoder_layers)
+            for pair in list_cache_names("past", model.num_decoder_layers)
             for name, width in zip(pair, (model.d_k, model.d_v), strict=True)
         }
         return _State(memory, past, 1)
@@ -265,14 +265,14 @@ encode, decode = TOKENIZER.encode, TOKENIZER.decode
 """
 
 
-def onnx_card(settings: OnnxSettings, tags: Sequence[str] = ()) -> str:
+def render_onnx_card(settings: OnnxSettings, tags: Sequence[str] = ()) -> str:
     """The README.md of an exported folder; texts may begin with `tags`."""
     d_k, d_v = settings.model.d_k, settings.model.d_v
     widths = d_k if d_k == d_v else f"{d_k} (keys) or {d_v}"
-    return render_card(__file__, settings, settings.precision, opset=OPSET, widths=widths, tags=tags)
+    return render_export_card(__file__, settings, settings.precision, opset=OPSET, widths=widths, tags=tags)
 
 
-def example_programs(tokenizer: Tokenizer) -> Mapping[str, str]:
+def render_example_programs(tokenizer: Tokenizer) -> Mapping[str, str]:
     """The programs of an export by name; with two SentencePiece models or tags, `translate.py` imports a second
     module.
     """
@@ -301,12 +301,12 @@ class OnnxFormat:
     suffix = ""
     packages = ("onnx", "onnxruntime")
 
-    def obstacles(self, bundle: Bundle) -> list[str]:
+    def find_unsupported_features(self, bundle: Bundle) -> list[str]:
         """Every Transformer with a known attention score can be expressed, unless positions are relative, up to some
         size.
         """
         found, size = (
-            find_source_obstacles(bundle.load_tokenizer(), "translate.py"),
+            find_unsupported_sources(bundle.load_tokenizer(), "translate.py"),
             bundle.description.files[WEIGHTS].bytes,
         )
         config, score = bundle.description.model, bundle.description.model.attention_score
@@ -327,12 +327,12 @@ class OnnxFormat:
         model, tokenizer = as_transformer(bundle.load_model(), "an ONNX graph"), bundle.load_tokenizer()
         settings = OnnxSettings.of(bundle.description, precision)
         files: dict[str, str | bytes] = {
-            ENCODER_FILE: encoder_graph(model, precision),
-            DECODER_STEP_FILE: decoder_step_graph(model, precision),
+            ENCODER_FILE: build_encoder_graph(model, precision),
+            DECODER_STEP_FILE: build_decoder_step_graph(model, precision),
             **tokenizer.files,
             CONFIG_FILE: settings.model_dump_json(indent=2) + "\n",
-            "README.md": onnx_card(settings, tokenizer.tags),
-            **example_programs(tokenizer),
+            "README.md": render_onnx_card(settings, tokenizer.tags),
+            **render_example_programs(tokenizer),
         }
         write_files(path, files)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce import __version__
-from transduce.bundle import model_tensors
+from transduce.bundle import collect_model_tensors
 from transduce.config import TransformerConfig
 from transduce.interop.formats import import_optional
 from transduce.kernels.linear import Linear
@@ -401,12 +401,12 @@ LOG_PROBABILITIES = "log_probabilities"
 KeysAndValues = tuple[str, str]
 
 
-def cache_names(kind: str, num_layers: int) -> list[KeysAndValues]:
+def list_cache_names(kind: str, num_layers: int) -> list[KeysAndValues]:
     """The names of the keys and values of each decoder layer; `kind` is memory, past or present."""
     return [(f"{kind}_keys_{number}", f"{kind}_values_{number}") for number in range(num_layers)]
 
 
-def encoder_graph(model: Transformer, precision: str) -> bytes:
+def build_encoder_graph(model: Transformer, precision: str) -> bytes:
     """From `source_ids`, filled up with `<pad>`, to `source_mask`, `memory_keys_0`, `memory_values_0`..."""
     graph, layers = _start_graph("encoder", model, precision)
     source_ids = graph.input(SOURCE_IDS, np.int64, ["sentences", "source"])
@@ -422,7 +422,7 @@ def encoder_graph(model: Transformer, precision: str) -> bytes:
     if model.encoder.final is not None:
         x = layers.normalize(model.encoder.final, x)
     graph.output(source_mask, SOURCE_MASK, np.bool_, ["sentences", "source"])
-    names = cache_names("memory", model.config.num_decoder_layers)
+    names = list_cache_names("memory", model.config.num_decoder_layers)
     for decoder_layer, pair in zip(model.decoder.layers, names, strict=True):
         found = layers.project_memory(decoder_layer.cross_attention, x, layers.size(mask, 0))
         for value, name, axes in zip(found, pair, _list_cache_axes(model.config, "sentences", "source"), strict=True):
@@ -430,7 +430,7 @@ def encoder_graph(model: Transformer, precision: str) -> bytes:
     return graph.to_bytes("What the decoder needs of the source.")
 
 
-def decoder_step_graph(model: Transformer, precision: str) -> bytes:
+def build_decoder_step_graph(model: Transformer, precision: str) -> bytes:
     """From `last_ids`, the encoder's outputs and `past_keys_0`... to `log_probabilities` and `present_keys_0`..."""
     graph, layers = _start_graph("decoder_step", model, precision)
     last_ids = graph.input(LAST_IDS, np.int64, ["rows"])
@@ -448,14 +448,14 @@ def decoder_step_graph(model: Transformer, precision: str) -> bytes:
     graph.output(
         _add_log_probabilities(layers, model, x), LOG_PROBABILITIES, np.float32, ["rows", model.config.vocabulary]
     )
-    for grown, pair in zip(present, cache_names("present", len(present)), strict=True):
+    for grown, pair in zip(present, list_cache_names("present", len(present)), strict=True):
         for value, name, axes in zip(grown, pair, _list_cache_axes(model.config, "rows", "past + 1"), strict=True):
             graph.output(value, name, np.float32, axes)
     return graph.to_bytes("Natural log-probabilities of the next token of each row.")
 
 
 def _start_graph(name: str, model: Transformer, precision: str) -> tuple[Graph, Layers]:
-    graph = Graph(name, model_tensors(model))
+    graph = Graph(name, collect_model_tensors(model))
     return graph, Layers(graph, make_weights(graph, precision))
 
 
@@ -467,7 +467,7 @@ def _add_cache_inputs(
     graph: Graph, config: TransformerConfig, kind: str, rows: str, length: str
 ) -> Iterator[KeysAndValues]:
     of_keys, of_values = _list_cache_axes(config, rows, length)
-    for keys, values in cache_names(kind, config.num_decoder_layers):
+    for keys, values in list_cache_names(kind, config.num_decoder_layers):
         yield graph.input(keys, np.float32, of_keys), graph.input(values, np.float32, of_values)
 
 

@@ -77,12 +77,13 @@ def find_compiler() -> list[str]:
     raise BuildError(f"no C compiler: neither $CC nor {', '.join(_COMPILERS)}")
 
 
-def build_library(output: Path = LIBRARY, options: Sequence[str] = ()) -> Path:
+def build_library(output: Path = LIBRARY, options: Sequence[str] = (), levels: Sequence[str] = tuple(LEVELS)) -> Path:
     """Compile all levels that the compiler supports for `find_platform()`, and link them to one library.
 
     Args:
         output: path of the library; an existing one is replaced atomically, as processes may have it loaded.
         options: more options for the compiler, when it compiles and when it links.
+        levels: the levels to compile, of those of the platform.
 
     Raises:
         BuildError: there is no compiler, or it fails.
@@ -100,7 +101,7 @@ def build_library(output: Path = LIBRARY, options: Sequence[str] = ()) -> Path:
         digest = f"-DSOURCE_DIGEST={compute_source_digest()}"
         _run([*compile_c, digest, str(SOURCES / "processor.c"), "-o", str(processor)])
         objects = [processor]
-        for level in find_levels(target):
+        for level in filter(set(levels).__contains__, find_levels(target)):
             compiled = Path(folder, f"{level}.o")
             try:
                 _run([*compile_c, *LEVELS[level], f"-DLEVEL={level}", str(SOURCES / "level.c"), "-o", str(compiled)])

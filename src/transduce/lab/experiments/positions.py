@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transduce.config import TransformerConfig
-from transduce.evaluation import corpus_scores
+from transduce.evaluation import score_corpus
 from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
@@ -180,7 +180,7 @@ def measure_lengths(decoder: ForcedDecoder, translator: Translator, pairs: Seque
             log_probability = math.fsum(score.log_probability for score in scores)
             found[f"loss {_bin_name(high)}"] = -log_probability / sum(len(score.tokens) for score in scores)
             translations = unlimited.translate([source for source, _ in lines], beam=1)
-            (bleu,) = corpus_scores(translations, [target for _, target in lines], ["bleu"])
+            (bleu,) = score_corpus(translations, [target for _, target in lines], ["bleu"])
             found[f"bleu {_bin_name(high)}"] = bleu.value
     return found
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from transduce.documents import find_format
+from transduce.documents import find_document_ending
 from transduce.documents.markup import MarkupRules
 from transduce.errors import FileNotReadyError, ParameterError, TransduceError
 from transduce.serving.dialects import (
@@ -33,10 +33,10 @@ from transduce.serving.error_responses import INTERNAL_ERROR, describe_errors
 from transduce.serving.files import StoredFile
 from transduce.serving.glossaries import GlossaryStore
 from transduce.serving.middleware import get_owner, set_logged_pair
-from transduce.serving.models import SupportedLanguages, find_language, get_language_name
+from transduce.serving.models import SupportedLanguages, find_language
 from transduce.serving.service import Service, TranslatedDocument, TranslationRequest
 from transduce.text import Glossary
-from transduce.text.languages import get_base_code
+from transduce.text.languages import get_base_code, get_language_name
 from transduce.translation import TranslationOptions
 
 UNLIMITED = 1_000_000_000_000
@@ -88,6 +88,9 @@ class DeepLParameters(Parameters):
     """Base of the request models of this dialect."""
 
     missing_message: ClassVar[str] = "Parameter '{}' not specified"
+
+    auth_key: Text | None = None
+    """API key, if this service requires one; a header is preferred."""
 
     @model_validator(mode="before")
     @classmethod
@@ -152,9 +155,6 @@ class DeepLRequest(DeepLParameters):
     show_billed_characters: Annotated[Any, Field(description="Has no effect: it is always shown.")] = None
     tag_handling_version: _Unused = None
 
-    auth_key: Text | None = None
-    """API key, if this service requires one; a header is preferred."""
-
     @property
     def markup(self) -> MarkupRules | None:
         """Rules for the markup of the texts; None for plain text."""
@@ -200,9 +200,6 @@ class DocumentKey(DeepLParameters):
 
     document_key: Text
     """From the upload."""
-
-    auth_key: Text | None = None
-    """API key, if this service requires one; a header is preferred."""
 
 
 class DocumentHandle(BaseModel):
@@ -277,7 +274,7 @@ _NO_GLOSSARY: dict[int | str, dict[str, Any]] = {
     ),
 )
 async def translate(request: Request) -> DeepLResponse:
-    """Texts, as JSON or as a form in which `text` is repeated."""
+    """Translate texts, given as JSON or as a form in which `text` is repeated."""
     async with admit_with_parameters(request, "auth_key") as (service, parameters):
         body = parse_parameters(DeepLRequest, parameters)
         source, target = find_pair(service.languages, body.source_lang, body.target_lang)
@@ -327,7 +324,7 @@ _DocumentId = Annotated[str, Path(description="From the upload.")]
     ),
 )
 async def translate_document(request: Request) -> DocumentHandle:
-    """A document, whose formatting is kept. Its translation begins at once; ask for its status."""
+    """Translate a document and keep its formatting. The translation begins at once; ask for its status."""
     async with admit_with_file(request, "auth_key") as (service, parameters, upload):
         if upload is None:
             raise ParameterError("Parameter 'file' not specified")
@@ -335,7 +332,7 @@ async def translate_document(request: Request) -> DocumentHandle:
         source, target = find_pair(service.languages, body.source_lang, body.target_lang)
         glossary = await _find_glossary(request, body.glossary_id, source, target)
         name = body.filename or upload.name
-        ending = find_format(name)
+        ending = find_document_ending(name)
         if body.output_format and "." + body.output_format.lower() != ending:
             raise ParameterError(f"output_format = {body.output_format[:50]!r}: a document keeps its format, {ending}")
         set_logged_pair(request, f"{source or '*'}-{target}")
@@ -372,7 +369,7 @@ async def _translate_admitted(
     },
 )
 async def document_status(request: Request, document_id: _DocumentId) -> DocumentStatus:
-    """Whether a document is translated; the answer waits for up to two seconds until it is."""
+    """Report whether a document is translated; the answer waits for that for up to two seconds."""
     file = await _find_file(request, document_id)
     await asyncio.wait([file.task], timeout=STATUS_SECONDS)
     if not file.task.done():
@@ -397,7 +394,7 @@ async def document_status(request: Request, document_id: _DocumentId) -> Documen
     },
 )
 async def download_document(request: Request, document_id: _DocumentId) -> Response:
-    """A translated document, once: it is then removed."""
+    """Download a translated document. It can be downloaded once, and is then removed."""
     file = await _find_file(request, document_id)
     if not file.task.done():
         raise FileNotReadyError("the document is still being translated: ask for its status")
@@ -429,7 +426,7 @@ async def _find_file(request: Request, document_id: str) -> StoredFile:
     responses=describe_success("The languages.", [{"language": "DE", "name": "German", "supports_formality": False}]),
 )
 async def languages(request: Request) -> list[DeepLLanguage]:
-    """Source languages, or with `type=target` target languages."""
+    """List source languages, or with `type=target` target languages."""
     async with admit_with_parameters(request, "auth_key") as (service, parameters):
         found = service.languages
         if parse_parameters(LanguagesRequest, parameters).type == "source":
@@ -452,7 +449,7 @@ async def languages(request: Request) -> list[DeepLLanguage]:
     ),
 )
 async def usage(request: Request) -> dict[str, int]:
-    """Characters translated since the service started; they are not limited."""
+    """Report the number of characters translated since the service started, which is not limited."""
     async with admit_with_parameters(request, "auth_key") as (service, _):
         return {"character_count": service.num_characters, "character_limit": UNLIMITED}
 

@@ -62,9 +62,6 @@ class GlossaryRequest(DeepLParameters):
     entries_format: EntriesFormat
     """How the terms are written."""
 
-    auth_key: Text | None = None
-    """API key, if this service requires one; a header is preferred."""
-
     @field_validator("name")
     @classmethod
     def check_name(cls, name: str) -> str:
@@ -128,7 +125,7 @@ class GlossaryPairs(BaseModel):
     ),
 )
 async def language_pairs(request: Request) -> GlossaryPairs:
-    """Pairs of languages whose models can keep to a glossary: Transformers of the native engine."""
+    """List pairs of languages whose models can use a glossary: Transformers of the native engine."""
     async with admit_with_parameters(request, "auth_key") as (service, _):
         pairs = dict.fromkeys(tuple(map(_format_language, pair)) for pair in _find_pairs(service))
         return GlossaryPairs(
@@ -154,7 +151,7 @@ async def language_pairs(request: Request) -> GlossaryPairs:
     responses={201: {"description": "It is stored.", "content": {"application/json": {"example": _EXAMPLE}}}},
 )
 async def create(request: Request) -> GlossaryDescription:
-    """A glossary, which can be used at once. It cannot be changed: store another one, and delete this one."""
+    """Store a glossary, which can be used at once. It cannot be changed: store another one, and delete this one."""
     async with admit_with_parameters(request, "auth_key") as (service, parameters):
         body = parse_parameters(GlossaryRequest, parameters)
         source, target = find_pair(service.languages, body.source_lang, body.target_lang)
@@ -177,7 +174,7 @@ async def create(request: Request) -> GlossaryDescription:
     responses=describe_success("Glossaries, oldest first.", {"glossaries": [_EXAMPLE]}),
 )
 async def list_all(request: Request) -> GlossaryList:
-    """The glossaries that were stored with the same API key; where none is required, all of them."""
+    """List the glossaries that were stored with the same API key; where none is required, all of them."""
     async with admit_with_parameters(request, "auth_key"):
         found = await asyncio.to_thread(get_glossary_store(request).list_all, get_owner(request))
         return GlossaryList(glossaries=[_describe(one) for one in found])
@@ -189,7 +186,7 @@ async def list_all(request: Request) -> GlossaryList:
     responses={**describe_success("Without its terms.", _EXAMPLE), **_UNKNOWN},
 )
 async def describe(request: Request, glossary_id: _GlossaryId) -> GlossaryDescription:
-    """Name, languages and number of terms."""
+    """Describe a glossary: its name, languages and number of terms."""
     async with admit_with_parameters(request, "auth_key"):
         return _describe(await _find(request, glossary_id))
 
@@ -207,7 +204,7 @@ async def describe(request: Request, glossary_id: _GlossaryId) -> GlossaryDescri
     },
 )
 async def entries(request: Request, glossary_id: _GlossaryId) -> Response:
-    """Each line has the source term, a tab and the target term."""
+    """List the terms of a glossary: in each line a source term, a tab and its target term."""
     async with admit_with_parameters(request, "auth_key"):
         found = await _find(request, glossary_id)
         return Response(found.terms, media_type="text/tab-separated-values")
@@ -221,7 +218,7 @@ async def entries(request: Request, glossary_id: _GlossaryId) -> Response:
     responses={204: {"description": "It is deleted."}, **_UNKNOWN},
 )
 async def delete(request: Request, glossary_id: _GlossaryId) -> Response:
-    """Requests that use the glossary at this moment are finished with it."""
+    """Delete a glossary. Requests that are using it are finished with it."""
     async with admit_with_parameters(request, "auth_key"):
         await asyncio.to_thread(get_glossary_store(request).remove, get_owner(request), glossary_id)
         return Response(status_code=HTTPStatus.NO_CONTENT)

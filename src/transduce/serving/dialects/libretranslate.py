@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 from starlette.exceptions import HTTPException
 
-from transduce.documents import FORMATS, find_format
+from transduce.documents import FORMATS, find_document_ending
 from transduce.documents.markup import MarkupRules
 from transduce.errors import ParameterError, TooLongError, UnknownFileError
 from transduce.serving.dialects import (
@@ -31,8 +31,9 @@ from transduce.serving.dialects import (
 )
 from transduce.serving.error_responses import describe_errors
 from transduce.serving.middleware import get_service, set_logged_pair
-from transduce.serving.models import SupportedLanguages, find_language, get_language_name, rank_languages
+from transduce.serving.models import SupportedLanguages, find_language, rank_languages
 from transduce.serving.service import TranslationRequest
+from transduce.text.languages import get_language_name
 from transduce.translation import TranslationOptions
 
 AUTO = "auto"
@@ -64,7 +65,14 @@ _TEXT_SCHEMA = {"type": "string", "minLength": 1, "examples": ["A man is riding 
 _TEXTS_SCHEMA = {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 
 
-class LibreTranslateRequest(Parameters):
+class LibreTranslateParameters(Parameters):
+    """Base of the request models of this dialect."""
+
+    api_key: Text | None = None
+    """API key, if this service requires one."""
+
+
+class LibreTranslateRequest(LibreTranslateParameters):
     """A text, or a list of texts, to be translated."""
 
     q: Annotated[Texts, Field(min_length=1), WithJsonSchema(_TEXTS_SCHEMA)]
@@ -86,11 +94,8 @@ class LibreTranslateRequest(Parameters):
     ] = 0
     """Maximum number of alternative translations; none for html."""
 
-    api_key: Text | None = None
-    """API key, if this service requires one."""
 
-
-class FileRequest(Parameters):
+class FileRequest(LibreTranslateParameters):
     """A document to be translated, without its file."""
 
     source: Annotated[Text, Field(json_schema_extra={"x-languages": "sources-or-auto"})]
@@ -103,17 +108,14 @@ class FileRequest(Parameters):
     """API key, if this service requires one; a document of some size needs it in a header."""
 
 
-class DetectRequest(Parameters):
+class DetectRequest(LibreTranslateParameters):
     """A text whose language is to be detected."""
 
     q: Annotated[Texts, Field(min_length=1), WithJsonSchema(_TEXT_SCHEMA)]
     """A text."""
 
-    api_key: Text | None = None
-    """API key, if this service requires one."""
 
-
-class SuggestionRequest(Parameters):
+class SuggestionRequest(LibreTranslateParameters):
     """A translation that somebody thinks better."""
 
     q: Annotated[Text, WithJsonSchema(_TEXT_SCHEMA)]
@@ -127,9 +129,6 @@ class SuggestionRequest(Parameters):
 
     target: Annotated[Text, Field(json_schema_extra={"x-languages": "targets"})]
     """Language code."""
-
-    api_key: Text | None = None
-    """API key, if this service requires one."""
 
 
 class _Response(BaseModel):
@@ -211,7 +210,7 @@ router = APIRouter(tags=["LibreTranslate"], responses=_ERRORS)
     ),
 )
 async def translate(request: Request) -> LibreTranslateResponse:
-    """A text, or a list of them. Parameters may be JSON, a form or the query, also combined: JSON takes precedence."""
+    """Translate a text, or a list of texts. Parameters may be JSON, a form or the query; JSON takes precedence."""
     async with admit_with_parameters(request, "api_key") as (service, parameters):
         body = parse_parameters(
             LibreTranslateRequest, parameters, max_alternatives=service.limits.max_alternatives_within_beam
@@ -245,13 +244,13 @@ async def translate(request: Request) -> LibreTranslateResponse:
     ),
 )
 async def translate_file(request: Request) -> TranslatedFile:
-    """A document, whose formatting is kept. The translation can be downloaded for a limited time."""
+    """Translate a document and keep its formatting. The translation can be downloaded for a limited time."""
     async with admit_with_file(request, "api_key") as (service, parameters, upload):
         if upload is None:
             raise ParameterError("Invalid request: missing file parameter")
         body = parse_parameters(FileRequest, parameters)
         source, target = _find_pair(service.languages, body)
-        ending = find_format(upload.name)
+        ending = find_document_ending(upload.name)
         translating = service.translate_document(
             upload.content, ending, source, target, partial(set_logged_pair, request)
         )
@@ -281,7 +280,7 @@ async def translate_file(request: Request) -> TranslatedFile:
 async def download_file(
     request: Request, name: Annotated[str, Path(description="From the URL of the translation.")]
 ) -> Response:
-    """A translated document. It needs no API key, as its name cannot be guessed."""
+    """Download a translated document. That needs no API key, as its name cannot be guessed."""
     file = request.app.state.files.get(name)
     if not file.task.done():
         raise UnknownFileError("the document is still being translated")
@@ -299,7 +298,7 @@ async def download_file(
     responses=describe_success("It was stored.", {"success": True}),
 )
 async def suggest(request: Request) -> SuggestionResponse:
-    """A better translation, which is stored for the next training. Translations do not change until then."""
+    """Store a better translation for the next training. Translations do not change until then."""
     async with admit_with_parameters(request, "api_key") as (service, parameters):
         store = request.app.state.suggestions
         if store is None:
@@ -328,7 +327,7 @@ async def suggest(request: Request) -> SuggestionResponse:
     responses=describe_success("Probable languages, best first.", [{"confidence": 99.7, "language": "de"}]),
 )
 async def detect(request: Request) -> list[Detection]:
-    """Languages of the loaded models that a text may be in, the most probable first."""
+    """Detect the language of a text among those of the loaded models; the most probable comes first."""
     async with admit_with_parameters(request, "api_key") as (service, parameters):
         text = " ".join(parse_parameters(DetectRequest, parameters).q)
         ranked = rank_languages(text, service.languages.all)
@@ -346,7 +345,7 @@ _LANGUAGES = describe_success(
 @router.get("/languages", summary="List languages", responses=_LANGUAGES)
 @router.post("/languages", summary="List languages", responses=_LANGUAGES)
 async def languages(request: Request) -> list[LanguageTargets]:
-    """Languages of the loaded models, each with its target languages."""
+    """List the source languages of the loaded models, each with its target languages."""
     found = get_service(request).languages
     return [
         LanguageTargets(code=code, name=get_language_name(code), targets=list(found.get_targets(code)))
@@ -372,7 +371,7 @@ async def languages(request: Request) -> list[LanguageTargets]:
     ),
 )
 async def settings(request: Request) -> FrontendSettings:
-    """Limits and supported functions."""
+    """List limits and supported functions of this server."""
     service = get_service(request)
     found = service.languages
     first = {"source": (*found.sources, "")[0], "target": (*found.targets, "")[0]}

@@ -203,7 +203,7 @@ _Admitted = Annotated[Service, Depends(admit)]
 
 @router.post("/translate", response_model=TranslationResponse, summary="Translate texts")
 async def translate(request: Request, service: _Admitted, body: Annotated[TranslateRequest, Body()]) -> Response:
-    """Texts are split into sentences, which are translated and put back with the text between them unchanged."""
+    """Translate texts. Each is split into sentences; what is between them stays unchanged."""
     source, target = _find_languages(service.languages, body.source, body.target, may_detect=True)
     texts = [body.text] if isinstance(body.text, str) else body.text
     found = await service.translate(
@@ -215,9 +215,7 @@ async def translate(request: Request, service: _Admitted, body: Annotated[Transl
 
 @router.post("/score", response_model=ScoreResponse, summary="Score given translations")
 async def score(request: Request, service: _Admitted, body: Annotated[ScoreRequest, Body()]) -> Response:
-    """Scores tell how probable the model finds the given translations; they are computed as for its own
-    translations.
-    """
+    """Score given translations: how probable the model finds them, computed as for its own translations."""
     pair = _find_pair(service, request, body.source, body.target)
     pairs = [(one.text, one.translation) for one in body.pairs]
     found = await service.score(pair, pairs, deadline_seconds=body.deadline_seconds)
@@ -226,7 +224,7 @@ async def score(request: Request, service: _Admitted, body: Annotated[ScoreReque
 
 @router.post("/inspect", response_model=InspectionDocument, summary="Inspect a translation")
 async def inspect(request: Request, service: _Admitted, body: Annotated[InspectionRequest, Body()]) -> Response:
-    """Attention, arithmetic, search and layers of the translation of one sentence, as shown on the page."""
+    """Inspect the translation of one sentence: attention, arithmetic, search and layers, as the page shows them."""
     pair = _find_pair(service, request, body.source, body.target)
     document = await service.inspect(pair, body)
     # The document has several megabytes: encode it in a thread, so that other requests are answered meanwhile.
@@ -236,7 +234,7 @@ async def inspect(request: Request, service: _Admitted, body: Annotated[Inspecti
 
 @router.get("/models", response_model=ModelsResponse, summary="List loaded models")
 async def models(service: _Admitted) -> Response:
-    """One model per language pair."""
+    """List the loaded models, one for each pair of languages."""
     return _encode(ModelsResponse(service.models))
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 from jinja2 import Environment, FileSystemLoader
 from pydantic.alias_generators import to_camel
 
-from transduce.storage import has_mark
+from transduce.storage import OwnFileKind
 
 _MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 _MARK = '<meta name="generator" content="transduce inspect, which replaces pages that have this line">'
@@ -106,9 +106,8 @@ def render_standalone_page(documents: Sequence[Mapping[str, Any]]) -> str:
     return _fill_template(head, elements)
 
 
-def is_standalone_page(path: Path) -> bool:
-    """Return whether a file is a standalone page, which may be replaced by a newer one."""
-    return has_mark(path, _MARK.encode())
+STANDALONE_PAGE = OwnFileKind("page of transduce inspect", (_MARK,))
+"""A page of `render_standalone_page`."""
 
 
 _FOLDER = files("transduce.serving.page")

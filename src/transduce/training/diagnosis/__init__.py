@@ -17,7 +17,7 @@ from transduce.model import EncoderDecoder
 from transduce.training.diagnosis.measurements import SourceProbe
 from transduce.training.distributed import Ranks, gather_model
 from transduce.training.reporting import MetricsLine, MetricsLog, select_lines
-from transduce.training.schedule import peak_rate
+from transduce.training.schedule import compute_peak_rate
 
 
 @dataclass(frozen=True)
@@ -76,27 +76,27 @@ Check = Callable[[RunHistory], str | None]
 """A pure function: the text of a finding if a run has a problem, or if a problem has ended; None otherwise."""
 
 
-def relative_step(config: RunConfig) -> float:
+def compute_relative_step(config: RunConfig) -> float:
     """The highest learning rate over the size of an initial weight, d_model^-0.5.
 
     Adam moves a weight by about the rate at most, and by a fifth of it in the mean, as Muon does; so this is about the
     largest share by which a weight changes in one update. It is 0.016 in the paper's base model and between 0.011 and
     0.034 in all presets.
     """
-    return peak_rate(config.training, config.model.d_model) * math.sqrt(config.model.d_model)
+    return compute_peak_rate(config.training, config.model.d_model) * math.sqrt(config.model.d_model)
 
 
 MIN_LANGUAGE_SIMILARITY = 0.5
-"""`similarity` from which two texts count as one language."""
+"""`measure_similarity` from which two texts count as one language."""
 
 MAX_RELATIVE_STEP = 0.1
-"""`relative_step` from which the learning rate is too high: three times the highest of all presets."""
+"""`compute_relative_step` from which the learning rate is too high: three times the highest of all presets."""
 
 MAX_DROPOUT = 0.5
 """Dropout above which most of every sub-layer's output is dropped."""
 
 PROPOSED_RELATIVE_STEP = 0.02
-"""The `relative_step` of the learning rate that `find_high_rate` proposes."""
+"""The `compute_relative_step` of the learning rate that `find_high_rate` proposes."""
 
 
 def find_unrelated_pairs(run: RunHistory) -> str | None:
@@ -155,11 +155,11 @@ def _is_swapped(run: RunHistory) -> bool:
 
 def find_high_rate(run: RunHistory) -> str | None:
     """Find a learning rate with which every update changes a large part of the weights."""
-    step, training = relative_step(run.config), run.config.training
+    step, training = compute_relative_step(run.config), run.config.training
     if step < MAX_RELATIVE_STEP:
         return None
     d_model = run.config.model.d_model
-    rate = peak_rate(training, d_model)
+    rate = compute_peak_rate(training, d_model)
     if training.learning_rate is None:
         setting, remedy = f"training.warmup = {training.warmup}", "set it to 4000, as in the paper"
     else:
@@ -229,7 +229,7 @@ def find_unigram_loss(run: RunHistory) -> str | None:
     unigram = run.text.get("unigram_loss")
     if unigram is None or is_foreign(run) or _is_early(run):
         return None
-    lowest = min(_lowest_loss(run.source_uses[-NUM_MEASUREMENTS:]), recent_loss(run.training))
+    lowest = min(_lowest_loss(run.source_uses[-NUM_MEASUREMENTS:]), compute_recent_loss(run.training))
     if lowest < unigram - UNIGRAM_MARGIN:
         return None
     return (
@@ -310,8 +310,8 @@ def find_rising_loss(run: RunHistory) -> str | None:
     if now < before + MIN_LOSS_RISE:
         return None
     ends = range(NUM_MEASUREMENTS, len(run.training) - 1)
-    earlier = [recent_loss(run.training[end - NUM_MEASUREMENTS : end]) for end in ends]
-    if recent_loss(run.training) < min(earlier, default=float("inf")) + MIN_LOSS_RISE:
+    earlier = [compute_recent_loss(run.training[end - NUM_MEASUREMENTS : end]) for end in ends]
+    if compute_recent_loss(run.training) < min(earlier, default=float("inf")) + MIN_LOSS_RISE:
         return None
     return (
         f"the loss rises: from {before:.2f} at its lowest to {now:.2f} after {run.source_uses[-1]['update']:,} "
@@ -336,7 +336,7 @@ def _should_use_source(run: RunHistory) -> bool:
     unigram = run.text.get("unigram_loss")
     if unigram is None or is_foreign(run) or find_unrelated_pairs(run) is not None or _is_early(run):
         return False
-    lowest = min(_lowest_loss(run.source_uses[-2:]), recent_loss(run.training))
+    lowest = min(_lowest_loss(run.source_uses[-2:]), compute_recent_loss(run.training))
     return bool(lowest < unigram - LEARNED_MARGIN)
 
 
@@ -344,7 +344,7 @@ def _lowest_loss(source_uses: Sequence[MetricsLine]) -> float:
     return min((float(measurement["loss"]) for measurement in source_uses), default=float("inf"))
 
 
-def recent_loss(training: Sequence[MetricsLine]) -> float:
+def compute_recent_loss(training: Sequence[MetricsLine]) -> float:
     """Mean cross-entropy of the latest lines of training: that of one batch depends on which pairs it has."""
     recent = [float(line["cross_entropy"]) for line in training[-NUM_MEASUREMENTS:]]
     return statistics.fmean(recent) if recent else float("inf")
@@ -363,7 +363,7 @@ def _cause_of_no_learning(run: RunHistory) -> str:
     if model.dropout >= STRONG_DROPOUT:
         return f"the most likely cause is model.dropout = {model.dropout:g}: set it to 0.1, or at most 0.3"
     falls = run.source_uses[-NUM_MEASUREMENTS]["loss"] - run.source_uses[-1]["loss"] > MIN_FALL
-    if falls and relative_step(run.config) < MAX_RELATIVE_STEP:
+    if falls and compute_relative_step(run.config) < MAX_RELATIVE_STEP:
         return "it still falls, but slowly: raise training.learning_rate, or shorten training.warmup"
     post = ', or model.norm_order = "pre"' if model.norm_order == "post" else ""
     rate = run.training[-1]["learning_rate"] if run.training else 0.0
@@ -374,7 +374,7 @@ def _cause_of_ignorance(run: RunHistory) -> str:
     model = run.config.model
     if model.dropout >= STRONG_DROPOUT:
         return f"The most likely cause is model.dropout = {model.dropout:g}: set it to 0.1, or at most 0.3"
-    if relative_step(run.config) >= MAX_RELATIVE_STEP:
+    if compute_relative_step(run.config) >= MAX_RELATIVE_STEP:
         return f"The most likely cause is the learning rate: {_lower_rate(run)}"
     if model.norm_order == "post":
         return (
@@ -494,14 +494,14 @@ def find_overfitting(run: RunHistory) -> str | None:
         line["loss"] > best["loss"] + MIN_OVERFITTING_RISE for line in since[-NUM_WORSE:]
     )
     has_improved = any(line.get("is_best") for line in since)
-    if not is_worse or has_improved or recent_loss(run.training) > best["loss"]:
+    if not is_worse or has_improved or compute_recent_loss(run.training) > best["loss"]:
         return None
     return (
         f"the model overfits: on the validation text the loss was lowest after update {best['update']:,} "
         f"({best['loss']:.2f}) and is {since[-1]['loss']:.2f} now, on the training text it is "
-        f"{recent_loss(run.training):.2f}; no score has improved since. More training will not help: the best model is "
-        f"kept in best/. For a better one, raise model.dropout (now {run.config.model.dropout:g}), add text, or choose "
-        f"a smaller network"
+        f"{compute_recent_loss(run.training):.2f}; no score has improved since. More training will not help: the "
+        f"best model is kept in best/. For a better one, raise model.dropout (now {run.config.model.dropout:g}), add "
+        f"text, or choose a smaller network"
     )
 
 
@@ -557,7 +557,7 @@ CHECKS: Mapping[str, tuple[Check, Check | None]] = {
 """For every problem, the check that finds it, and the check that finds its end, if it can end."""
 
 
-def new_findings(config: RunConfig, lines: Sequence[MetricsLine]) -> list[RunFinding]:
+def find_new_findings(config: RunConfig, lines: Sequence[MetricsLine]) -> list[RunFinding]:
     """Findings from these lines of metrics.jsonl that the lines do not record yet.
 
     Every problem is found once, and its end once. A pure function: a resumed run has the same findings.
@@ -608,6 +608,6 @@ class Diagnosis:
 
     def report_findings(self) -> None:
         """Report and log the findings in metrics.jsonl that were not reported before."""
-        for finding in new_findings(self.config, self.metrics.read()):
+        for finding in find_new_findings(self.config, self.metrics.read()):
             self.log("finding", asdict(finding))
             self.report(f"{'solved' if finding.is_over else 'warning'}: {finding.text}")

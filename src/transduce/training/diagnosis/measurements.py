@@ -47,41 +47,41 @@ class RunTextFigures:
     """Unigram entropy of the training targets, in nats per token: the loss of a model that knows only token
     frequencies."""
     num_blocks: int
-    """Blocks of neighbouring training pairs that `pair_association` was measured in, spread over the training text."""
+    """Blocks of neighbouring training pairs, spread over the training text, whose association was measured."""
     unrelated_blocks: int
     """Number of blocks whose sources and targets are unrelated."""
     first_unrelated: int
     """Number of training pairs before the first unrelated block; 0 if there is no such block."""
     pair_association: float | None
-    """Median `pair_association` of the blocks, about 1 if source and target are unrelated; None if there are too few
-    pairs."""
+    """Median of the blocks by `measure_pair_association`, about 1 if source and target are unrelated; None if there are
+    too few pairs."""
     source_similarity: float
-    """`similarity` of the sources of validation and training, from 0 to about 1."""
+    """`measure_similarity` of the sources of validation and training, from 0 to about 1."""
     target_similarity: float
-    """`similarity` of the targets of validation and training."""
+    """`measure_similarity` of the targets of validation and training."""
     swapped_similarity: float
-    """The lower `similarity` of validation sources and training targets, and of validation targets and training
+    """The lower `measure_similarity` of validation sources and training targets, and of validation targets and training
     sources."""
 
 
 def measure_text(prepared: PreparedData) -> RunTextFigures:
     """Measure a run's text, in at most `MAX_BLOCKS` blocks of it; takes about a second.
 
-    The pairs of a block are unrelated if their `pair_association` is below `MIN_RELATED_ASSOCIATION`, where that of
-    translations is 2 or more, or below their `neighbours_association`.
+    The pairs of a block are unrelated if `measure_pair_association` of them is below `MIN_RELATED_ASSOCIATION`, where
+    that of translations is 2 or more, or below `measure_neighbour_association`.
     """
     blocks = _choose_blocks(len(prepared.train))
     pairs = [[prepared.train.pair(index) for index in block] for block in blocks]
     sources, targets = ([[pair[side].tolist() for pair in block] for block in pairs] for side in (0, 1))
     is_measured = len(blocks[0]) >= MIN_PAIRS
-    found = [pair_association(*sides) for sides in zip(sources, targets, strict=True)] if is_measured else []
+    found = [measure_pair_association(*sides) for sides in zip(sources, targets, strict=True)] if is_measured else []
     unrelated = [
         block.start
         for block, association, *sides in zip(blocks, found, sources, targets, strict=False)
-        if association < MIN_RELATED_ASSOCIATION or association < neighbours_association(*sides)
+        if association < MIN_RELATED_ASSOCIATION or association < measure_neighbour_association(*sides)
     ]
     return RunTextFigures(
-        unigram_loss=entropy(Counter(token for block in targets for sentence in block for token in sentence)),
+        unigram_loss=compute_entropy(Counter(token for block in targets for sentence in block for token in sentence)),
         num_blocks=len(found),
         unrelated_blocks=len(unrelated),
         first_unrelated=min(unrelated, default=0),
@@ -100,9 +100,11 @@ def _measure_similarities(
     ]
     validation = [list(side[:MAX_SENTENCES]) for side in zip(*prepared.validation, strict=True)]
     return {
-        "source_similarity": similarity(validation[0], training[0]),
-        "target_similarity": similarity(validation[1], training[1]),
-        "swapped_similarity": min(similarity(validation[0], training[1]), similarity(validation[1], training[0])),
+        "source_similarity": measure_similarity(validation[0], training[0]),
+        "target_similarity": measure_similarity(validation[1], training[1]),
+        "swapped_similarity": min(
+            measure_similarity(validation[0], training[1]), measure_similarity(validation[1], training[0])
+        ),
     }
 
 
@@ -114,13 +116,13 @@ def _choose_blocks(num_pairs: int) -> list[range]:
     return [range(start, start + STRETCH) for start in starts]
 
 
-def entropy(counts: Mapping[int, int]) -> float:
+def compute_entropy(counts: Mapping[int, int]) -> float:
     """Entropy of the distribution of these counts, in nats."""
     total = sum(counts.values())
     return -sum(count / total * math.log(count / total) for count in counts.values())
 
 
-def pair_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> float:
+def measure_pair_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> float:
     """How much more often tokens of source and target co-occur in these pairs than by chance.
 
     It is the `measure_association` of their `COUNTED_TOKENS` most frequent tokens: about 1 for unrelated pairs.
@@ -128,12 +130,12 @@ def pair_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequenc
     return measure_association(_find_presence(sources), _find_presence(targets))
 
 
-def neighbours_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> float:
-    """`pair_association` of each source with the target before or after its own, whichever is higher.
+def measure_neighbour_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> float:
+    """`measure_pair_association` of each source with the target before or after its own, whichever is higher.
 
     Where neighbouring lines share a topic, pairs that are one line apart are related, but less than translations.
     """
-    return max(pair_association(sources[1:], targets[:-1]), pair_association(sources[:-1], targets[1:]))
+    return max(measure_pair_association(sources[1:], targets[:-1]), measure_pair_association(sources[:-1], targets[1:]))
 
 
 def _find_presence(sentences: Sequence[Sequence[int]]) -> Float32[np.ndarray, "sentences tokens"]:
@@ -141,7 +143,7 @@ def _find_presence(sentences: Sequence[Sequence[int]]) -> Float32[np.ndarray, "s
     return make_presence_matrix(tokens, np.cumsum([0, *map(len, sentences)]), COUNTED_TOKENS)
 
 
-def similarity(texts: Sequence[str], others: Sequence[str]) -> float:
+def measure_similarity(texts: Sequence[str], others: Sequence[str]) -> float:
     """Similarity of the character trigrams of `texts` to those of `others`; about 1 for text of the same kind.
 
     The overlap of the two distributions, divided by the overlap of equally many sentences of `others` with the rest of
@@ -149,12 +151,12 @@ def similarity(texts: Sequence[str], others: Sequence[str]) -> float:
     """
     step = max(2, len(others) // max(1, len(texts)))
     held_out, rest = others[::step], [text for index, text in enumerate(others) if index % step]
-    known = trigrams(rest)
-    expected = _compute_overlap(trigrams(held_out), known)
-    return _compute_overlap(trigrams(texts), known) / expected if expected > MIN_OVERLAP else 1.0
+    known = count_trigrams(rest)
+    expected = _compute_overlap(count_trigrams(held_out), known)
+    return _compute_overlap(count_trigrams(texts), known) / expected if expected > MIN_OVERLAP else 1.0
 
 
-def trigrams(texts: Sequence[str]) -> Counter[str]:
+def count_trigrams(texts: Sequence[str]) -> Counter[str]:
     """Counts of all character trigrams, with a space at both ends of a text."""
     counts: Counter[str] = Counter()
     for text in texts:
@@ -235,7 +237,7 @@ class SourceProbe:
                 shuffled = _compute_pair_losses(model, batch, memory.roll(1, dims=0), batch.source_mask.roll(1, dims=0))
             if isinstance(model, Transformer):
                 few = slice(None, None, -(-len(batch.source_ids) // ATTENTION_PAIRS))
-                heads = attention_entropies(model, Batch(*(side[few] for side in astuple(batch))))
+                heads = measure_attention_entropies(model, Batch(*(side[few] for side in astuple(batch))))
         lengths = batch.target_mask.sum(dim=1).cpu().double()
         gains, num_tokens = shuffled - right, lengths.sum()
         gain = gains.sum() / num_tokens
@@ -262,7 +264,7 @@ def _compute_pair_losses(model: EncoderDecoder, batch: Batch, memory: Tensor, so
     return torch.zeros(len(batch.target_ids), dtype=torch.float64).index_add(0, pairs, torch.cat(losses).cpu().double())
 
 
-def attention_entropies(model: Transformer, batch: Batch) -> Tensor:
+def measure_attention_entropies(model: Transformer, batch: Batch) -> Tensor:
     """For each head of each layer, the entropy of its attention to the source, divided by that of uniform attention.
 
     Means over all target positions whose source has more than one token, of shape [layers * heads]; a single 1 if there
@@ -275,4 +277,4 @@ def attention_entropies(model: Transformer, batch: Batch) -> Tensor:
     max_entropy = lengths.clamp(min=2).log()[:, None, None]
     layers = cross_attention_weights(model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
     entropies = [torch.special.entr(weights.float().cpu()).sum(dim=-1) / max_entropy for weights in layers]
-    return torch.cat([entropy.transpose(1, 2)[counted].mean(dim=0) for entropy in entropies])
+    return torch.cat([compute_entropy.transpose(1, 2)[counted].mean(dim=0) for compute_entropy in entropies])

@@ -24,7 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from transduce.baselines import make_encoder_decoder
-from transduce.bundle import load_tensors, model_tensors
+from transduce.bundle import collect_model_tensors, load_tensors
 from transduce.data import Batch
 from transduce.errors import ConfigError, OtherRankEndedError, TrainingError, TrainingInterruptedError
 from transduce.model import EncoderDecoder, Transformer
@@ -413,7 +413,7 @@ def gather_model(model: EncoderDecoder, ranks: Ranks) -> EncoderDecoder:
     """The model itself, or if it is sharded, on the first rank an unsharded copy; all ranks call this together."""
     if not is_sharded(model):
         return model
-    weights = gather_full_tensors(model_tensors(model), ranks)
+    weights = gather_full_tensors(collect_model_tensors(model), ranks)
     if not ranks.is_first:
         return model
     copy = make_encoder_decoder(model.config)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from transduce.bundle import Bundle, latest_checkpoint
+from transduce.bundle import Bundle, find_latest_checkpoint
 from transduce.config import RunConfig
 from transduce.data import (
     PreparedData,
@@ -121,7 +121,7 @@ def _list_run_files(folder: RunFolder, start: Bundle | None, *, restart: bool) -
     if not restart:
         if folder.metrics.path.exists():
             files[folder.metrics.path.name] = folder.metrics.path
-        checkpoint = latest_checkpoint(folder.checkpoints, lambda _: None)
+        checkpoint = find_latest_checkpoint(folder.checkpoints, lambda _: None)
         if checkpoint is not None:
             name = f"{folder.checkpoints.name}/{checkpoint.update:09d}"
             places[name] = folder.path / name

@@ -55,7 +55,7 @@ class MetricsLog:
         """The line of kind "data", written before the first update; empty if it cannot be read."""
         return next((line for line in self.read() if line["kind"] == "data"), {})
 
-    def damaged_lines(self) -> list[int]:
+    def find_damaged_lines(self) -> list[int]:
         """Numbers, from 1, of lines that cannot be read, except an unfinished last one of a killed process."""
         return [number for number, line in enumerate(self._lines()[:-1], start=1) if line is None]
 
@@ -119,7 +119,7 @@ def _find_processor_name() -> str:
 NUM_BINS = 30
 
 
-def length_histogram(lengths: Integer[np.ndarray, "pairs 2"]) -> dict[str, Any]:
+def count_lengths(lengths: Integer[np.ndarray, "pairs 2"]) -> dict[str, Any]:
     """Histogram of the `lengths` of all pairs in `NUM_BINS` bins of `width` tokens, with median and longest of a side.
 
     The last bin also holds everything longer, at most about one side in two hundred. Lengths include `</s>`.
@@ -196,7 +196,7 @@ class Validation:
     samples: tuple[Sample, ...]
     """A few of the translations to read."""
     token_f1: float
-    """F1 of the translations' tokens against those of the references; see `validation.token_f1`."""
+    """F1 of the translations' tokens against those of the references; see `validation.compute_token_f1`."""
     commonest_share: float = 0.0
     """Share of different sources that have the most frequent translation."""
     repetition_share: float = 0.0

@@ -280,7 +280,7 @@ def _tabulate_cleaning(
 def _list_changed_settings(config: RunConfig) -> list[list[str]]:
     """Setting, value and default where a value differs from the default, which is the paper's base model."""
     defaults = flatten(RunConfig().model_dump())
-    own = {f"model.{name}" for name in config.model.own_settings()}
+    own = {f"model.{name}" for name in config.model.select_own_settings()}
     return [
         [key, *("" if one is None else str(one) for one in (value, defaults[key]))]
         for key, value in flatten(config.model_dump()).items()

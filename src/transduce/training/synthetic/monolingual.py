@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
-from transduce.bundle import Bundle, find_bundle, latest_checkpoint
+from transduce.bundle import Bundle, find_bundle, find_latest_checkpoint
 from transduce.config import CorpusConfig, DataConfig, RunConfig
 from transduce.data import choose_generated_columns
 from transduce.errors import ConfigError, RunError
@@ -124,7 +124,7 @@ def _keep_length_if_finished(config: RunConfig) -> RunConfig:
     After further training it would be another model, and all text would be translated again.
     """
     folder = RunFolder(Path(config.output))
-    saved, checkpoint = folder.load_config(), latest_checkpoint(folder.checkpoints, lambda _: None)
+    saved, checkpoint = folder.load_config(), find_latest_checkpoint(folder.checkpoints, lambda _: None)
     if saved is None or checkpoint is None or not checkpoint.state.get("finished"):
         return config
     length = {name: getattr(saved.training, name) for name in ("updates", "epochs", "time_limit", "patience")}

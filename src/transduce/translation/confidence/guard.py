@@ -28,7 +28,7 @@ Multi30k has at most 13 characters, spaces included, twice in a row."""
 COPIED_SHARE = 0.7
 """Share of the source's words in the translation from which it counts as copied; of Multi30k's, at most 0.67."""
 
-MIN_WORDS = 4
+MIN_COPIED_WORDS = 4
 """Minimum number of words of a source that can count as copied; a shorter one may be a name."""
 
 SPELLED_OUT = 12
@@ -67,11 +67,11 @@ def has_repetition(source: str, translation: str) -> bool:
 def is_copied_source(source: str, translation: str) -> bool:
     """Whether the translation has most of the source's words; for translations between two languages.
 
-    Numbers do not count, nor does a source of less than `MIN_WORDS` words, which may be a name.
+    Numbers do not count, nor does a source of less than `MIN_COPIED_WORDS` words, which may be a name.
     """
     words = Counter(word for word in _split_words(source) if not word.isdecimal())
     copied = words & Counter(_split_words(translation))
-    return words.total() >= MIN_WORDS and copied.total() >= COPIED_SHARE * words.total()
+    return words.total() >= MIN_COPIED_WORDS and copied.total() >= COPIED_SHARE * words.total()
 
 
 def is_empty(source: str, translation: str) -> bool:

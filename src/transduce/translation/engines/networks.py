@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.bundle import model_tensors
+from transduce.bundle import collect_model_tensors
 from transduce.kernels.batch_invariance import pad_to_row_multiple
 from transduce.kernels.device import ComputePrecision
 from transduce.kernels.key_value_cache import BeamDecoderState, KeyValueCache, compute_source_capacity
@@ -176,7 +176,7 @@ class CompiledNetwork:
     @classmethod
     def from_model(cls, model: Transformer, library: Library, *, is_int8: bool = False) -> "CompiledNetwork":
         """Pack the weights of a float32 model on the CPU; the embeddings are not copied."""
-        weights = {name: tensor.detach().numpy() for name, tensor in model_tensors(model).items()}
+        weights = {name: tensor.detach().numpy() for name, tensor in collect_model_tensors(model).items()}
         return cls(CompiledModel(model.config, weights, library, is_int8=is_int8))
 
     def start(self, source_ids: SourceIds, source_mask: SourceMask) -> CompiledState:

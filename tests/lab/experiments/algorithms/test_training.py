@@ -19,7 +19,7 @@ from transduce.lab.experiments.algorithms.training import (
     TrainingSettings,
     TransformerLearner,
     TransformerSettings,
-    learning_rate,
+    compute_learning_rate,
     train_extended_neural_gpu,
     train_neural_gpu,
     train_transformer,
@@ -145,7 +145,7 @@ def test_numbers_grow_when_they_are_learned() -> None:
 
 def test_the_rate_rises_stays_and_falls() -> None:
     settings = TrainingSettings(updates=100, warmup=10, learning_rate=0.5, decay_share=0.2)
-    rates = [learning_rate(settings, update) for update in range(1, 101)]
+    rates = [compute_learning_rate(settings, update) for update in range(1, 101)]
     assert rates[:10] == sorted(set(rates[:10]))
     assert set(rates[9:81]) == {0.5}
     assert rates[80:] == sorted(set(rates[80:]), reverse=True)

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.bundle import (
-    latest_checkpoint,
+    collect_model_tensors,
+    find_latest_checkpoint,
     load_checkpoint,
     load_tensors,
-    model_tensors,
     recover_checkpoints,
     remove_checkpoints,
     save_checkpoint,
@@ -326,13 +326,13 @@ def update_network(
     error = (logits.argmax(dim=-1) != targets).any(dim=1).float().mean().item()
     nn.utils.clip_grad_norm_(learner.network.parameters(), training.clip_norm)
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(training, update)
+        group["lr"] = compute_learning_rate(training, update)
     optimizer.step()
     optimizer.zero_grad()
     return length, error
 
 
-def learning_rate(training: TrainingSettings, update: int) -> float:
+def compute_learning_rate(training: TrainingSettings, update: int) -> float:
     """The rate of update number `update`, from 1: up, constant, and down to nearly 0."""
     left = (training.updates + 1 - update) / max(1.0, training.decay_share * training.updates)
     return training.learning_rate * min(1.0, update / training.warmup, left)
@@ -373,7 +373,7 @@ def _save(
         for key, value in optimizer.state[parameter].items()
     }
     state = {"identity": identity, **dataclasses.asdict(curriculum)}
-    save_checkpoint(folder, update, {"weights": model_tensors(network), "optimizer": moments}, state)
+    save_checkpoint(folder, update, {"weights": collect_model_tensors(network), "optimizer": moments}, state)
     remove_checkpoints(folder, keep=1)
 
 
@@ -387,7 +387,7 @@ def _resume(
 ) -> int:
     """Load the latest checkpoint, if there is one; returns the updates that have been done."""
     recover_checkpoints(folder)
-    checkpoint = latest_checkpoint(folder, report)
+    checkpoint = find_latest_checkpoint(folder, report)
     if checkpoint is None:
         return 0
     if checkpoint.state["identity"] != identity:

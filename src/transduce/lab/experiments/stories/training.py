@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transduce.bundle import load_tensors, model_tensors
+from transduce.bundle import collect_model_tensors, load_tensors
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.config import TrainingConfig, TransformerConfig
 from transduce.data import Batch
@@ -243,7 +243,7 @@ def save_memory_network(network: MemoryNetwork, folder: Path) -> None:
     """Write a network to `folder`, completely or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     with replace_file(folder / WEIGHTS) as path:
-        write_tensors(path, model_tensors(network))
+        write_tensors(path, collect_model_tensors(network))
 
 
 @torch.no_grad()

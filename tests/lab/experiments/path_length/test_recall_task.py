@@ -2,7 +2,14 @@
 
 import torch
 
-from transduce.lab.recall import BLANK, CUE, END, make_recall_batch, measure_update, train_recall
+from transduce.lab.experiments.path_length.recall_task import (
+    BLANK,
+    CUE,
+    END,
+    make_recall_batch,
+    measure_update,
+    train_recall,
+)
 
 
 def test_secrets_are_recalled_at_their_distance() -> None:

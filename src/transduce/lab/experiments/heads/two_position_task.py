@@ -1,9 +1,9 @@
-"""A task that needs two places of a sentence at once, and one layer of attention that learns it.
+"""A task that needs two positions of a sentence at once, and one layer of attention that learns it.
 
 A sentence has random tokens. A query names two positions of it, a first and a second one, and asks for the tokens
 there, in this order. A token does not show whether it stands at the first or at the second of the positions: that is
-known only where query and key meet, in the weights of the attention. A head that gives both places the same weight
-passes on their average, which is the same if the two tokens change places.
+known only where query and key meet, in the weights of the attention. A head that gives both positions the same weight
+passes on their average, which is the same if the two tokens change positions.
 """
 
 from collections.abc import Mapping
@@ -40,12 +40,12 @@ class Examples:
     """Sentences, the two positions that each query names, and the tokens there."""
 
     tokens: Int[Tensor, "batch length"]
-    places: Int[Tensor, "batch 2"]
+    positions: Int[Tensor, "batch 2"]
 
     @property
     def answers(self) -> Int[Tensor, "batch 2"]:
         """The token at each of the two positions."""
-        return self.tokens.gather(1, self.places)
+        return self.tokens.gather(1, self.positions)
 
     @classmethod
     def draw(cls, count: int, generator: torch.Generator) -> "Examples":
@@ -54,7 +54,7 @@ class Examples:
         return cls(tokens, torch.rand(count, LENGTH, generator=generator).argsort(dim=1)[:, :2])
 
 
-class OneLayer(nn.Module):
+class OneLayerAttention(nn.Module):
     """One layer of encoder-decoder attention and feed-forward network, with a query for two positions of a sentence.
 
     The heads divide the width among them, d_k = d_v = d_model / num_heads, so that any number of them has the same
@@ -68,7 +68,7 @@ class OneLayer(nn.Module):
         )
         self.embedding = TokenEmbedding(config)
         self.register_buffer("positions", sinusoids(LENGTH, D_MODEL))
-        self.places = nn.Parameter(torch.randn(2, LENGTH, D_MODEL))
+        self.queries = nn.Parameter(torch.randn(2, LENGTH, D_MODEL))
         self.attention = MultiHeadAttention(config)
         self.attention_residual = ResidualConnection(config)
         self.feed_forward = FeedForward(config)
@@ -97,7 +97,7 @@ class OneLayer(nn.Module):
         return attention_weights(self.attention.score, projected, keys, mask).squeeze(2)
 
     def _embed(self, examples: Examples) -> tuple[Tensor, Tensor]:
-        queries = self.places[0, examples.places[:, :1]] + self.places[1, examples.places[:, 1:]]
+        queries = self.queries[0, examples.positions[:, :1]] + self.queries[1, examples.positions[:, 1:]]
         return queries, self.embedding(examples.tokens) + self.positions
 
 
@@ -118,13 +118,13 @@ def train_and_test(num_heads: int, num_updates: int, seed: int) -> Mapping[str, 
 
     Returns:
         "right": share of tested examples of which both tokens are right; "entropy" of a head's weights in nats, the
-        mean; "two places": the weight that a head gives to the two places together, the mean; and "preference": the
-        mean distance between the weights of the two places in a head, divided by their sum, 0 if it gives both the
-        same, and 1 if it attends to one of them alone.
+        mean; "two positions": the weight that a head gives to the two positions together, the mean; and "preference":
+        the mean distance between the weights of the two positions in a head, divided by their sum, 0 if it gives both
+        the same, and 1 if it attends to one of them alone.
     """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    layer = OneLayer(num_heads)
+    layer = OneLayerAttention(num_heads)
     optimizer = torch.optim.Adam(layer.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
     for update in range(num_updates):
         for group in optimizer.param_groups:
@@ -138,11 +138,11 @@ def train_and_test(num_heads: int, num_updates: int, seed: int) -> Mapping[str, 
         examples = Examples.draw(NUM_TESTED, generator)
         is_right = (layer(examples).argmax(dim=2) == examples.answers).all(dim=1)
         weights = layer.compute_weights(examples)
-        at_places = weights.gather(2, examples.places[:, None].expand(-1, num_heads, -1))
-        together, apart = at_places.sum(dim=2), at_places.diff(dim=2).abs().squeeze(2)
+        at_positions = weights.gather(2, examples.positions[:, None].expand(-1, num_heads, -1))
+        together, apart = at_positions.sum(dim=2), at_positions.diff(dim=2).abs().squeeze(2)
         return {
             "right": float(is_right.float().mean()),
             "entropy": float(compute_entropy(weights).mean()),
-            "two places": float(together.mean()),
+            "two positions": float(together.mean()),
             "preference": float((apart / together).mean()),
         }

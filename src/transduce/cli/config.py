@@ -1,4 +1,4 @@
-"""`transduce info` and `transduce config`: descriptions of presets, recipes, runs and bundles."""
+"""`transduce config`: the settings of a recipe, and the schema of all settings."""
 
 import os
 from pathlib import Path
@@ -6,26 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.completion import FileName
 from transduce.cli.console import print_json
 from transduce.config import RunConfig, flatten, load_run_config, to_toml
-
-
-def info(subject: FileName, /, *, vocabulary: int | None = None, json: bool = False) -> None:
-    """Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.
-
-    Args:
-        subject: the name of a preset, or the path of a recipe, a run or a bundle.
-        vocabulary: number of token ids, for a preset or a recipe.
-        json: print one JSON object.
-    """
-    from transduce.bundle import make_model_overview  # noqa: PLC0415 - loads torch, not needed by `config`
-
-    found = make_model_overview(str(subject), vocabulary)
-    if json:
-        print_json(found.as_json())
-    else:
-        print(found.as_text())
 
 
 def show(
@@ -34,7 +16,7 @@ def show(
     *,
     settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
 ) -> None:
-    """Print the resolved settings of a recipe as TOML; a comment gives the origin of each value that is not a default.
+    """Print the resolved settings of a recipe as TOML; comments name the origins of values that are no defaults.
 
     Args:
         recipe: a TOML file; without one, the paper's base model is shown.

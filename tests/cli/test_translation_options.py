@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from transduce.cli.options import EngineFlags
+from transduce.cli.translation_options import EngineFlags
 from transduce.kernels.native import library as library_module
 
 

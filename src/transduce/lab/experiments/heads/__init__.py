@@ -13,10 +13,10 @@ from transduce.inspection.attention import list_attentions
 from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.cost import measure_seconds
 from transduce.lab.experiment import Experiment, Trial
+from transduce.lab.experiments.heads.two_position_task import LENGTH, compute_entropy, train_and_test
 from transduce.lab.laboratory import SETTINGS, Laboratory
 from transduce.lab.measurements import Results, Settings
 from transduce.lab.statistics import confidence_interval, format_mean, judge_larger, judge_ratio_equal
-from transduce.lab.two_places import LENGTH, compute_entropy, train_and_test
 from transduce.lab.variants import tabulate_variants
 from transduce.model import KeysAndValues, MultiHeadAttention, as_transformer, attention_weights
 from transduce.model.attention import Mask
@@ -30,7 +30,7 @@ TRAINED = (1, USUAL, 16, 32)
 """Numbers of heads with which models are trained: d_k falls from 64 to 2."""
 
 IN_TASK = (1, 2, 4, 8)
-"""Numbers of heads with which the task of two places is learned."""
+"""Numbers of heads with which the task of two positions is learned."""
 
 MIN_TASK_UPDATES, MAX_TASK_UPDATES = 10, 1000
 """Fewest and most updates of the task; after the latter, two heads solve it nearly always."""
@@ -78,8 +78,8 @@ SETTING = (
 )
 TASK = (
     f"In the task, a query names two of {LENGTH} positions, and asks for the tokens there, in this order. One layer of "
-    "attention and feed-forward network learns it from random examples. Where the one head gives both places the same "
-    "weight, it cannot tell which token is whose; the preference says how far heads avoid this."
+    "attention and feed-forward network learns it from random examples. Where the one head gives both positions the "
+    "same weight, it cannot tell which token is whose; the preference says how far heads avoid this."
 )
 
 
@@ -218,7 +218,7 @@ def measure_entropies(decoder: ForcedDecoder, pairs: Sequence[Pair]) -> Mapping[
 
 
 def plan(laboratory: Laboratory) -> Sequence[Trial]:
-    """Plan the trials: the task of two places, the times, and models with each number of heads."""
+    """Plan the trials: the task of two positions, the times, and models with each number of heads."""
     num_seeds = len(laboratory.seeds)
     for_task, for_time = 0.25 * laboratory.budget, 0.1 * laboratory.budget
     task_updates = int(
@@ -308,12 +308,12 @@ def _draw_charts(results: Results) -> list[Chart]:
 
     return [
         draw(
-            "The task of two places",
+            "The task of two positions",
             [
                 Series(name, results.curve("task heads", quantity))
                 for name, quantity in (
                     ("both tokens right", "right"),
-                    ("weight of the two places in a head", "two places"),
+                    ("weight of the two positions in a head", "two positions"),
                     ("preference of a head for one of them", "preference"),
                 )
             ],
@@ -342,10 +342,10 @@ def _draw_charts(results: Results) -> list[Chart]:
 
 
 def _tabulate_task(results: Results) -> Table:
-    quantities = ("right", "entropy", "two places", "preference")
+    quantities = ("right", "entropy", "two positions", "preference")
     rows = [[str(n), *(format_mean(results, one, ".3f", **{"task heads": n}) for one in quantities)] for n in IN_TASK]
-    heads = ["heads", "both tokens right", "entropy, nats", "weight of the two places", "preference for one"]
-    return Table("The task of two places: mean over the seeds (95 % confidence interval)", heads, rows)
+    heads = ["heads", "both tokens right", "entropy, nats", "weight of the two positions", "preference for one"]
+    return Table("The task of two positions: mean over the seeds (95 % confidence interval)", heads, rows)
 
 
 def _tabulate_times(results: Results) -> Table:

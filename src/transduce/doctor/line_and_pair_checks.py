@@ -1,6 +1,6 @@
 """The checks of all lines and pairs of a text, which need no tokenizer, one after the other."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from transduce.config import TextConfig
@@ -26,7 +26,7 @@ from transduce.doctor.corpus.reading import Searches
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.doctor.findings import Finding
-from transduce.doctor.pairing.examination import Pairing, examine_pairing
+from transduce.doctor.pairing import PairingResult, check_pairing
 from transduce.doctor.pairing.sides import find_misplaced_lines, measure_sides
 
 SEARCHES = Searches(LINE_SEARCHES, PAIR_SEARCHES, classify_ending, classify_case)
@@ -39,7 +39,7 @@ class CheckResults:
 
     findings: tuple[Finding, ...]
     """All findings, slight ones included."""
-    pairings: tuple[Pairing, ...]
+    pairings: tuple[PairingResult, ...]
     """For each text, which of its pairs belong together."""
     leakage: Mapping[str, Mapping[str, Leakage]]
     """By the name of each text and the name of a text before it, the pairs of the first that the second has, too."""
@@ -84,33 +84,11 @@ def check_lines_and_pairs(
         for other in texts[:number]:
             findings += find_leakage(text, other, leakage[text.name][other.name])
     report("looking for lines that do not belong together")
-    pairings: list[Pairing] = []
+    pairings: list[PairingResult] = []
     for text in texts:
         sides = measure_sides(text, training, vocabulary)
         findings += find_misplaced_lines(text, sides)
         learned = pairings[0].agreement if pairings else None
-        pairings.append(examine_pairing(text, learned, vocabulary, sides.is_swapped))
+        pairings.append(check_pairing(text, learned, vocabulary, sides.is_swapped))
         findings += pairings[-1].findings
     return CheckResults(tuple(findings), tuple(pairings), leakage, near)
-
-
-def choose_reported(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings that a report shows: serious ones before minor ones, those about most pairs first in each group.
-
-    Shifts of one text are in the order of its lines.
-    """
-    reported = (finding for finding in findings if finding.severity != "slight")
-    by_share = sorted(reported, key=lambda finding: (finding.severity != "serious", -finding.share))
-    # Shifts of a text stand together in the order of the file: the first one has to be repaired first.
-    leading: dict[tuple[str, str], int] = {}
-    for position, finding in enumerate(by_share):
-        leading.setdefault((finding.text.name, _find_kind(finding)), position)
-
-    def rank(finding: Finding) -> tuple[int, int]:
-        return leading[finding.text.name, _find_kind(finding)], int(finding.rows.min()) if len(finding.rows) else 0
-
-    return tuple(sorted(by_share, key=rank))
-
-
-def _find_kind(finding: Finding) -> str:
-    return "shifts" if finding.name in {"shifted_lines", "unrelated_lines"} else finding.name

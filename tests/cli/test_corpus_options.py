@@ -1,6 +1,6 @@
 import pytest
 
-from transduce.cli.texts import TextFlags
+from transduce.cli.corpus_options import TextFlags
 from transduce.errors import UserError
 
 

@@ -16,9 +16,9 @@ from transduce.config import TransformerConfig
 from transduce.lab.conclusion import Chart, Claim, ClaimResult, Conclusion
 from transduce.lab.cost import measure_seconds
 from transduce.lab.experiment import Experiment, Trial
+from transduce.lab.experiments.path_length.recall_task import DISTANCES, NUM_SECRETS, measure_update, train_recall
 from transduce.lab.laboratory import MIN_UPDATES, TRAINING_SHARE, Laboratory
 from transduce.lab.measurements import Results, keep_finite
-from transduce.lab.recall import DISTANCES, NUM_SECRETS, measure_update, train_recall
 from transduce.lab.statistics import (
     confidence_interval,
     format_mean,

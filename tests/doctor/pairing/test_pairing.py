@@ -5,7 +5,7 @@ import pytest
 
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.pairing.examination import MAX_POINTS, examine_pairing
+from transduce.doctor.pairing import MAX_POINTS, check_pairing
 
 
 def test_a_text_is_examined_as_a_whole(
@@ -16,7 +16,7 @@ def test_a_text_is_examined_as_a_whole(
         targets[row] = targets[row + 2000]
     del targets[2000], sources[-1]
     text = read(list(zip(sources, targets, strict=True)))
-    pairing = examine_pairing(text, None, vocabulary, np.zeros(len(text), bool))
+    pairing = check_pairing(text, None, vocabulary, np.zeros(len(text), bool))
     assert names(pairing.findings) == ["shifted_lines", "mispaired_lines"]
     assert pairing.findings[1].num_pairs == pytest.approx(95, rel=0.3)
     assert set(pairing.findings[1].rows.tolist()) <= set(range(2000))
@@ -34,9 +34,9 @@ def test_another_text_is_judged_by_what_was_learned(
     training = read(invented(3000))
     sources, targets = zip(*invented(num_pairs, seed=2), strict=True)
     test = read(list(zip(sources[:-1], [*targets[:place], *targets[place + 1 :]], strict=True)), "test")
-    learned = examine_pairing(training, None, vocabulary, np.zeros(3000, bool))
+    learned = check_pairing(training, None, vocabulary, np.zeros(3000, bool))
     assert learned.findings == ()
-    pairing = examine_pairing(test, learned.agreement, vocabulary, np.zeros(num_pairs - 1, bool))
+    pairing = check_pairing(test, learned.agreement, vocabulary, np.zeros(num_pairs - 1, bool))
     assert [(segment.start, segment.end, segment.shift) for segment in pairing.segments] == [
         (0, place, 0),
         (place, num_pairs - 1, -1),
@@ -45,7 +45,7 @@ def test_another_text_is_judged_by_what_was_learned(
 
 def test_too_little_text_is_not_judged(read: Callable[..., Text], vocabulary: Vocabulary) -> None:
     text = read([("a b c d e", "f g h i j")] * 100)
-    pairing = examine_pairing(text, None, vocabulary, np.zeros(100, bool))
+    pairing = check_pairing(text, None, vocabulary, np.zeros(100, bool))
     assert (pairing.findings, pairing.agreement, pairing.segments, pairing.curves) == ((), None, (), {})
 
 
@@ -59,7 +59,7 @@ def test_shifts_within_stretches_are_found(
     for place in reversed(places):
         del targets[place]
     text = read(list(zip(sources[:num_pairs], targets, strict=True)))
-    pairing = examine_pairing(text, None, vocabulary, np.zeros(len(text), bool))
+    pairing = check_pairing(text, None, vocabulary, np.zeros(len(text), bool))
     found = [(segment.start, segment.shift) for segment in pairing.segments]
     assert found == [(0, 0), *((place - number, -number - 1) for number, place in enumerate(places))]
     advice = [finding.advice for finding in pairing.findings if finding.name == "shifted_lines"]
