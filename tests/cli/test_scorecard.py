@@ -127,6 +127,16 @@ def test_mistakes_are_explained(transduce: Any, model: Path, contents: Any, argu
     assert contents(model) == before
 
 
+def test_the_validation_text_of_a_run_whose_folder_is_a_link_is_beside_the_link(
+    transduce: Any, workspace: Path, run_folder: Path
+) -> None:
+    (workspace / "elsewhere").mkdir()
+    shutil.move(run_folder, workspace / "elsewhere" / "run")
+    run_folder.symlink_to(workspace / "elsewhere" / "run")
+    answer = transduce("scorecard", run_folder, "--print-only", "--sentences", "2")
+    assert answer.exit_code == 0, answer.messages
+
+
 def test_a_run_whose_data_was_deleted_needs_text(transduce: Any, workspace: Path, run_folder: Path) -> None:
     shutil.copytree(run_folder, workspace / "runs" / "copy")
     answer = transduce("scorecard", "runs/copy")

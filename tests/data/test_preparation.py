@@ -108,6 +108,15 @@ def test_what_training_would_leave_out_is_not_held_out(
     assert preparation.entries() == [prepared.folder.name]
 
 
+def test_a_tenth_of_the_different_pairs_is_held_out(
+    preparation: Any, write_corpus: Callable[..., None], make_corpus: Callable[..., Corpus]
+) -> None:
+    write_corpus(make_corpus(100) * 8)
+    prepared = preparation()
+    assert len(prepared.validation) == len(set(prepared.validation)) == 10
+    assert prepared.cleaning["kept"] >= 80
+
+
 def test_held_out_is_at_most_what_was_asked(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
     make_corpus(200)
     assert len(preparation(held_out=3).validation) == 3
@@ -367,7 +376,7 @@ def test_each_has_its_own_counts_and_the_first_keeps_what_both_have(
 
 def test_held_out_pairs_share_no_sentence_with_any_corpus(preparation: Any, two: tuple[Corpus, Corpus]) -> None:
     prepared = prepare_corpora(preparation, A, B)
-    assert len(prepared.validation) == 21
+    assert len(prepared.validation) == 18  # a tenth of those that are different
     assert set(prepared.validation) & set(two[0])
     assert set(prepared.validation) & set(two[1])
     kept = preparation.texts(prepared)

@@ -11,7 +11,7 @@ import pytest
 from transduce.config import FilterName, TextConfig
 from transduce.doctor import Screening, screen_text
 from transduce.doctor.screening import MIN_PAIRS
-from transduce.errors import MissingExtraError
+from transduce.errors import ConfigError, MissingExtraError
 from transduce.text import open_parallel_corpus
 
 Pairs = list[tuple[str, str]]
@@ -137,7 +137,8 @@ def test_what_validation_text_has_is_left_out(screen: Callable[..., Screening], 
     leaked = [pairs[100], (pairs[200][0], other[0][1]), (other[1][0], pairs[300][1])]
     screening = screen(pairs, filters=("leakage", "near_leakage"), validation=[*leaked, *other[2:]])
     assert filtered(screening) == {"leakage": [100, 200, 300], "near_leakage": []}
-    assert filtered(screen(pairs, filters=("leakage",))) == {"leakage": []}
+    with pytest.raises(ConfigError, match=r"^data\.filters: leakage: .* none is given"):
+        screen(pairs, filters=("leakage", "markup"))
 
 
 def test_lines_in_another_language_are_found(screen: Callable[..., Screening]) -> None:

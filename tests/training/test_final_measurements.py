@@ -156,6 +156,9 @@ def test_any_model_of_the_same_languages_may_be_the_baseline(make_config: Make, 
     save_bundle(tmp_path / "reverse", bundle.load_model(), bundle.load_tokenizer(), description)
     with pytest.raises(ConfigError, match=r"training\.baseline = .*translates xx to en; give a model of the same"):
         train(make_config("third", training__baseline=str(tmp_path / "reverse")))
+    variants = description.model_copy(update={"languages": Languages(source="en_US", target="XX")})
+    save_bundle(tmp_path / "variants", bundle.load_model(), bundle.load_tokenizer(), variants)
+    check_baseline(make_config("third", training__baseline=str(tmp_path / "variants")))
     with pytest.raises(BundleError, match="nowhere"):
         check_baseline(make_config(training__baseline=str(tmp_path / "nowhere")))
     own = make_config("own")

@@ -386,7 +386,10 @@ def _split_validation(
             f"none of the {sum(num_pairs):,} pairs of training text can be held out for validation ({rules}): give "
             "more text, separate validation files, or wider limits under [text]"
         )
-    held_out = held_out[: max(1, sum(num_pairs[: inputs.num_real]) // 10)]
+    # Repetitions, and pairs that filters leave out, are not trained on: a tenth of the others.
+    is_usable = ~repeats & (filtered_pairs.numbers == 0)
+    num_usable = np.count_nonzero(is_usable[: sum(num_pairs[: inputs.num_real])])
+    held_out = held_out[: max(1, int(num_usable) // 10)]
     report(f"{len(held_out):,} of {sum(num_pairs):,} pairs are held out for validation.")
     return held_out, replace(training, held_out=held_out)
 

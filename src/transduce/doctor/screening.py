@@ -15,7 +15,7 @@ from transduce.doctor.corpus.vocabulary import Vocabulary
 from transduce.doctor.filtering import LEAKAGE_FILTERS, Rows, find_filtered
 from transduce.doctor.findings import Finding, sort_reported_findings
 from transduce.doctor.line_and_pair_checks import SEARCHES, check_lines_and_pairs
-from transduce.errors import MissingExtraError
+from transduce.errors import ConfigError, MissingExtraError
 from transduce.text import ParallelCorpus
 from transduce.text.languages import load_language_identifier
 
@@ -58,11 +58,17 @@ def screen_text(
         report: receives messages about progress, one sentence each.
 
     Raises:
+        ConfigError: a filter compares with validation text, and there is none.
         CorpusError: a file cannot be read, is not UTF-8 or breaks its format.
         MissingExtraError: `other_language` is a filter, and py3langid is not installed.
     """
     if "other_language" in filters and load_language_identifier() is None:
         raise MissingExtraError("py3langid", "data", 'the filter "other_language" in data.filters')
+    if validation is None and (unused := LEAKAGE_FILTERS & set(filters)):
+        raise ConfigError(
+            f"data.filters: {', '.join(sorted(unused))}: compares training text with validation text, and none is "
+            "given: give data.validation_source and data.validation_target, or leave it out"
+        )
     if not training:
         return Screening((), {name: np.zeros(0, np.int64) for name in filters})
     vocabulary = Vocabulary()

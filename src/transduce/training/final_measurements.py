@@ -24,9 +24,10 @@ from transduce.evaluation import (
     translate_test_set,
 )
 from transduce.pages import Table
+from transduce.text.languages import get_base_code
 from transduce.training.reporting import MetricsLine
 from transduce.training.run_folder import RunFolder
-from transduce.training.synthetic.monolingual import SUFFIXES
+from transduce.training.synthetic.monolingual import locate_translating_run
 from transduce.training.validation import VALIDATION_METRICS
 from transduce.translation import Translator
 
@@ -58,7 +59,7 @@ def find_baseline(config: RunConfig) -> Path | None:
     if training.start_from is not None and training.start_vocabulary == "kept":
         return Path(training.start_from)
     if data.monolingual_source is not None:
-        return Path(data.monolingual_source_model or f"{config.output}{SUFFIXES['monolingual_source']}")
+        return Path(data.monolingual_source_model or locate_translating_run(config, "monolingual_source"))
     return None
 
 
@@ -85,7 +86,7 @@ def _find_other_languages(config: RunConfig, bundle: Bundle) -> str:
     """How the languages of a model differ from those of a run, as far as both are known; "" if they do not."""
     languages, data = bundle.description.languages, config.data
     for own, other in ((data.source_language, languages.source), (data.target_language, languages.target)):
-        if own and other and own != other:
+        if own and other and get_base_code(own) != get_base_code(other):
             return f"translates {languages.source or '?'} to {languages.target or '?'}"
     return ""
 

@@ -512,6 +512,11 @@ def _report_start(trainer: Trainer) -> None:
             f"warning: training.warmup = {warmup:,}: the run ends after {config.training.updates:,} updates, before "
             "the learning rate has reached its peak; lower it, or train longer"
         )
+    if config.training.patience and config.training.schedule == "warmup_stable_decay" and not first_line:
+        report(
+            f"warning: training.patience = {config.training.patience}: may end the run before its learning rate has "
+            "begun to fall, from which models gain most; leave it out, or give --time"
+        )
     trainer.selection.diagnosis.report_findings()
 
 

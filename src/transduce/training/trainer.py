@@ -440,6 +440,8 @@ class Trainer:
         training, state = self.config.training, self.state
         if has_plateaued(training, state.without_gain):
             state.num_plateaus += 1
+            if self._is_at_end():
+                return
             self.reporter.report(
                 f"{state.without_gain} validations in a row without a better {METRIC_NAMES[training.best_by]}: the "
                 f"learning rate of later updates is {training.plateau_factor**state.num_plateaus:.3g} times the peak"

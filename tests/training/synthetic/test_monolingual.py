@@ -74,6 +74,26 @@ def test_a_model_that_is_trained_stays_as_it_is(run: Callable[..., RunConfig], t
     assert {one: one.read_bytes() for one in reverse.rglob("*.safetensors")} == before
 
 
+def test_a_slash_behind_the_output_makes_no_folder_in_it(
+    run: Callable[..., RunConfig], text: Path, tmp_path: Path
+) -> None:
+    trained: list[RunConfig] = []
+
+    def stop(config: RunConfig) -> Path:
+        trained.append(config)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        add_synthetic_corpora(run(data__monolingual_target=str(text), output=f"{tmp_path}/run/"), tmp_path, stop, print)
+    assert trained[0].output == f"{tmp_path}/run-reverse"
+
+
+def test_text_that_is_not_read_line_by_line_is_refused(run: Callable[..., RunConfig], tmp_path: Path) -> None:
+    config = run(data__monolingual_target="more.jsonl.gz")
+    with pytest.raises(ConfigError, match=r"data\.monolingual_target = 'more\.jsonl\.gz': .* a \.jsonl file"):
+        add_synthetic_corpora(config, tmp_path, lambda one: Path(one.output), print)
+
+
 def test_a_model_of_the_same_direction_translates_source_text(
     run: Callable[..., RunConfig], text: Path, tmp_path: Path
 ) -> None:

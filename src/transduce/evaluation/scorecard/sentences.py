@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from transduce.bundle import Bundle
-from transduce.config import load_resolved_config
+from transduce.config import RunConfig, load_resolved_config
 from transduce.errors import ConfigError, CorpusError
 from transduce.evaluation.scorecard.behaviour import Sentence
 from transduce.text import open_parallel_corpus, read_lines
@@ -40,18 +40,27 @@ def read_validation_sentences(model: Path, bundle: Bundle) -> list[Sentence]:
     """
     from transduce.data import find_prepared_validation  # noqa: PLC0415 - loads PyTorch
 
-    run = bundle.folder.resolve().parent
-    try:
-        config = load_resolved_config(run / "config.toml").model_copy(update={"output": str(run)})
-    except ConfigError:
+    # A run whose folder is a link has its prepared data beside the link.
+    folders = dict.fromkeys([bundle.folder.absolute().parent, bundle.folder.resolve().parent])
+    runs = [config for folder in folders if (config := _load_run(folder)) is not None]
+    if not runs:
         raise CorpusError(
             f"{model}: is not in the folder of a run, whose validation text could be used: give --source with "
             "sentences, and --reference if there are translations"
-        ) from None
-    pairs = find_prepared_validation(config.cache_folder, bundle.description.data.get("all", ""))
-    if pairs is None:
-        raise CorpusError(
-            f"{config.cache_folder}: no longer has the validation text of this model: give --source with sentences, "
-            "and --reference if there are translations"
         )
-    return [Sentence(*pair) for pair in pairs]
+    for config in runs:
+        pairs = find_prepared_validation(config.cache_folder, bundle.description.data.get("all", ""))
+        if pairs is not None:
+            return [Sentence(*pair) for pair in pairs]
+    raise CorpusError(
+        f"{runs[0].cache_folder}: no longer has the validation text of this model: give --source with sentences, and "
+        "--reference if there are translations"
+    )
+
+
+def _load_run(folder: Path) -> RunConfig | None:
+    """The run in `folder`; None if there is none."""
+    try:
+        return load_resolved_config(folder / "config.toml").model_copy(update={"output": str(folder)})
+    except ConfigError:
+        return None

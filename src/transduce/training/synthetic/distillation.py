@@ -11,13 +11,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from transduce.bundle import Bundle, find_bundle
 from transduce.config import CorpusConfig, DataConfig, RunConfig
 from transduce.data import choose_generated_columns, open_corpus
 from transduce.data.store import explain_cache_errors
-from transduce.data.training_text import choose_held_out, may_be_held_out
+from transduce.data.training_text import RepetitionFinder, choose_held_out, may_be_held_out
 from transduce.errors import CorpusError
-from transduce.storage import replace_file
+from transduce.storage import replace_file, scratch_folder
 from transduce.text import Cleaner
 from transduce.training.synthetic.translation import SyntheticText
 from transduce.translation import TranslationOptions
@@ -49,7 +51,7 @@ def make_student_text(
     data, columns = config.data, choose_generated_columns(config.data)
     names = [str(data.teacher), *data.teacher_ensemble]
     open_teachers = functools.cache(lambda: [Bundle.open(find_bundle(Path(name))) for name in names])
-    held_out = [] if data.has_validation_text else _choose_validation(config)
+    held_out = [] if data.has_validation_text else _choose_validation(config, cache)
     excluded = {source for source, _ in held_out}
     excluded |= {source.removeprefix(f"{tag} ") for source, _ in held_out for tag in data.tags}
     corpora = []
@@ -86,8 +88,8 @@ def _write_pairs(cache: Path, pairs: Sequence[tuple[str, str]]) -> Path:
     return path.resolve()
 
 
-def _choose_validation(config: RunConfig) -> list[tuple[str, str]]:
-    """The pairs that a run without a teacher would hold out of this text for validation."""
+def _choose_validation(config: RunConfig, cache: Path) -> list[tuple[str, str]]:
+    """The pairs that a run without a teacher would hold out of this text for validation; `cache` gets scratch files."""
     data, cleaner = config.data, Cleaner(config.text)
     num_pairs = 0
 
@@ -99,10 +101,14 @@ def _choose_validation(config: RunConfig) -> list[tuple[str, str]]:
                 yield pair
 
     is_clean = partial(may_be_held_out, cleaner=cleaner, tags=data.tags)
-    chosen = choose_held_out(read_pairs(), data.held_out, is_clean)
+    with scratch_folder(cache, "repetitions") as scratch:
+        finder = RepetitionFinder(scratch)
+        pairs = finder.record(read_pairs()) if config.text.drop_duplicates else read_pairs()
+        chosen = choose_held_out(pairs, data.held_out, is_clean)
+        num_usable = num_pairs - (np.count_nonzero(finder.find_repeats()) if config.text.drop_duplicates else 0)
     if not chosen:
         raise CorpusError(
             f"none of the {num_pairs:,} pairs that no model has made can be held out for validation: give validation "
             "files, or wider limits under [text]"
         )
-    return chosen[: max(1, num_pairs // 10)]
+    return chosen[: max(1, int(num_usable) // 10)]

@@ -8,7 +8,8 @@ from transduce.bundle import Bundle, find_bundle, find_latest_checkpoint
 from transduce.config import CorpusConfig, DataConfig, RunConfig
 from transduce.data import choose_generated_columns
 from transduce.errors import ConfigError, RunError
-from transduce.text import SYNTHETIC_TAGS, read_lines
+from transduce.text import SYNTHETIC_TAGS, read_lines, split_name
+from transduce.text.formats import PAIRS_FORMATS
 from transduce.training.run_folder import RunFolder
 from transduce.training.synthetic.translation import SyntheticText
 from transduce.translation import TranslationOptions
@@ -16,7 +17,14 @@ from transduce.translation import TranslationOptions
 TAGS = dict(zip(("monolingual_target", "monolingual_source"), SYNTHETIC_TAGS, strict=True))
 """For each setting, the tag in front of the sources of the pairs that are made from its text (Caswell et al. 2019)."""
 
-SUFFIXES = {"monolingual_target": "-reverse", "monolingual_source": "-forward"}
+_SUFFIXES = {"monolingual_target": "-reverse", "monolingual_source": "-forward"}
+
+
+def locate_translating_run(config: RunConfig, name: str) -> str:
+    """The folder of the run that trains the model which translates the text of the setting `name`."""
+    return f"{Path(config.output)}{_SUFFIXES[name]}"  # without a slash at the end, as in runs/more/
+
+
 """For each setting, the suffix that makes the run's folder that of the run which trains the translating model."""
 
 
@@ -61,6 +69,12 @@ def add_synthetic_corpora(
     for name, tag in TAGS.items():
         if (text := getattr(data, name)) is None:
             continue
+        _, ending, _ = split_name(Path(text))
+        if ending.lower() in PAIRS_FORMATS:
+            raise ConfigError(
+                f"data.{name} = {text!r}: is read line by line, one sentence in each, and a {ending} file is not like "
+                "that: write its texts to a .txt file"
+            )
         is_target = name == "monolingual_target"
         open_models = partial(_open_models, config, name, train, report)
         num_samples = int(data.monolingual_search == "sampling")
@@ -106,7 +120,7 @@ def _open_models(
         data = data.model_copy(update=exchanged)
     # Baseline and scorecard are for the model of the run itself, not for this one.
     training = config.training.model_copy(update={"baseline": None, "scorecard_sentences": 0})
-    changes = {"data": data, "training": training, "output": f"{config.output}{SUFFIXES[name]}"}
+    changes = {"data": data, "training": training, "output": locate_translating_run(config, name)}
     other = _keep_length_if_finished(config.model_copy(update=changes))
     report(f"training the model that translates data.{name}, in {other.output}")
     try:
