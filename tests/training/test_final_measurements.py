@@ -151,6 +151,10 @@ def test_any_model_of_the_same_languages_may_be_the_baseline(make_config: Make, 
     second = train(make_config("second", training__updates=2, training__seed=2, training__baseline=str(first.folder)))
     assert second.comparison is not None
     assert [one["system"] for one in second.comparison["systems"]] == [str(first.folder), str(second.folder)]
+    other = train(make_config("other", training__updates=2, training__seed=3))
+    again = train(make_config("second", training__updates=2, training__seed=2, training__baseline=str(other.folder)))
+    assert again.comparison is not None
+    assert again.comparison["systems"][0]["system"] == str(other.folder)
     bundle = Bundle.open(first.folder / "best")
     description = bundle.description.model_copy(update={"languages": Languages(source="xx", target="en")})
     save_bundle(tmp_path / "reverse", bundle.load_model(), bundle.load_tokenizer(), description)

@@ -63,6 +63,18 @@ def find_baseline(config: RunConfig) -> Path | None:
     return None
 
 
+def name_baseline(config: RunConfig) -> str | None:
+    """The name of the baseline in reports, with the other models of an ensemble of teachers; None if there is none."""
+    baseline = find_baseline(config)
+    return None if baseline is None else ", ".join([str(baseline), *_list_ensemble(config, baseline)])
+
+
+def _list_ensemble(config: RunConfig, baseline: Path) -> Sequence[str]:
+    """The models that translate together with the baseline, if that is the teacher."""
+    data = config.data
+    return data.teacher_ensemble if data.teacher is not None and baseline == Path(data.teacher) else ()
+
+
 def check_baseline(config: RunConfig) -> None:
     """Check that `training.baseline`, if it is given, is a model of the run's languages, and not that of the run.
 
@@ -111,10 +123,9 @@ def compare_with_baseline(
     if baseline is None:
         return None
     data = config.data
-    ensemble = data.teacher_ensemble if data.teacher is not None and baseline == Path(data.teacher) else ()
     try:
         bundle = Bundle.open(find_bundle(baseline))
-        others = [Bundle.open(find_bundle(Path(other))) for other in ensemble]
+        others = [Bundle.open(find_bundle(Path(other))) for other in _list_ensemble(config, baseline)]
         if difference := _find_other_languages(config, bundle):
             report(f"not compared with {baseline}, which {difference}")
             return None
@@ -125,7 +136,7 @@ def compare_with_baseline(
         num_pairs = min(config.training.max_validation_pairs or MAX_COMPARED, MAX_COMPARED)
         sources, references = zip(*prepared.validation[:num_pairs], strict=True)
         test_set = TestSet("validation", sources, [references])
-        name = ", ".join([str(baseline), *ensemble])
+        name = str(name_baseline(config))
         report(f"comparing the best model with {name}, on {len(sources):,} sentences of the validation text")
         models = {name: [bundle, *others], str(folder.path): [Bundle.open(folder.best)]}
         # The best model has read the tags of the corpora, as whatever its tokenizer makes of them.

@@ -26,7 +26,7 @@ from transduce.training.distributed.batches import (
     load_epoch_store,
     split_into_sequential_micro_batches,
 )
-from transduce.training.final_measurements import compare_with_baseline, find_baseline, measure_behaviour
+from transduce.training.final_measurements import compare_with_baseline, find_baseline, measure_behaviour, name_baseline
 from transduce.training.guided_alignment import train_alignment_model
 from transduce.training.initial_embeddings import initialize_embeddings
 from transduce.training.memory import SAFE_SHARE, probe_memory
@@ -344,11 +344,13 @@ class Trainer:
     def _measure_best(self) -> Mapping[str, Any] | None:
         """Compare the best model with the baseline and measure its behaviour, unless that was done before.
 
+        A baseline that is another one than before is compared anew.
+
         Returns the line of metrics with the comparison, if there is one.
         """
         config, report = self.config, self.reporter.report
-        known = self._read_final_lines()
-        if "comparison" not in known:
+        known, baseline = self._read_final_lines(), name_baseline(config)
+        if "comparison" not in known or baseline not in {None, known["comparison"]["systems"][0]["system"]}:
             comparison = compare_with_baseline(config, self.prepared, self.folder, self.state.start, report)
             if comparison is not None:
                 self._log("comparison", comparison)
