@@ -5,14 +5,14 @@ import pytest
 from transduce.baselines import make_encoder_decoder
 from transduce.bundle.weights import count_parameters
 from transduce.config import TransformerConfig
-from transduce.lab import recall
 from transduce.lab.equal_parameters import match_rivals
+from transduce.lab.experiments.path_length import recall_task
 
 MAX_DIFFERENCE = 0.05
 """Part of the parameters by which networks with equally many may differ, as widths are whole numbers."""
 
 MODELS = [
-    recall.SMALL,
+    recall_task.SMALL,
     TransformerConfig(vocabulary=500, num_encoder_layers=2, num_decoder_layers=2, d_model=64, d_ff=256, num_heads=4),
     TransformerConfig(vocabulary=4000, num_encoder_layers=3, num_decoder_layers=3, d_model=128, d_ff=512, num_heads=4),
 ]

@@ -15,8 +15,8 @@ from transduce.model import Transformer
 from transduce.training import Validation, Validator
 from transduce.training.validation import (
     MAX_PIECES,
-    METRICS,
     NO_REPEAT_NGRAM,
+    VALIDATION_METRICS,
     compute_commonest_share,
     compute_repetition_share,
     compute_token_f1,
@@ -153,7 +153,7 @@ def test_the_length_penalty_is_sought_upwards_and_then_downwards(
     searcher = Validator(copier.unseen, validator.tokenizer, config)
     monkeypatch.setattr(Validator, "_translate", translate)
     references = [target for _, target in copier.unseen]
-    first = score_corpus(translate(searcher, model, config.search), references, METRICS)
+    first = score_corpus(translate(searcher, model, config.search), references, VALIDATION_METRICS)
     asked.clear()
     search, scores = searcher.fit_search(model, first)
     assert (search.length_penalty, asked) == (best, tried)
@@ -177,7 +177,7 @@ def test_repetitions_are_forbidden_where_both_metrics_are_better(
     config = copier.config.with_training(fit_no_repeat_ngram=True, fit_length_penalty=True)
     searcher = Validator(copier.unseen, validator.tokenizer, config)
     monkeypatch.setattr(Validator, "_translate", translate)
-    first = score_corpus(repeated, [target for _, target in copier.unseen], METRICS)
+    first = score_corpus(repeated, [target for _, target in copier.unseen], VALIDATION_METRICS)
     search, scores = searcher.fit_search(model, first)
     chosen = NO_REPEAT_NGRAM if is_better else 0
     assert search.no_repeat_ngram == chosen
