@@ -62,7 +62,7 @@ def test_the_digest_of_the_weights_takes_its_time(make_config: MakeConfig, monke
         time.sleep(0.3)
         return "digest"
 
-    monkeypatch.setattr("transduce.training.trainer.weights_digest", slow_digest)
+    monkeypatch.setattr("transduce.training.trainer.compute_weights_digest", slow_digest)
     result = train(make_config(training__updates=4, training__log_every=2))
     assert result.seconds > 0.6
     lines = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
