@@ -629,3 +629,13 @@ def test_the_network_and_settings_that_it_does_not_read_are_named(make_config: M
     train(make_config("second", training__start_from=str(result.folder), training__updates=1), reporter)
     assert any("bytenet network" in line for line in reporter.said)
     assert not any(line.startswith("warning: without effect") for line in reporter.said)
+
+
+@pytest.mark.parametrize("schedule", ["warmup_stable_decay", "linear"])
+def test_a_patience_that_ends_a_run_before_its_rate_falls_is_told(
+    make_config: Callable[..., RunConfig], watcher: Any, schedule: str
+) -> None:
+    reporter = watcher()
+    train(make_config(training__updates=2, training__patience=2, training__schedule=schedule), reporter)
+    is_told = any(line.startswith("warning: training.patience = 2: may end the run") for line in reporter.said)
+    assert is_told == (schedule == "warmup_stable_decay")

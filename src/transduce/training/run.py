@@ -515,7 +515,7 @@ def _report_start(trainer: Trainer) -> None:
     if config.training.patience and config.training.schedule == "warmup_stable_decay" and not first_line:
         report(
             f"warning: training.patience = {config.training.patience}: may end the run before its learning rate has "
-            "begun to fall, from which models gain most; leave it out, or give --time"
+            "begun to fall, from which models gain most; leave it out"
         )
     trainer.selection.diagnosis.report_findings()
 
