@@ -259,7 +259,7 @@ class OwnFileKind:
     marks: tuple[str, ...]
 
     def contains(self, path: Path) -> bool:
-        """Whether the file at `path` is of this kind."""
+        """Whether the file at `path` has one of the marks, so that a file of this kind may replace it."""
         with path.open("rb") as file:
             beginning = file.read(4096)
         return any(mark.encode() in beginning for mark in self.marks)

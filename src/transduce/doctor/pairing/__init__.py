@@ -35,7 +35,7 @@ class PairingResult:
 def check_pairing(
     text: Text, learned: Agreement | None, vocabulary: Vocabulary, is_swapped: Bool[np.ndarray, " pairs"]
 ) -> PairingResult:
-    """Find lines that do not belong together.
+    """Find pairs of a text whose source and target are no translations of each other.
 
     Args:
         text: the text.

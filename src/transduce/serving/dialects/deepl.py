@@ -324,7 +324,7 @@ _DocumentId = Annotated[str, Path(description="From the upload.")]
     ),
 )
 async def translate_document(request: Request) -> DocumentHandle:
-    """Translate a document and keep its formatting. The translation begins at once; ask for its status."""
+    """Begin to translate a document, whose formatting is kept; ask for its status until it is done."""
     async with admit_with_file(request, "auth_key") as (service, parameters, upload):
         if upload is None:
             raise ParameterError("Parameter 'file' not specified")
@@ -369,7 +369,7 @@ async def _translate_admitted(
     },
 )
 async def document_status(request: Request, document_id: _DocumentId) -> DocumentStatus:
-    """Report whether a document is translated; the answer waits for that for up to two seconds."""
+    """Report whether a document has been translated, after waiting for that for up to two seconds."""
     file = await _find_file(request, document_id)
     await asyncio.wait([file.task], timeout=STATUS_SECONDS)
     if not file.task.done():

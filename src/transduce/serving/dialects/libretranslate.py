@@ -298,7 +298,7 @@ async def download_file(
     responses=describe_success("It was stored.", {"success": True}),
 )
 async def suggest(request: Request) -> SuggestionResponse:
-    """Store a better translation for the next training. Translations do not change until then."""
+    """Store a suggested translation for a later training. The loaded model does not change."""
     async with admit_with_parameters(request, "api_key") as (service, parameters):
         store = request.app.state.suggestions
         if store is None:

@@ -1,7 +1,7 @@
 """Translation, scoring and inspection as batch tasks, their preparation, and the translations of texts they give."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -173,6 +173,7 @@ def prepare_texts(
         DeadlineExceededError: `is_over` was set while this worked: nobody waits for the texts any more.
         ConfigError: options contradict each other, are not supported by the model or engine, or the prefix has more
             tokens than the model reads at once: each takes a step of the search.
+        UnsatisfiableError: a sentence has more than `MAX_PARTS` parts, and a prefix or required words.
     """
     model.make_line_translator(options)
     if options.align:
@@ -210,8 +211,24 @@ def prepare_texts(
     new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in known]
     known.update(zip(new, tokenizer.encode_all(new), strict=True))
     num_prefix = len(tokenizer.encode(options.prefix)) + 1 if options.prefix else 0
+    if options.prefix or options.require:
+        _check_lengths(sentences, known, max_tokens)
     encoded = [translator.encode_ids(sentence, known[sentence], fits) for sentence in sentences]
     return PreparedTexts(tuple(documents), tuple((one, one.num_tokens + num_prefix) for one in encoded))
+
+
+def _check_lengths(sentences: Sequence[str], ids: Mapping[str, Sequence[int]], max_tokens: int) -> None:
+    """Check that no sentence, which cannot be divided, holds up all others, and goes on when its client has left.
+
+    Raises:
+        UnsatisfiableError: one has `max_tokens` tokens or more, `</s>` not included.
+    """
+    for sentence in sentences:
+        if len(ids[sentence]) >= max_tokens:
+            raise UnsatisfiableError(
+                f"the text {sentence!r:.80} has {len(ids[sentence]):,} tokens, of at most {max_tokens - 1:,} for "
+                "constraints: split it, or leave out the required words and the prefix"
+            )
 
 
 def prepare_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tuple[tuple[EncodedPair, int], ...]:
