@@ -3,13 +3,13 @@ import re
 import pytest
 
 from transduce.config import PRESETS, UNLIMITED_UPDATES, load_run_config
+from transduce.data.corpus_size import CorpusSize
 from transduce.data.settings_for_size import (
     MEASURED_RUNS,
     choose_settings_for_size,
     describe_expected_quality,
     describe_expected_training,
 )
-from transduce.text import CorpusSize
 
 
 def news(num_pairs: int) -> CorpusSize:

@@ -15,7 +15,7 @@ from transduce.data.training_text import (
     TrainingText,
     choose_held_out,
     is_blank,
-    may_be_held_out,
+    may_be_kept,
 )
 from transduce.errors import CorpusError
 from transduce.text import Cleaner
@@ -51,8 +51,8 @@ def test_of_text_with_spaces_words_decide_what_is_held_out(corpus: list[tuple[st
     cleaner, words = Cleaner(TextConfig(max_ratio=1.0, max_pieces=1)), Cleaner(TextConfig(max_ratio=1.0, max_pieces=1))
     for pair in corpus:
         expected = words.keeps(*pair, *(len(side.split()) for side in pair), is_repeated=False)
-        assert may_be_held_out(pair, cleaner) == may_be_held_out((f">>x<< {pair[0]}", pair[1]), cleaner, (">>x<<",))
-        assert may_be_held_out(pair, cleaner) == expected
+        assert may_be_kept(pair, cleaner) == may_be_kept((f">>x<< {pair[0]}", pair[1]), cleaner, (">>x<<",))
+        assert may_be_kept(pair, cleaner) == expected
     assert cleaner.counts == {rule: 3 * count for rule, count in words.counts.items()}
 
 

@@ -34,18 +34,13 @@ def choose_automatic_settings(
     """The settings that fit the text of a run without a recipe; see `choose_settings_for_run`."""
     from transduce.training import choose_settings_for_run  # noqa: PLC0415 - loads PyTorch; other commands have texts, too
 
-    return choose_settings_for_run(_locate_run(given, settings), time, restart=restart)
-
-
-def _locate_run(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:
-    """The folder, text, starting model and preset of the run, as given, from which automatic settings are derived."""
-    known = ("TRANSDUCE_DATA_", "TRANSDUCE_OUTPUT", "TRANSDUCE_TRAINING_START_FROM", "TRANSDUCE_PRESET")
-    environment = {name: value for name, value in os.environ.items() if name.startswith(known)}
     given = {key: value for key, value in given.items() if not key.startswith("training.")}
-    own = ("data.", "output", "training.start_from", "preset")
-    located = [setting for setting in settings if setting.lstrip().startswith(own)]
-    config, origins = load_run_config(None, settings=located, environment=environment, arguments=given)
-    run: dict[str, object] = {"output": config.output, "training.start_from": config.training.start_from}
-    if "preset" in origins:
-        run["preset"] = config.preset
-    return run | {f"data.{key}": value for key, value in config.data}
+    located = [setting for setting in settings if setting.lstrip().startswith(DECIDING_SETTINGS)]
+    variables = tuple(f"TRANSDUCE_{name.replace('.', '_').upper()}" for name in DECIDING_SETTINGS)
+    environment = {name: value for name, value in os.environ.items() if name.startswith(variables)}
+    run, origins = load_run_config(None, settings=located, environment=environment, arguments=given)
+    return choose_settings_for_run(run, run.preset if "preset" in origins else None, time, restart=restart)
+
+
+DECIDING_SETTINGS = ("data.", "output", "preset", "text.drop_", "training.start_")
+"""What the names of the settings begin with from which automatic settings are derived."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         parse_resolved_config,
         remove_settings,
         to_toml,
+        unflatten,
     )
     from transduce.config.settings import Record, Settings, describe_file_error, describe_setting_error
     from transduce.config.text import TAG_PATTERN, CorpusConfig, DataConfig, FilterName, TextConfig
@@ -26,7 +27,8 @@ else:
             "transduce.config.model": "SearchConfig TransformerConfig",
             "transduce.config.presets": "PRESETS Preset",
             "transduce.config.run": (
-                "RunConfig flatten load_resolved_config load_run_config parse_resolved_config remove_settings to_toml"
+                "RunConfig flatten load_resolved_config load_run_config parse_resolved_config remove_settings to_toml "
+                "unflatten"
             ),
             "transduce.config.settings": "Record Settings describe_file_error describe_setting_error",
             "transduce.config.text": "CorpusConfig DataConfig FilterName TAG_PATTERN TextConfig",
@@ -59,4 +61,5 @@ __all__ = [
     "parse_resolved_config",
     "remove_settings",
     "to_toml",
+    "unflatten",
 ]

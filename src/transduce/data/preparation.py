@@ -24,7 +24,7 @@ from transduce.data.training_text import (
     choose_held_out,
     is_blank,
     iterate_chunks,
-    may_be_held_out,
+    may_be_kept,
     split_data_tag,
 )
 from transduce.errors import CorpusError, RunError
@@ -359,7 +359,7 @@ def _split_validation(
         )
     )
     cleaner = Cleaner(text)
-    is_clean = partial(may_be_held_out, cleaner=cleaner, tags=inputs.tags)
+    is_clean = partial(may_be_kept, cleaner=cleaner, tags=inputs.tags)
     left_out = set(np.concatenate([np.zeros(0, np.int64), *filtered.values()]).tolist())
     unfiltered = (pair for number, pair in enumerate(real) if number not in left_out)
     held_out = choose_held_out(unfiltered, data.held_out, is_clean) if inputs.validation is None else []

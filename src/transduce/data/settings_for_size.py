@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 from transduce.config import PRESETS, UNLIMITED_UPDATES, parse_duration
-from transduce.text import CorpusSize
+from transduce.data.corpus_size import CorpusSize
 
 MAX_PAIRS_OF_PRESET = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
 """Largest number of pairs for which each preset is chosen; above the last, it is `big`."""

@@ -38,12 +38,11 @@ def split_data_tag(source: str, tags: Sequence[str]) -> tuple[str, str]:
     return tag, source[len(tag) + 1 :] if tag else source
 
 
-def may_be_held_out(pair: Pair, cleaner: Cleaner, tags: Sequence[str] = ()) -> bool:
-    """Whether a pair may be held out for validation: whether cleaning would keep it, as far as that can be decided
-    before there is a tokenizer.
+def may_be_kept(pair: Pair, cleaner: Cleaner, tags: Sequence[str] = ()) -> bool:
+    """Whether cleaning would keep a pair, repetitions aside, as far as that can be decided before there is a tokenizer.
 
     Words stand for pieces, or characters in a script without spaces, for which the ratio of lengths is not checked.
-    Held-out pairs are checked again with the tokenizer.
+    Held-out pairs, which are chosen by this, are checked again with the tokenizer.
 
     Args:
         pair: a pair of the training text.

@@ -27,8 +27,6 @@ class TrainingEstimate:
 
     num_kept: int
     """About how many pairs its own rules keep (`[text]`)."""
-    num_target_characters: int
-    """About how many characters the targets of these have."""
     filters: Mapping[str, int]
     """About how many of them each filter (`data.filters`) would leave out, the most first; without those that would
     leave out none."""
@@ -48,7 +46,7 @@ def estimate_training(
     The arguments are those of `find_filtered`, the rules of cleaning, and what `judge_sample` returns.
     """
     if is_refused(findings):
-        return TrainingEstimate(num_kept=0, num_target_characters=0, filters={})
+        return TrainingEstimate(num_kept=0, filters={})
     is_kept = np.ones(len(training), bool)
     is_kept[find_repeats(hash_pairs(training))[0] if config.drop_duplicates else []] = False
     is_kept[~training.has_text] = False
@@ -70,7 +68,6 @@ def estimate_training(
         filters[name] = estimated or int(is_kept[rows].sum())
     return TrainingEstimate(
         num_kept=num_kept,
-        num_target_characters=round(num_kept * int(training.target.num_characters[kept].sum()) / max(1, len(kept))),
         filters={name: count for name, count in sorted(filters.items(), key=lambda item: -item[1]) if count},
     )
 

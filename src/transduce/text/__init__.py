@@ -10,7 +10,6 @@ if TYPE_CHECKING:
         CONTROL_CHARACTER,
         LONE_SURROGATE,
         Cleaner,
-        CorpusSize,
         Pair,
         ParallelCorpus,
         write_standard_input,
@@ -67,7 +66,7 @@ else:
         {
             "transduce.text.augmentation": "augment_pairs",
             "transduce.text.corpus": (
-                "CONTROL_CHARACTER Cleaner CorpusSize LONE_SURROGATE Pair ParallelCorpus write_standard_input"
+                "CONTROL_CHARACTER Cleaner LONE_SURROGATE Pair ParallelCorpus write_standard_input"
             ),
             "transduce.text.formats": "open_parallel_corpus",
             "transduce.text.glossary": "Glossary Term WITHOUT_SPACES count_phrase find_phrase",
@@ -103,7 +102,6 @@ __all__ = [
     "VOCABULARY",
     "WITHOUT_SPACES",
     "Cleaner",
-    "CorpusSize",
     "Document",
     "Glossary",
     "Pair",

@@ -6,25 +6,13 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from transduce.config import TextConfig
 from transduce.errors import CorpusError
 
 Pair = tuple[str, str]
 """A source text and its target text."""
-
-
-class CorpusSize(NamedTuple):
-    """How much text a parallel corpus has.
-
-    Args:
-        num_pairs: number of pairs.
-        num_target_characters: number of characters of all targets, before any cleaning.
-    """
-
-    num_pairs: int
-    num_target_characters: int
 
 
 @dataclass(frozen=True)
@@ -68,22 +56,15 @@ class ParallelCorpus:
         )
 
     def check(self) -> int:
-        """The number of pairs, after reading all of them once; raises what `measure` raises."""
-        return self.measure().num_pairs
-
-    def measure(self) -> CorpusSize:
-        """The size, after reading all pairs once; one pair is held in memory at a time.
+        """The number of pairs, after reading all of them once; one pair is held in memory at a time.
 
         Raises:
             CorpusError: a file is damaged, is not UTF-8 or breaks its format, or there are no pairs.
         """
-        num_pairs = num_target_characters = 0
-        for _, target in self:
-            num_pairs += 1
-            num_target_characters += len(target)
+        num_pairs = sum(1 for _ in self)
         if not num_pairs:
             raise CorpusError(f"{self.name}: empty; at least one pair is needed")
-        return CorpusSize(num_pairs, num_target_characters)
+        return num_pairs
 
 
 def _swap(pairs: Iterator[Pair]) -> Iterator[Pair]:

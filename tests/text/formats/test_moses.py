@@ -30,7 +30,6 @@ def test_two_files_line_for_line(two_files: Callable[..., ParallelCorpus], tmp_p
     assert corpus.files == (tmp_path / "a.en", tmp_path / "a.de")
     assert list(corpus) == list(corpus) == [("a", "A"), ("", "B"), ("c", "")]
     assert corpus.check() == 3
-    assert corpus.measure() == (3, 2)
 
 
 def test_two_iterations_at_once_do_not_disturb_each_other(two_files: Callable[..., ParallelCorpus]) -> None:

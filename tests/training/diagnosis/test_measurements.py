@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,34 @@ def test_the_text_of_a_run(
     assert 2 < figures.unigram_loss < math.log(prepared.tokenizer.vocabulary)
     # The same words in another order: both sides are alike, and everything is in one language.
     assert min(figures.source_similarity, figures.target_similarity, figures.swapped_similarity) > 0.6
+
+
+def test_validation_text_is_compared_with_each_corpus(
+    make_config: Callable[..., RunConfig], prepare_for: Callable[[RunConfig], PreparedData], tmp_path: Path
+) -> None:
+    def write(name: str, texts: list[str]) -> str:
+        path = tmp_path / f"{name}.tsv"
+        path.write_text("".join(f"{text}\t{text[::-1]}\n" for text in texts), encoding="utf-8")
+        return str(path)
+
+    random = np.random.default_rng(3)
+    letters = {"small": "abcdefgh", "large": "stuvwxyz"}
+    texts = {
+        name: [" ".join("".join(random.choice([*few], 4)) for _ in range(8)) for _ in range(size)]
+        for (name, few), size in zip(letters.items(), (600, 9000), strict=True)
+    }
+    corpora = [{"pairs": write(name, some)} for name, some in texts.items()]
+    strange = [text.replace("a", "ж").replace("b", "д").replace("c", "щ") for text in texts["small"][:200]]
+    known, foreign = (
+        measure_text(
+            prepare_for(
+                make_config(data__pairs=None, data__corpora=corpora, data__validation_pairs=write(name, validation))
+            )
+        )
+        for name, validation in (("known", texts["small"][:200]), ("foreign", strange))
+    )
+    assert min(known.source_similarity, known.target_similarity) > 0.8
+    assert max(foreign.source_similarity, foreign.target_similarity) < 0.6
 
 
 @pytest.fixture

@@ -43,6 +43,23 @@ def test_targets_are_the_translations_of_the_teacher(config: RunConfig, copier: 
     assert not corpus.tag
 
 
+def test_sources_that_training_leaves_out_are_not_translated(config: RunConfig, tmp_path: Path) -> None:
+    lines = ["sun moon", "bird", "sun moon", "road " * 300, "", "door salt"]
+    other = ["bird", "wind"]
+    for name, sources in (("a", lines), ("b", other)):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{one}\tx{n}\n" for n, one in enumerate(sources)), "utf-8")
+    corpora = [CorpusConfig(pairs=str(tmp_path / f"{name}.tsv")) for name in "ab"]
+    changes = {"pairs": None, "corpora": tuple(corpora), "validation_pairs": "validation.tsv"}
+    config = config.model_copy(update={"data": config.data.model_copy(update=changes)})
+    first, second = make_student_text(config, tmp_path, lambda _: None).training_corpora
+    assert [source for source, _ in read(first.pairs)] == ["sun moon", "bird", "door salt"]
+    assert [source for source, _ in read(second.pairs)] == ["wind"]
+    kept = config.model_copy(update={"text": config.text.model_copy(update={"drop_duplicates": False})})
+    first, second = make_student_text(kept, tmp_path, lambda _: None).training_corpora
+    assert [source for source, _ in read(first.pairs)] == ["sun moon", "bird", "sun moon", "door salt"]
+    assert [source for source, _ in read(second.pairs)] == other
+
+
 def test_an_ensemble_translates_together(config: RunConfig, copier: Any, tmp_path: Path) -> None:
     alone = make_student_text(config, tmp_path, lambda _: None)
     bundle = Bundle.open(copier.result.folder / "best")

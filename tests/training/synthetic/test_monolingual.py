@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from transduce.bundle import Bundle
-from transduce.config import RunConfig
+from transduce.config import RunConfig, load_run_config
 from transduce.data import open_corpus, prepare
+from transduce.data.settings_for_size import MAX_PAIRS_OF_PRESET
 from transduce.errors import ConfigError, RunError
-from transduce.training import train
+from transduce.training import choose_settings_for_run, train
 from transduce.training.synthetic.monolingual import add_synthetic_corpora
 
 MONOLINGUAL = ["bird sun", "salt salt road", "door", "moon wind café"]
@@ -72,6 +73,54 @@ def test_a_model_that_is_trained_stays_as_it_is(run: Callable[..., RunConfig], t
     with pytest.raises(RunError, match=rf"(?s){reverse}: .*training\.seed: .*_model = .*delete {reverse}$"):
         train(other, restart=True)
     assert {one: one.read_bytes() for one in reverse.rglob("*.safetensors")} == before
+
+
+def test_the_other_run_has_settings_that_fit_its_pairs_alone(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MAX_PAIRS_OF_PRESET, "low-resource", 5)
+    (tmp_path / "pairs.tsv").write_text("bird\tvogel\nsun\tsonne\n", encoding="utf-8")
+    given = {"output": str(tmp_path / "run"), "data.folder": str(tmp_path), "data.pairs": "pairs.tsv"}
+    pairs_alone = choose_settings_for_run(load_run_config(None, arguments=given)[0], restart=False)
+    given |= {"data.source_language": "en", "data.target_language": "de", "data.monolingual_target": str(text)}
+    trained: list[RunConfig] = []
+
+    def stop(config: RunConfig) -> Path:
+        trained.append(config)
+        raise KeyboardInterrupt
+
+    def find_other(**changes: object) -> RunConfig:
+        settings = given | {name.replace("__", "."): value for name, value in changes.items()}
+        automatic = choose_settings_for_run(load_run_config(None, arguments=settings)[0], restart=False)
+        assert automatic["preset"] == "medium-resource"
+        config, _ = load_run_config(None, automatic=automatic, arguments=settings)
+        with pytest.raises(KeyboardInterrupt):
+            add_synthetic_corpora(config, tmp_path, stop, print)
+        return trained.pop()
+
+    other = find_other()
+    expected, _ = load_run_config(None, automatic=pairs_alone)
+    assert (other.preset, other.model, other.text) == ("low-resource", expected.model, expected.text)
+    assert other.training == expected.training.model_copy(update={"scorecard_sentences": 0})
+    assert (other.data.monolingual_target, other.data.source_language) == (None, "de")
+    text.write_text(text.read_text(encoding="utf-8") + "moon\nroad\n" * 9, encoding="utf-8")
+    assert find_other() == other, "more monolingual text changes nothing"
+    own = find_other(model__num_heads=2, training__updates=7)
+    assert (own.preset, own.model.num_heads, own.model.dropout) == ("low-resource", 2, other.model.dropout)
+    assert (own.training.updates, own.training.epochs) == (7, None)
+
+
+def test_text_that_has_changed_is_not_translated_for_a_run_that_will_refuse_it(
+    run: Callable[..., RunConfig], text: Path, tmp_path: Path, copier: Any
+) -> None:
+    config = run(data__monolingual_target=str(text), data__monolingual_target_model=str(copier.result.folder))
+    train(config)
+    before = sorted((tmp_path / "cache").iterdir())
+    text.write_text("moon road\n", encoding="utf-8")
+    with pytest.raises(RunError, match=r"mono\.txt: the text, .* has changed .* --restart"):
+        train(config)
+    assert sorted((tmp_path / "cache").iterdir()) == before
+    assert train(config, restart=True).updates == 8
 
 
 def test_a_slash_behind_the_output_makes_no_folder_in_it(

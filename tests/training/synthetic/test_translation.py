@@ -12,7 +12,7 @@ import pytest
 from transduce.bulk import BulkTask
 from transduce.bundle import Bundle, save_bundle
 from transduce.config import RunConfig
-from transduce.errors import CorpusError
+from transduce.errors import CorpusError, RunError
 from transduce.text import read_lines
 from transduce.training import train
 from transduce.training.synthetic import translation
@@ -135,7 +135,9 @@ def test_what_is_done_is_found_again_and_never_taken_for_another(text: Path, mod
     divided = replace(synthetic, read=lambda: iter(["sun\nmoon", "river"]))
     assert len({one.translate(tmp_path, "cpu", 1, ignore) for one in (joined, divided)}) == 2
     text.write_text("sun\n", encoding="utf-8")
-    assert synthetic.translate(tmp_path, "cpu", 1, ignore, [path.name]) != path
+    with pytest.raises(RunError, match=r"mono\.txt: the text, or a setting of its translation, has changed"):
+        synthetic.translate(tmp_path, "cpu", 1, ignore, [path.name])
+    assert synthetic.translate(tmp_path, "cpu", 1, ignore) != path
 
 
 def test_a_run_that_was_trained_on_it_needs_no_model(text: Path, model: Bundle, tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ class RunTextFigures:
     """Median of the blocks by `measure_pair_association`, about 1 if source and target are unrelated; None if there are
     too few pairs."""
     source_similarity: float
-    """`measure_similarity` of the sources of validation and training, from 0 to about 1."""
+    """`measure_similarity` of the sources of validation and training, from 0 to about 1; as the next two, that to the
+    training corpus that it is highest of."""
     target_similarity: float
     """`measure_similarity` of the targets of validation and training."""
     swapped_similarity: float
@@ -86,26 +87,37 @@ def measure_text(prepared: PreparedData) -> RunTextFigures:
         unrelated_blocks=len(unrelated),
         first_unrelated=min(unrelated, default=0),
         pair_association=float(np.median(found)) if found else None,
-        **_measure_similarities(prepared, sources, targets),
+        **_measure_similarities(prepared),
     )
 
 
-def _measure_similarities(
-    prepared: PreparedData, sources: Sequence[Sequence[Sequence[int]]], targets: Sequence[Sequence[Sequence[int]]]
-) -> dict[str, float]:
-    some = slice(None, None, max(1, len(sources) // 2))
-    training = [
-        [prepared.tokenizer.decode(sentence) for block in side for sentence in block[some]]
-        for side in (sources, targets)
-    ]
+def _measure_similarities(prepared: PreparedData) -> dict[str, float]:
+    """The similarities of `RunTextFigures`: each the highest to all training text or to one of its corpora.
+
+    Corpora may differ in language or kind of text, and validation text may be like one of them alone.
+    """
     validation = [list(side[:MAX_SENTENCES]) for side in zip(*prepared.validation, strict=True)]
-    return {
-        "source_similarity": measure_similarity(validation[0], training[0]),
-        "target_similarity": measure_similarity(validation[1], training[1]),
-        "swapped_similarity": min(
-            measure_similarity(validation[0], training[1]), measure_similarity(validation[1], training[0])
-        ),
-    }
+    sizes = [corpus.cleaning["kept"] for corpus in prepared.corpora]
+    ends = [*accumulate(sizes)]
+    parts = [range(end - size, end) for end, size in zip(ends, sizes, strict=True) if size >= MIN_PAIRS]
+    found = []
+    for part in {range(len(prepared.train)), *parts}:
+        sources, targets = _decode_some(prepared, part)
+        source_similarity = measure_similarity(validation[0], sources)
+        target_similarity = measure_similarity(validation[1], targets)
+        swapped = min(measure_similarity(validation[0], targets), measure_similarity(validation[1], sources))
+        found.append((source_similarity, target_similarity, swapped))
+    names = ("source_similarity", "target_similarity", "swapped_similarity")
+    return dict(zip(names, map(max, zip(*found, strict=True)), strict=True))
+
+
+def _decode_some(prepared: PreparedData, part: range) -> tuple[list[str], list[str]]:
+    """Sources and targets of two or three blocks of neighbouring training pairs of a part of the text."""
+    blocks = _choose_blocks(len(part))
+    some = blocks[:: max(1, len(blocks) // 2)]
+    pairs = [prepared.train.pair(part[index]) for block in some for index in block]
+    decode = prepared.tokenizer.decode
+    return [decode(source.tolist()) for source, _ in pairs], [decode(target.tolist()) for _, target in pairs]
 
 
 def _choose_blocks(num_pairs: int) -> list[range]:

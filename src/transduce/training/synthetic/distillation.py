@@ -6,8 +6,9 @@ wrote, and a small network learns it better.
 
 import functools
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from transduce.bundle import Bundle, find_bundle
 from transduce.config import CorpusConfig, DataConfig, RunConfig
 from transduce.data import choose_generated_columns, open_corpus
 from transduce.data.store import explain_cache_errors
-from transduce.data.training_text import RepetitionFinder, choose_held_out, may_be_held_out
+from transduce.data.training_text import RepetitionFinder, choose_held_out, may_be_kept
 from transduce.errors import CorpusError
 from transduce.storage import replace_file, scratch_folder
 from transduce.text import Cleaner
@@ -33,7 +34,8 @@ def make_student_text(
     The translations stand in place of the targets, or with `data.keep_targets` in further pairs beside them.
 
     Given validation text keeps its targets. If none is given, pairs are held out of the training text, as for every
-    run, and their sources are not translated. A corpus's tag is put in front of its sources if the teacher knows it.
+    run, and their sources are not translated; nor are sources that training would leave out for their own sake, such as
+    those that repeat an earlier one. A corpus's tag is put in front of its sources if the teacher knows it.
 
     Args:
         config: the run.
@@ -55,10 +57,11 @@ def make_student_text(
     excluded = {source for source, _ in held_out}
     excluded |= {source.removeprefix(f"{tag} ") for source, _ in held_out for tag in data.tags}
     corpora = []
-    for corpus in data.training_corpora:
+    repeated = _find_repeated_sources(config, cache)
+    for corpus, is_repeated in zip(data.training_corpora, repeated, strict=True):
         synthetic = SyntheticText(
             corpus.name,
-            partial(_read_sources, data, corpus, excluded),
+            partial(_read_sources, config, corpus, is_repeated, excluded),
             open_teachers,
             TranslationOptions(),
             is_target=False,
@@ -74,9 +77,34 @@ def make_student_text(
     return data.model_copy(update=changes)
 
 
-def _read_sources(data: DataConfig, corpus: CorpusConfig, excluded: Collection[str]) -> Iterator[str]:
-    untagged = open_corpus(data, corpus.model_copy(update={"tag": None}))
-    return (source for source, _ in untagged if source not in excluded)
+def _find_repeated_sources(config: RunConfig, cache: Path) -> list[Iterable[bool]]:
+    """For each corpus, whether each of its sources, with its tag, is the same as an earlier one of any corpus.
+
+    No repetition is found if those are trained on (`text.drop_duplicates`). `cache` gets scratch files.
+    """
+    corpora = config.data.training_corpora
+    if not config.text.drop_duplicates:
+        return [itertools.repeat(False) for _ in corpora]
+    ends, num_pairs = [], 0
+    with explain_cache_errors(cache), scratch_folder(cache, "repetitions") as scratch:
+        finder = RepetitionFinder(scratch)
+        for corpus in corpora:
+            sources = ((source, "") for source, _ in open_corpus(config.data, corpus))
+            num_pairs += sum(1 for _ in finder.record(sources))
+            ends.append(num_pairs)
+        return list(np.split(finder.find_repeats(), ends[:-1]))
+
+
+def _read_sources(
+    config: RunConfig, corpus: CorpusConfig, is_repeated: Iterable[bool], excluded: Collection[str]
+) -> Iterator[str]:
+    """The sources of a corpus, without its tag, whose translations can be trained on; others would be left out."""
+    # The target will be another one: what is wrong with the source itself decides.
+    cleaner = Cleaner(config.text.model_copy(update={"drop_copies": False}))
+    untagged = open_corpus(config.data, corpus.model_copy(update={"tag": None}))
+    for (source, _), is_repetition in zip(untagged, is_repeated, strict=False):
+        if not is_repetition and source not in excluded and may_be_kept((source, source), cleaner):
+            yield source
 
 
 def _write_pairs(cache: Path, pairs: Sequence[tuple[str, str]]) -> Path:
@@ -100,8 +128,8 @@ def _choose_validation(config: RunConfig, cache: Path) -> list[tuple[str, str]]:
                 num_pairs += 1
                 yield pair
 
-    is_clean = partial(may_be_held_out, cleaner=cleaner, tags=data.tags)
-    with scratch_folder(cache, "repetitions") as scratch:
+    is_clean = partial(may_be_kept, cleaner=cleaner, tags=data.tags)
+    with explain_cache_errors(cache), scratch_folder(cache, "repetitions") as scratch:
         finder = RepetitionFinder(scratch)
         pairs = finder.record(read_pairs()) if config.text.drop_duplicates else read_pairs()
         chosen = choose_held_out(pairs, data.held_out, is_clean)

@@ -5,8 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from transduce.bundle import Bundle, find_bundle, find_latest_checkpoint
-from transduce.config import CorpusConfig, DataConfig, RunConfig
+from transduce.config import UNLIMITED_UPDATES, CorpusConfig, DataConfig, RunConfig, flatten, load_run_config, unflatten
 from transduce.data import choose_generated_columns
+from transduce.data.corpus_size import measure_training_text
+from transduce.data.settings_for_size import choose_settings_for_size
 from transduce.errors import ConfigError, RunError
 from transduce.text import SYNTHETIC_TAGS, read_lines, split_name
 from transduce.text.formats import PAIRS_FORMATS
@@ -18,14 +20,12 @@ TAGS = dict(zip(("monolingual_target", "monolingual_source"), SYNTHETIC_TAGS, st
 """For each setting, the tag in front of the sources of the pairs that are made from its text (Caswell et al. 2019)."""
 
 _SUFFIXES = {"monolingual_target": "-reverse", "monolingual_source": "-forward"}
+"""For each setting, the suffix that makes the run's folder that of the run which trains the translating model."""
 
 
 def locate_translating_run(config: RunConfig, name: str) -> str:
     """The folder of the run that trains the model which translates the text of the setting `name`."""
     return f"{Path(config.output)}{_SUFFIXES[name]}"  # without a slash at the end, as in runs/more/
-
-
-"""For each setting, the suffix that makes the run's folder that of the run which trains the translating model."""
 
 
 def has_monolingual_text(data: DataConfig) -> bool:
@@ -110,7 +110,8 @@ def _open_models(
             f"data.{name}: the run starts from {config.training.start_from}, so that its settings cannot train the "
             f"model that translates this text: give one as data.{setting}"
         )
-    data = remove_monolingual_text(config.data)
+    config = _fit_to_pairs(config)
+    data = config.data
     if name == "monolingual_target":
         exchanged = {
             "swap_sides": not data.swap_sides,
@@ -130,6 +131,28 @@ def _open_models(
             f"{error}\nThis is the run of the model that translates data.{name}, which --restart leaves as it is: to "
             f'go on with its model, give data.{setting} = "{other.output}"; to train it anew, delete {other.output}'
         ) from error
+
+
+def _fit_to_pairs(run: RunConfig) -> RunConfig:
+    """The run without its monolingual text, with settings that fit its pairs.
+
+    A setting with the value that `choose_settings_for_size` gives it for all text, monolingual text included, gets the
+    value that it gives for the pairs alone, so that more monolingual text does not make another run of it.
+    """
+    pairs = remove_monolingual_text(run.data)
+    time_limit = run.training.time_limit if run.training.updates >= UNLIMITED_UPDATES else None
+    sizes = [measure_training_text(data, run.text) for data in (run.data, pairs)]
+    is_automatic = choose_settings_for_size(sizes[0], time_limit)["preset"] == run.preset
+    for_all_text, for_pairs = (
+        flatten(load_run_config(None, automatic=settings)[0].model_dump(exclude_unset=True))
+        for settings in (
+            choose_settings_for_size(size, time_limit, None if is_automatic else run.preset) for size in sizes
+        )
+    )
+    given = flatten(run.model_dump(exclude={"data"}, exclude_unset=True))
+    own = {name: value for name, value in given.items() if for_all_text.get(name) != value}
+    fitted = {name: value for name, value in for_pairs.items() if name in given or name not in for_all_text}
+    return RunConfig.model_validate(unflatten(fitted | own)).model_copy(update={"data": pairs})
 
 
 def _keep_length_if_finished(config: RunConfig) -> RunConfig:

@@ -14,7 +14,7 @@ from typing import Any
 from transduce.bulk import BlockTranslatorSettings, BulkTask, ProcessPool, translate_files
 from transduce.bundle import Bundle
 from transduce.data.store import explain_cache_errors
-from transduce.errors import CorpusError, OutputError
+from transduce.errors import CorpusError, OutputError, RunError
 from transduce.kernels.device import find_device
 from transduce.kernels.hardware import count_threads
 from transduce.kernels.memory import get_available_memory
@@ -76,11 +76,12 @@ class SyntheticText:
             device: cpu, cuda, mps or auto.
             num_workers: number of processes; None: see `choose_num_workers`. It does not change the result.
             report: receives messages about progress.
-            known: names of files of pairs that the run has already been trained on. One made from this text is used
+            known: names of the files that the run has already been trained on. One of pairs made from this text is used
                 again, whatever model made it: that model may have been moved, or trained further, since then.
 
         Raises:
             CorpusError: the text cannot be read, is not UTF-8, or no line has a translation.
+            RunError: the run has been trained on translations of another text, or of this one as it was before.
             BusyError: another process is translating the same text into this folder.
             ConfigError, WriteError: `cache` cannot be written.
         """
@@ -89,6 +90,11 @@ class SyntheticText:
             if name.startswith(f"{text}-") and (cache / name).exists():
                 report(f"the translations of {self.name} are in {cache / name}")
                 return cache / name
+        if known and not any(name.startswith(f"{text}-") for name in known):
+            raise RunError(
+                f"{self.name}: the text, or a setting of its translation, has changed since the run was trained on its "
+                "translations: restore it, choose another output, or start over with --restart"
+            )
         models = self.open_models()
         names = ", ".join(str(one.folder) for one in models)
         path = cache / f"{text}-{_compute_digest_of_models(models)[:16]}.jsonl"

@@ -1,0 +1,92 @@
+"""How much text a run has, counted before it is prepared."""
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from transduce.config import DataConfig, TextConfig
+from transduce.data.input_files import open_corpus
+from transduce.data.training_text import may_be_kept
+from transduce.text import Cleaner, Pair, read_lines
+
+MAX_DIGESTS = 1_000_000
+"""Number of pairs up to which different ones are counted exactly; of more, the number is estimated from a sample of at
+least half as many, with a standard error of at most 0.15 %."""
+
+
+class CorpusSize(NamedTuple):
+    """How much text a parallel corpus has.
+
+    Args:
+        num_pairs: number of pairs.
+        num_target_characters: number of characters of all targets.
+    """
+
+    num_pairs: int
+    num_target_characters: int
+
+
+STANDARD_INPUT = CorpusSize(6_000, 700_000)
+"""The assumed size of the text on standard input, which cannot be counted before a run reads it."""
+
+
+def measure_training_text(data: DataConfig, text: TextConfig) -> CorpusSize:
+    """Measure the text that an epoch has: that of all corpora, and the monolingual text.
+
+    Pairs that are left out (`text`) do not count, as far as that can be decided without a tokenizer (`may_be_kept`). A
+    pair counts as often as an epoch has it, by the weight of its corpus; its characters at most once, as repeated text
+    is not more text.
+
+    Raises:
+        CorpusError: a file is missing, damaged or not UTF-8, or source and target differ in number of lines.
+    """
+    if data.pairs == "-":
+        return STANDARD_INPUT
+    different = _DifferentPairs()
+    total_pairs = total_characters = 0.0
+    for pairs, weight in _list_texts(data, text):
+        num_pairs = num_characters = 0
+        num_before = different.estimate()
+        for pair in pairs:
+            num_pairs += 1
+            num_characters += len(pair[1])
+            if text.drop_duplicates:
+                different.add(pair)
+        num_kept = min(num_pairs, different.estimate() - num_before) if text.drop_duplicates else num_pairs
+        total_pairs += weight * num_kept
+        total_characters += min(1.0, weight) * num_characters * num_kept / max(1, num_pairs)
+    return CorpusSize(round(total_pairs), round(total_characters))
+
+
+def _list_texts(data: DataConfig, text: TextConfig) -> Iterator[tuple[Iterator[Pair], float]]:
+    """The pairs of each corpus and of each monolingual text, whose translations are not known yet, and its weight."""
+    for corpus in data.training_corpora:
+        is_kept = partial(may_be_kept, cleaner=Cleaner(text), tags=data.tags)
+        yield filter(is_kept, open_corpus(data, corpus)), corpus.weight
+    for name in (data.monolingual_target, data.monolingual_source):
+        if name is not None:
+            yield (("", line) for line in read_lines(Path(data.folder) / name) if line.strip()), data.monolingual_weight
+
+
+class _DifferentPairs:
+    """Counts different pairs by digests: all of them, or a sample by adaptive sampling (Flajolet 1990)."""
+
+    def __init__(self) -> None:
+        self._digests: set[int] = set()
+        self._one_in = 1
+
+    def add(self, pair: Pair) -> None:
+        """Count the pair unless it was counted before."""
+        digest = int.from_bytes(hashlib.blake2b("\n".join(pair).encode(), digest_size=8).digest())
+        if digest % self._one_in:
+            return
+        self._digests.add(digest)
+        if len(self._digests) > MAX_DIGESTS:
+            self._one_in *= 2
+            self._digests = {one for one in self._digests if one % self._one_in == 0}
+
+    def estimate(self) -> int:
+        """The number of different pairs so far."""
+        return len(self._digests) * self._one_in
