@@ -33,8 +33,8 @@ from transduce.kernels.device import find_device, resolve_precision
 from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.model import Transformer
 from transduce.training import Updater
-from transduce.training.micro_batches import choose_parallel_micro_batches
-from transduce.training.updater import use_deterministic_algorithms
+from transduce.training.optimization.micro_batches import choose_parallel_micro_batches
+from transduce.training.optimization.updater import use_deterministic_algorithms
 
 Trainer = Callable[[int, Batch], float]
 OURS = "transduce"

@@ -154,7 +154,7 @@ def test_only_the_command_line_prints_and_exits() -> None:
         for module, node in nodes()
         if package_of(module) not in {"cli", "__main__"}
         # It ends processes that it has forked itself.
-        if (module, called(node)) != ("transduce.training.micro_batches", "os._exit")
+        if (module, called(node)) != ("transduce.training.optimization.micro_batches", "os._exit")
         if called(node) in {"print", "input", "exit", "quit", "os._exit"}
         or (isinstance(node, ast.Attribute) and ast.unparse(node) in {"sys.exit", "sys.stdout", "sys.stderr"})
         or (isinstance(node, ast.Name) and node.id == "SystemExit")

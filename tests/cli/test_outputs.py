@@ -90,7 +90,8 @@ WRITERS = {
         ("import", "ct2", "--probe", "valid.source"), ("transduce.interop.export_import", "find_import_format")
     ),
     "average": Writer(
-        ("average", "run", "--last", "2"), ("transduce.training.checkpoint_averaging", "average_checkpoints")
+        ("average", "run", "--last", "2"),
+        ("transduce.training.model_selection.checkpoint_averaging", "average_checkpoints"),
     ),
     "train": Writer(("train", "tiny.toml"), ("transduce.training.run", "prepare_screened")),
     "demo": Writer(("demo", "--updates", "4"), ("transduce.demo", "generate_training_pairs")),

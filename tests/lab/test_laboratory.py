@@ -13,7 +13,7 @@ from transduce.lab.laboratory import NUM_TEST_PAIRS, SECONDS_OF_TESTS, count_as_
 from transduce.lab.measurements import Measurement, Results
 from transduce.lab.variants import plan_training, tabulate_variants
 from transduce.training import MetricsLog
-from transduce.training.validation import compute_teacher_forced_metrics
+from transduce.training.model_selection.validation import compute_teacher_forced_metrics
 
 TINY = {
     "model.num_encoder_layers": 1,

@@ -18,7 +18,7 @@ from transduce.model import (
     Transformer,
     sinusoids,
 )
-from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.optimization.loss import label_smoothed_cross_entropy
 
 
 def test_a_vector_for_each_token_times_the_root_of_d_model(make_model: Callable[..., Transformer]) -> None:

@@ -16,8 +16,8 @@ from transduce.errors import RunError, TrainingError, TrainingInterruptedError
 from transduce.kernels.linear import BLOCK
 from transduce.training import Ranks, RunFolder, Trainer, train
 from transduce.training.checkpoints import RunState
+from transduce.training.optimization.updater import Updater
 from transduce.training.run import _set_updates
-from transduce.training.updater import Updater
 from transduce.translation import Translator
 
 MakeConfig = Callable[..., RunConfig]
@@ -123,7 +123,7 @@ def test_where_auto_means_another_precision_the_run_keeps_its_own(
 def test_the_loss_scale_of_float16_goes_on_where_it_was(
     make_config: MakeConfig, outcome_of: OutcomeOf, watcher: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transduce.training.updater.LOSS_SCALE_INTERVAL", 3)
+    monkeypatch.setattr("transduce.training.optimization.updater.LOSS_SCALE_INTERVAL", 3)
     expected = outcome_of(train(make_config("unbroken", training__precision="float16")).folder)
     config = make_config(training__precision="float16")
     for place in (4, 11):

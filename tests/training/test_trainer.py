@@ -15,7 +15,7 @@ from transduce.config import RunConfig, SearchConfig
 from transduce.errors import TrainingError, TrainingInterruptedError
 from transduce.model import Transformer
 from transduce.training import Validation, train
-from transduce.training.validation import ModelSelection, Validator
+from transduce.training.model_selection.validation import ModelSelection, Validator
 
 MakeConfig = Callable[..., RunConfig]
 MetricsOf = Callable[[Path], list[dict[str, Any]]]

@@ -25,8 +25,8 @@ from transduce.storage import replace_file
 from transduce.text import Pair, open_parallel_corpus
 from transduce.training import MetricsLog, Progress, SilentReporter, Updater, train
 from transduce.training.distributed import SINGLE_RANK
-from transduce.training.memory import BatchShape
-from transduce.training.micro_batches import choose_parallel_micro_batches
+from transduce.training.optimization.memory import BatchShape
+from transduce.training.optimization.micro_batches import choose_parallel_micro_batches
 from transduce.translation import Translator
 
 NUM_PAIRS = 30_000

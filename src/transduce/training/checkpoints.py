@@ -35,9 +35,9 @@ from transduce.training.distributed import (
     make_shard,
 )
 from transduce.training.distributed.batches import BatchPosition
+from transduce.training.optimization.schedule import Decay
+from transduce.training.optimization.updater import LossScale, Updater
 from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import Decay
-from transduce.training.updater import LossScale, Updater
 
 
 def compute_batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = SINGLE_RANK) -> str:

@@ -45,16 +45,16 @@ from transduce.training.distributed.agreement import (
     share_settings,
 )
 from transduce.training.distributed.copies import share_prepared_data, share_run
-from transduce.training.final_measurements import check_baseline
-from transduce.training.memory import check_model_memory
+from transduce.training.model_selection.final_measurements import check_baseline
+from transduce.training.model_selection.stopping import catch_stop_signals
+from transduce.training.optimization.memory import check_model_memory
+from transduce.training.optimization.updater import use_deterministic_algorithms
 from transduce.training.reporting import Reporter, SilentReporter, count_lengths, describe_environment
 from transduce.training.reporting.report import check_tensorboard, describe_rule
 from transduce.training.run_folder import RunFolder, compute_settings_digest
 from transduce.training.screened_data import prepare_screened
-from transduce.training.stopping import catch_stop_signals
 from transduce.training.synthetic import has_synthetic_text, make_synthetic_text
 from transduce.training.trainer import Trainer, TrainingResult
-from transduce.training.updater import use_deterministic_algorithms
 from transduce.translation.engines.engine import check_search_memory, count_token_bytes
 
 MIN_VOCABULARY = 264

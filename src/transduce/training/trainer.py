@@ -17,7 +17,6 @@ from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, count_max_repetitions, remove_epochs
 from transduce.errors import DivergedError, RunError, TrainingInterruptedError
 from transduce.kernels.device import find_device
-from transduce.training.checkpoint_averaging import NO_AVERAGE
 from transduce.training.checkpoints import RunState, compute_batches_digest, compute_weights_digest
 from transduce.training.distributed import SINGLE_RANK, Ranks, gather_model
 from transduce.training.distributed.batches import (
@@ -26,16 +25,16 @@ from transduce.training.distributed.batches import (
     load_epoch_store,
     split_into_sequential_micro_batches,
 )
-from transduce.training.final_measurements import compare_with_baseline, find_baseline, measure_behaviour, name_baseline
-from transduce.training.guided_alignment import train_alignment_model
-from transduce.training.initial_embeddings import initialize_embeddings
-from transduce.training.memory import SAFE_SHARE, probe_memory
-from transduce.training.micro_batches import choose_parallel_micro_batches
-from transduce.training.reporting import Progress, Reporter, Throughput, describe_forecast
-from transduce.training.reporting.report import Trackers
-from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import Decay, plan_decay
-from transduce.training.stopping import (
+from transduce.training.initialization.initial_embeddings import initialize_embeddings
+from transduce.training.initialization.transfer import copy_spread_layers, transfer_weights
+from transduce.training.model_selection.checkpoint_averaging import NO_AVERAGE
+from transduce.training.model_selection.final_measurements import (
+    compare_with_baseline,
+    find_baseline,
+    measure_behaviour,
+    name_baseline,
+)
+from transduce.training.model_selection.stopping import (
     DIVERGENCE_ADVICE,
     MAX_SKIPPED_IN_A_ROW,
     METRIC_NAMES,
@@ -46,9 +45,15 @@ from transduce.training.stopping import (
     make_divergence_error,
     should_stop_early,
 )
-from transduce.training.transfer import copy_spread_layers, transfer_weights
-from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
-from transduce.training.validation import ModelSelection
+from transduce.training.model_selection.validation import ModelSelection
+from transduce.training.optimization.guided_alignment import train_alignment_model
+from transduce.training.optimization.memory import SAFE_SHARE, probe_memory
+from transduce.training.optimization.micro_batches import choose_parallel_micro_batches
+from transduce.training.optimization.schedule import Decay, plan_decay
+from transduce.training.optimization.updater import UpdateFigures, Updater, UpdateStoppedError
+from transduce.training.reporting import Progress, Reporter, Throughput, describe_forecast
+from transduce.training.reporting.report import Trackers
+from transduce.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True)

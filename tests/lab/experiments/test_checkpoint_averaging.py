@@ -20,7 +20,7 @@ from transduce.lab.experiments.checkpoint_averaging import (
     save_best_checkpoint,
 )
 from transduce.training import compute_learning_rate
-from transduce.training.validation import compute_teacher_forced_metrics
+from transduce.training.model_selection.validation import compute_teacher_forced_metrics
 
 
 def test_every_schedule_and_model_is_planned(planned: Laboratory) -> None:

@@ -24,7 +24,7 @@ from transduce.lab.experiments.normalization import (
     read_inputs,
 )
 from transduce.model import BatchNormalization, Transformer
-from transduce.training.loss import compute_losses
+from transduce.training.optimization.loss import compute_losses
 
 
 def make_tiny_model(normalization: str) -> Transformer:

@@ -28,8 +28,8 @@ from transduce.lab.experiments.residual import (
 from transduce.lab.laboratory import count_as_diverged
 from transduce.model import ResidualConnection, Transformer, source_attention_mask
 from transduce.training import Updater
-from transduce.training.stopping import MAX_SKIPPED_IN_A_ROW
-from transduce.training.updater import UpdateFigures
+from transduce.training.model_selection.stopping import MAX_SKIPPED_IN_A_ROW
+from transduce.training.optimization.updater import UpdateFigures
 
 
 def make_tiny_model(depth: int = 2) -> Transformer:

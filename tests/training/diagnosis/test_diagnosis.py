@@ -42,7 +42,7 @@ from transduce.training.diagnosis import (
     find_unrelated_pairs,
 )
 from transduce.training.diagnosis.measurements import RunTextFigures
-from transduce.training.schedule import compute_peak_rate
+from transduce.training.optimization.schedule import compute_peak_rate
 
 HEALTHY_TEXT = {
     "unigram_loss": 6.0,

@@ -427,7 +427,8 @@ def test_only_a_timeout_that_can_be_set_is_advised_to_be_raised() -> None:
 TAKING_LONG = """
 import sys, time
 from transduce.cli import main
-from transduce.training import run, validation
+from transduce.training import run
+from transduce.training.model_selection import validation
 from transduce.training.run import prepare_screened
 
 def prepare_slowly(*arguments, **options):
@@ -459,7 +460,7 @@ def test_a_rank_that_prepares_or_validates_is_waited_for(make_config: MakeConfig
 WITHOUT_MEMORY = """
 import os, sys
 from transduce.cli import main
-from transduce.training import memory
+from transduce.training.optimization import memory
 if os.environ["RANK"] == "1":
     memory._get_free_memory_per_rank = lambda _: 0
 main(["train", *sys.argv[1:]])

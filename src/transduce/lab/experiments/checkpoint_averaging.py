@@ -13,8 +13,8 @@ from transduce.lab.measurements import Results, Value, keep_finite
 from transduce.lab.statistics import format_mean, judge_larger
 from transduce.pages import Series, Table, draw_line_chart
 from transduce.training import RunFolder, average_run
-from transduce.training.checkpoint_averaging import average_checkpoints
-from transduce.training.validation import compute_teacher_forced_metrics
+from transduce.training.model_selection.checkpoint_averaging import average_checkpoints
+from transduce.training.model_selection.validation import compute_teacher_forced_metrics
 
 SCHEDULES: Mapping[str, Mapping[str, Value]] = {
     "inverse square root": {"training.schedule": "inverse_square_root"},

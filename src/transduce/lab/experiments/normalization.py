@@ -28,7 +28,7 @@ from transduce.model import Transformer, as_transformer
 from transduce.model.sublayers import Normalization
 from transduce.pages import Series, Table, draw_line_chart
 from transduce.training.distributed.batches import BatchPosition, iterate_batches
-from transduce.training.loss import compute_losses
+from transduce.training.optimization.loss import compute_losses
 
 SHALLOW, DEEP = 2, 6
 """Layers of each stack of trained models; the paper's base model has 6."""

@@ -10,7 +10,7 @@ from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
 from transduce.lab.statistics import format_mean, judge_larger
 from transduce.pages import Series, Table, draw_line_chart
-from transduce.training.validation import compute_teacher_forced_metrics
+from transduce.training.model_selection.validation import compute_teacher_forced_metrics
 
 NUM_PAIRS = 1000
 """Pairs to train on, also of a user's text: so few that each is seen many times, and can be learned by heart."""

@@ -23,10 +23,10 @@ from transduce.pages import Series, Table, draw_line_chart
 from transduce.training import Updater
 from transduce.training.distributed import SINGLE_RANK
 from transduce.training.distributed.batches import BatchPosition, iterate_batches
-from transduce.training.loss import compute_losses
-from transduce.training.micro_batches import choose_parallel_micro_batches
-from transduce.training.stopping import MAX_SKIPPED_IN_A_ROW
-from transduce.training.validation import compute_teacher_forced_metrics
+from transduce.training.model_selection.stopping import MAX_SKIPPED_IN_A_ROW
+from transduce.training.model_selection.validation import compute_teacher_forced_metrics
+from transduce.training.optimization.loss import compute_losses
+from transduce.training.optimization.micro_batches import choose_parallel_micro_batches
 
 DEPTHS = (1, 2, 6)
 """Numbers of layers of each stack with which models are trained; the paper's base model has 6."""

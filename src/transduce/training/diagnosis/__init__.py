@@ -16,8 +16,8 @@ from transduce.kernels.device import find_device, resolve_precision
 from transduce.model import EncoderDecoder
 from transduce.training.diagnosis.measurements import SourceProbe
 from transduce.training.distributed import Ranks, gather_model
+from transduce.training.optimization.schedule import compute_peak_rate
 from transduce.training.reporting import MetricsLine, MetricsLog, select_lines
-from transduce.training.schedule import compute_peak_rate
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from transduce.doctor.pairing.association import (
 )
 from transduce.model import EncoderDecoder, Transformer, cross_attention_weights
 from transduce.text import Tokenizer
-from transduce.training.updater import autocast
+from transduce.training.optimization.updater import autocast
 from transduce.translation.engines.networks import evaluation_mode
 
 MAX_BLOCKS = 20

@@ -16,7 +16,7 @@ from jaxtyping import Integer
 from transduce.evaluation import Score
 from transduce.kernels.native.library import find_library
 from transduce.storage import replace_file
-from transduce.training.updater import UpdateFigures
+from transduce.training.optimization.updater import UpdateFigures
 
 MetricsLine = Mapping[str, Any]
 """A line of metrics.jsonl."""

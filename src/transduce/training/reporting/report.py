@@ -18,7 +18,8 @@ from transduce.evaluation import mark_shared, tabulate_behaviours
 from transduce.pages import draw_histogram, make_templates, name_bin, read_style, sample_evenly, shorten_text
 from transduce.storage import replace_file
 from transduce.training.diagnosis import CHECKS
-from transduce.training.final_measurements import read_behaviours, tabulate_differences, tabulate_models
+from transduce.training.model_selection.final_measurements import read_behaviours, tabulate_differences, tabulate_models
+from transduce.training.model_selection.stopping import explain_early_stop
 from transduce.training.reporting import MetricsLine, select_lines
 from transduce.training.reporting.curves import (
     MAX_POINTS,
@@ -29,7 +30,6 @@ from transduce.training.reporting.curves import (
     to_finite,
 )
 from transduce.training.run_folder import RunFolder
-from transduce.training.stopping import explain_early_stop
 
 _TEMPLATES = make_templates(Path(__file__).parent)
 

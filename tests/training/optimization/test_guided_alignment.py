@@ -11,16 +11,16 @@ import torch
 from transduce.config import TrainingConfig, TransformerConfig
 from transduce.data import Batch, TokenStore, create_store
 from transduce.model import Transformer, cross_attention_weights
-from transduce.training import guided_alignment
-from transduce.training.guided_alignment import (
+from transduce.training.optimization import guided_alignment
+from transduce.training.optimization.guided_alignment import (
     DIAGONAL_TENSIONS,
     MIN_COUNT,
     AlignmentModel,
     run_em_iteration,
     train_alignment_model,
 )
-from transduce.training.loss import compute_losses
-from transduce.training.updater import Updater
+from transduce.training.optimization.loss import compute_losses
+from transduce.training.optimization.updater import Updater
 
 NUM_WORDS = 30
 FIRST = 2

@@ -14,7 +14,7 @@ from transduce.config import RunConfig, TrainingConfig
 from transduce.data import PreparedData
 from transduce.errors import TrainingInterruptedError
 from transduce.training import compute_learning_rate, train
-from transduce.training.schedule import TOLERANCE, Decay, make_default_decay, plan_decay
+from transduce.training.optimization.schedule import TOLERANCE, Decay, make_default_decay, plan_decay
 from transduce.training.screened_data import prepare_screened
 
 

@@ -12,7 +12,11 @@ from transduce.data import Batch
 from transduce.kernels.layers import softmax_with_statistics
 from transduce.kernels.linear import accumulate_in_float32, uses_onednn_bfloat16
 from transduce.model import EXCLUDED_TOKEN_BIAS, EncoderDecoder, as_transformer
-from transduce.training.guided_alignment import AlignmentModel, compute_alignment_loss, decode_with_guided_head
+from transduce.training.optimization.guided_alignment import (
+    AlignmentModel,
+    compute_alignment_loss,
+    decode_with_guided_head,
+)
 
 CHUNK_LOGITS = 2**22
 """Maximum number of logits that the loss holds at a time on a CPU, unless d_model rows of logits are more: few enough

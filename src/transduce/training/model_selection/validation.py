@@ -27,14 +27,14 @@ from transduce.evaluation import Score, score_corpus
 from transduce.kernels.device import map_on_cores
 from transduce.model import EncoderDecoder
 from transduce.text import Tokenizer
-from transduce.training.checkpoint_averaging import NO_AVERAGE, average_checkpoints
 from transduce.training.checkpoints import RunState
 from transduce.training.diagnosis import Diagnosis
-from transduce.training.loss import compute_losses
+from transduce.training.model_selection.checkpoint_averaging import NO_AVERAGE, average_checkpoints
+from transduce.training.model_selection.stopping import DIVERGENCE_ADVICE
+from transduce.training.optimization.loss import compute_losses
+from transduce.training.optimization.updater import Updater
 from transduce.training.reporting import Reporter, Sample, Validation, describe_environment, rank_validation
 from transduce.training.run_folder import RunFolder
-from transduce.training.stopping import DIVERGENCE_ADVICE
-from transduce.training.updater import Updater
 from transduce.translation import PROBLEMS, PyTorchEngine, Translator, batch_by_length
 from transduce.translation.engines.networks import evaluation_mode
 

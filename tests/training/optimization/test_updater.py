@@ -17,7 +17,7 @@ from transduce.config import RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import Batch
 from transduce.model import EXCLUDED_TOKEN_BIAS, Dropout, Transformer
 from transduce.training import Ranks, UpdateFigures, Updater, train
-from transduce.training.updater import (
+from transduce.training.optimization.updater import (
     INITIAL_LOSS_SCALE,
     LOSS_SCALE_INTERVAL,
     MAX_LOSS_SCALE,

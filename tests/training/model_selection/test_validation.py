@@ -13,7 +13,7 @@ from transduce.errors import CorpusError
 from transduce.evaluation import score_corpus
 from transduce.model import Transformer
 from transduce.training import Validation, Validator
-from transduce.training.validation import (
+from transduce.training.model_selection.validation import (
     MAX_PIECES,
     NO_REPEAT_NGRAM,
     VALIDATION_METRICS,

@@ -15,7 +15,7 @@ from transduce.config import RunConfig, load_run_config
 from transduce.errors import BundleError, ConfigError
 from transduce.evaluation import TestSet, compare_systems, translate_test_set
 from transduce.training import MetricsLog, TrainingResult, train
-from transduce.training.final_measurements import (
+from transduce.training.model_selection.final_measurements import (
     SELECTION_NOTE,
     check_baseline,
     describe_comparison,

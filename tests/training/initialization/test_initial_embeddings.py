@@ -9,8 +9,8 @@ from torch import Tensor
 from transduce.config import TransformerConfig
 from transduce.data import TokenStore, create_store
 from transduce.model import Transformer
-from transduce.training import initial_embeddings
-from transduce.training.initial_embeddings import (
+from transduce.training.initialization import initial_embeddings
+from transduce.training.initialization.initial_embeddings import (
     COOCCURRENCE_SHARE,
     compute_cooccurrence_vectors,
     count_cooccurrence,

@@ -17,8 +17,9 @@ from transduce.config import RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
 from transduce.errors import TrainingError, TrainingInterruptedError
 from transduce.model import Transformer
-from transduce.training import RunFolder, Trainer, UpdateFigures, Updater, catch_stop_signals, stopping, train
-from transduce.training.stopping import StopRequest, explain_early_stop, has_plateaued, is_finite
+from transduce.training import RunFolder, Trainer, UpdateFigures, Updater, catch_stop_signals, train
+from transduce.training.model_selection import stopping
+from transduce.training.model_selection.stopping import StopRequest, explain_early_stop, has_plateaued, is_finite
 
 
 def validations(*chrf: float, average: float = 99.0) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from transduce.kernels.memory import (
     reset_peak_memory,
 )
 from transduce.training.distributed import Ranks, is_sharded, no_sync
-from transduce.training.updater import Updater
+from transduce.training.optimization.updater import Updater
 
 BYTES_PER_PARAMETER = 16
 """Bytes that a parameter takes in training: four each for weight, gradient, and the two means of Adam or Muon's mean

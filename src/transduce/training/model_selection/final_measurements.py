@@ -25,10 +25,10 @@ from transduce.evaluation import (
 )
 from transduce.pages import Table
 from transduce.text.languages import get_base_code
+from transduce.training.model_selection.validation import VALIDATION_METRICS
 from transduce.training.reporting import MetricsLine
 from transduce.training.run_folder import RunFolder
 from transduce.training.synthetic.monolingual import locate_translating_run
-from transduce.training.validation import VALIDATION_METRICS
 from transduce.translation import Translator
 
 MAX_COMPARED = 1000

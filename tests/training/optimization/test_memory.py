@@ -22,9 +22,10 @@ from transduce.config import UNLIMITED_UPDATES, RunConfig, TrainingConfig, Trans
 from transduce.data import plan_batches
 from transduce.errors import ConfigError, TrainingInterruptedError
 from transduce.model import Transformer
-from transduce.training import Updater, memory, train
+from transduce.training import Updater, train
 from transduce.training.distributed import SINGLE_RANK
-from transduce.training.memory import (
+from transduce.training.optimization import memory
+from transduce.training.optimization.memory import (
     BYTES_PER_PARAMETER,
     BatchShape,
     check_model_memory,
@@ -119,7 +120,7 @@ def test_a_pair_counts_as_often_as_an_epoch_has_it(
     repeated = np.repeat(lengths, times, axis=0)
     for batch_tokens in (10, 100, 1000):
         assert find_largest_shapes(lengths, batch_tokens, 2, times) == find_largest_shapes(repeated, batch_tokens, 2)
-    monkeypatch.setattr("transduce.training.memory._run_shapes", lambda *_: 1.0)
+    monkeypatch.setattr("transduce.training.optimization.memory._run_shapes", lambda *_: 1.0)
     found, expected = probe_memory(make_updater(), lengths, 60, times=times), probe_memory(make_updater(), repeated, 60)
     assert found.seconds_per_update == pytest.approx(expected.seconds_per_update)
 
@@ -185,7 +186,7 @@ def test_a_run_is_the_same_without_it(
 def test_the_time_counts_the_tokens_of_an_update(
     make_updater: Callable[..., Updater], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transduce.training.memory._run_shapes", lambda *_: 1.0)
+    monkeypatch.setattr("transduce.training.optimization.memory._run_shapes", lambda *_: 1.0)
     once, more = (probe_memory(make_updater(accumulation=number), LENGTHS, 60).seconds_per_update for number in (1, 40))
     assert more == pytest.approx(40 * once)
 
@@ -202,7 +203,8 @@ from transduce.config import TrainingConfig, TransformerConfig
 from transduce.errors import TrainingError
 from transduce.model import Transformer
 from transduce.kernels.memory import get_available_memory, get_used_memory, give_back_freed_memory, keep_freed_memory
-from transduce.training import Updater, memory
+from transduce.training import Updater
+from transduce.training.optimization import memory
 
 CPU = torch.device("cpu")
 LENGTHS = np.array([[5, 7], [9, 3], [4, 4], [8, 8]] * 1000)
@@ -335,7 +337,7 @@ def test_memory_is_refused_in_many_words(
             raise RuntimeError(words)
         return 0.1
 
-    monkeypatch.setattr("transduce.training.memory._run_shapes", refuse_the_first)
+    monkeypatch.setattr("transduce.training.optimization.memory._run_shapes", refuse_the_first)
     assert probe_memory(make_updater(), LENGTHS, 60).sequential_micro_batches == 2
 
 
@@ -345,7 +347,7 @@ def test_what_another_rank_was_refused_is_given_back_here_too(
     updater = make_updater()
     given_back: list[Updater] = []
     answers = [False, False, True, False, False, False]  # the third: whether anyone was refused a whole batch
-    monkeypatch.setattr("transduce.training.memory._release_memory", given_back.append)
+    monkeypatch.setattr("transduce.training.optimization.memory._release_memory", given_back.append)
     monkeypatch.setattr(type(updater.ranks), "any", lambda *_: answers.pop(0))
     assert probe_memory(updater, LENGTHS, 60).sequential_micro_batches == 2
     assert given_back == [updater]
@@ -404,7 +406,7 @@ def test_a_run_stays_with_the_parts_it_began_with(
     config, unbroken = make_config("run", **changes), make_config("unbroken", **changes)
     with monkeypatch.context() as patch:
         # What a batch this small takes, in whole pages, is a matter of luck.
-        patch.setattr("transduce.training.memory._estimate_bytes", lambda _, shape: shape.num_tokens)
+        patch.setattr("transduce.training.optimization.memory._estimate_bytes", lambda _, shape: shape.num_tokens)
         patch.setattr("transduce.training.run.check_model_memory", lambda *_: None)
         patch.setattr(memory, "get_available_memory", lambda _: 300)
         told = watcher(3, signal.SIGTERM)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from transduce.model import EXCLUDED_TOKEN_BIAS
 from transduce.training import label_smoothed_cross_entropy
-from transduce.training import loss as loss_module
+from transduce.training.optimization import loss as loss_module
 
 
 def example(num_tokens: int, d_model: int, vocabulary: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,7 +12,7 @@ from transduce.config import RunConfig, TransformerConfig
 from transduce.kernels.device import use_one_thread
 from transduce.kernels.linear import Linear
 from transduce.model import EncoderDecoder, MultiHeadAttention, OutputProjection, Transformer
-from transduce.training.muon import STEP_SIZE, Muon, assign_matrices, find_matrices, orthogonalize
+from transduce.training.optimization.muon import STEP_SIZE, Muon, assign_matrices, find_matrices, orthogonalize
 
 SIZES: dict[str, Any] = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}
 

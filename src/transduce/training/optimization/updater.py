@@ -24,11 +24,11 @@ from transduce.data import Batch
 from transduce.kernels.device import resolve_precision, use_one_thread
 from transduce.model import Dropout, EncoderDecoder
 from transduce.training.distributed import SINGLE_RANK, Ranks, full_tensor, no_sync, wrap_for_distributed
-from transduce.training.guided_alignment import AlignmentModel
-from transduce.training.loss import TokenLosses, compute_losses
-from transduce.training.micro_batches import NUM_SUMS, MicroBatchProcesses, can_fork
-from transduce.training.muon import Muon, find_matrices
-from transduce.training.schedule import Decay, compute_learning_rate
+from transduce.training.optimization.guided_alignment import AlignmentModel
+from transduce.training.optimization.loss import TokenLosses, compute_losses
+from transduce.training.optimization.micro_batches import NUM_SUMS, MicroBatchProcesses, can_fork
+from transduce.training.optimization.muon import Muon, find_matrices
+from transduce.training.optimization.schedule import Decay, compute_learning_rate
 
 
 @contextmanager

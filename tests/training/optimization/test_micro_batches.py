@@ -18,8 +18,8 @@ from transduce.data import Batch
 from transduce.errors import TrainingError, is_out_of_memory
 from transduce.model import Transformer
 from transduce.training import Ranks, UpdateFigures, Updater, train
-from transduce.training.memory import probe_memory
-from transduce.training.micro_batches import (
+from transduce.training.optimization.memory import probe_memory
+from transduce.training.optimization.micro_batches import (
     MIN_TOKENS,
     NUM_SUMS,
     MicroBatchProcesses,
@@ -98,7 +98,7 @@ def test_neither_do_those_of_muon_depend_on_it(set_threads: Callable[[int], None
 def test_they_know_the_loss_scale_of_float16(
     set_threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transduce.training.updater.LOSS_SCALE_INTERVAL", 1)
+    monkeypatch.setattr("transduce.training.optimization.updater.LOSS_SCALE_INTERVAL", 1)
     found = {}
     for threads in (1, 2):
         set_threads(threads)
@@ -200,7 +200,7 @@ import os, time
 import torch
 from torch import nn
 from transduce.data import Batch
-from transduce.training.micro_batches import NUM_SUMS, MicroBatchProcesses
+from transduce.training.optimization.micro_batches import NUM_SUMS, MicroBatchProcesses
 
 def gradient(*_):
     if os.getpid() != own:
@@ -278,7 +278,7 @@ def test_a_run_that_was_killed_goes_on_with_its_micro_batches_on_any_number_of_t
     set_threads: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("transduce.training.micro_batches.MIN_TOKENS", 20)
+    monkeypatch.setattr("transduce.training.optimization.micro_batches.MIN_TOKENS", 20)
     set_threads(2)
     expected = outcome_of(train(make_config("unbroken")).folder)
     assert expected["state"]["parallel_micro_batches"] == 2
@@ -311,7 +311,7 @@ def test_a_run_of_an_earlier_version_goes_on_undivided(
     assert state.pop("parallel_micro_batches") == 1
     save_checkpoint(checkpoints, 8, tensors, state)
     set_threads(2)
-    monkeypatch.setattr("transduce.training.micro_batches.MIN_TOKENS", 20)
+    monkeypatch.setattr("transduce.training.optimization.micro_batches.MIN_TOKENS", 20)
     going_on = watcher()
     train(make_config(training__checkpoint_every=4), going_on)
     assert going_on.updates[0] == 9
@@ -329,7 +329,7 @@ def test_a_run_that_an_earlier_version_began_keeps_its_number_before_the_first_c
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its metrics.jsonl says `micro_batches`."""
-    monkeypatch.setattr("transduce.training.micro_batches.MIN_TOKENS", 20)
+    monkeypatch.setattr("transduce.training.optimization.micro_batches.MIN_TOKENS", 20)
     set_threads(2)
     with pytest.raises(killed):
         train(make_config(training__updates=4), watcher(2))

@@ -14,7 +14,7 @@ from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.training import train
-from transduce.training.transfer import copy_spread_layers, transfer_weights
+from transduce.training.initialization.transfer import copy_spread_layers, transfer_weights
 
 
 @pytest.fixture
