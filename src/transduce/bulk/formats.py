@@ -94,7 +94,7 @@ class _LineFormat:
     """A format whose translated blocks, as lines of text, only have to be written one after the other."""
 
     def join_blocks(self, blocks: Sequence[Path], path: Path) -> None:
-        """See `FileFormat`."""
+        """Write the files of all blocks, in order, as one file."""
         with path.open("wb") as joined:
             for block in blocks:
                 with block.open("rb") as file:
@@ -105,14 +105,14 @@ class TextFormat(_LineFormat):
     """Text: line n of the output is the translation of line n."""
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
-        """See `FileFormat`."""
+        """Read a file in blocks of `size` lines."""
         with file.open_binary() as raw:
             for number, lines in enumerate(_cut(_read_lines(raw, file), size)):
                 first = 1 + number * size
                 yield Block(number, first, lines, range(first, first + len(lines)), share=_find_share(raw, file))
 
     def write_block(self, block: Block, translations: Sequence[str], file: InputFile) -> bytes:  # noqa: ARG002 - FileFormat
-        """See `FileFormat`."""
+        """Make a line of each translation."""
         return _write_lines(translations, file)
 
 
@@ -127,7 +127,7 @@ class JsonFormat(_LineFormat):
         self._key, self._translation_key = column, translation_column
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
-        """See `FileFormat`."""
+        """Read a file in blocks of `size` objects, with the lines of the texts that are translated."""
         with file.open_binary() as raw:
             for number, records in enumerate(_cut(_read_records(raw, file), size)):
                 first = 1 + number * size
@@ -167,7 +167,7 @@ class JsonFormat(_LineFormat):
         return text.split("\n")
 
     def write_block(self, block: Block, translations: Sequence[str], file: InputFile) -> bytes:
-        """See `FileFormat`."""
+        """Write the objects of a block, each with its translation under one more key."""
         rest, written = iter(translations), []
         for record, num_lines in block.records:
             before = record.rstrip().removesuffix("}").rstrip()
@@ -190,7 +190,7 @@ class TsvFormat(_LineFormat):
         self._has_header = not (column.isascii() and column.isdigit() and int(column) > 0)
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
-        """See `FileFormat`."""
+        """Read a file in blocks of `size` rows, with the cells that are translated."""
         with file.open_binary() as raw:
             lines = _read_lines(raw, file)
             header = next(lines, None) if self._has_header else None
@@ -223,7 +223,7 @@ class TsvFormat(_LineFormat):
         return names.index(self._column) if names else 0
 
     def write_block(self, block: Block, translations: Sequence[str], file: InputFile) -> bytes:
-        """See `FileFormat`."""
+        """Write the rows of a block, each with its translation in one more column."""
         header, rows = block.records
         written = [] if header is None else [f"{header}\t{self._translation_column}"]
         written += [f"{row}\t{translation}" for row, translation in zip(rows, translations, strict=True)]

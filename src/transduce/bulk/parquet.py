@@ -34,7 +34,7 @@ class ParquetFormat:
         self._column, self._translation_column = column, translation_column
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
-        """See `FileFormat`."""
+        """Read a file in blocks of `size` rows, with the lines of the texts that are translated."""
         with file.open_binary() as raw, _explain_read_errors(file.path):
             from pyarrow import parquet  # noqa: PLC0415 - an optional package
 
@@ -78,7 +78,7 @@ class ParquetFormat:
         return next((_WRITTEN[one] for one in found if one in _WRITTEN), "SNAPPY")
 
     def write_block(self, block: Block, translations: Sequence[str], file: InputFile) -> bytes:  # noqa: ARG002 - FileFormat
-        """See `FileFormat`."""
+        """Write the rows of a block, with the column of translations, as a stream of Arrow."""
         import pyarrow as pa  # noqa: PLC0415 - an optional package
 
         batch, counts, compression = block.records
@@ -93,7 +93,7 @@ class ParquetFormat:
         return bytes(sink.getvalue())
 
     def join_blocks(self, blocks: Sequence[Path], path: Path) -> None:
-        """See `FileFormat`."""
+        """Write the rows of all blocks, in order, as one Parquet file."""
         import pyarrow as pa  # noqa: PLC0415 - an optional package
         from pyarrow import parquet  # noqa: PLC0415 - an optional package
 

@@ -47,7 +47,7 @@ class ProcessPool:
         return [process.pid for _, process in self._processes.values() if process.pid is not None]
 
     def start(self) -> int:
-        """See `WorkerPool`."""
+        """Start a process, which loads the model, and return its number as a worker."""
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
             target=run_worker, args=(self._settings, self._digest, theirs), name="transduce worker", daemon=True
@@ -61,12 +61,12 @@ class ProcessPool:
         return worker
 
     def submit(self, worker: int, block: Block) -> None:
-        """See `WorkerPool`."""
+        """Give a block to a worker that is free, without waiting for its translation."""
         with suppress(OSError):  # it was killed, which `wait` finds
             self._processes[worker][0].send((block.lines, block.numbers, block.path))
 
     def wait(self) -> tuple[int, Answer]:
-        """See `WorkerPool`."""
+        """Wait for the next answer of any worker, and return the worker's number and the answer."""
         workers = {ours: worker for worker, (ours, _) in self._processes.items()}
         ours = cast("Connection", connection.wait(list(workers))[0])  # Windows has a class of its own for these
         worker = workers[ours]
@@ -80,7 +80,7 @@ class ProcessPool:
         return worker, answer
 
     def close(self) -> None:
-        """See `WorkerPool`."""
+        """End all processes, whatever they are doing."""
         for ours, process in self._processes.values():
             process.terminate()
             ours.close()

@@ -69,7 +69,7 @@ class RayPool:
         return list(self._process_ids.values())
 
     def start(self) -> int:
-        """See `WorkerPool`."""
+        """Start an actor, which loads the model, and return its number as a worker."""
         worker = self._num_started
         self._num_started += 1
         self._actors[worker] = actor = self._actor_class.remote(self._settings)
@@ -77,12 +77,12 @@ class RayPool:
         return worker
 
     def submit(self, worker: int, block: Block) -> None:
-        """See `WorkerPool`."""
+        """Give a block to a worker that is free, without waiting for its translation."""
         answer = self._actors[worker].translate.remote(block.lines, block.numbers, block.path)
         self._answers[answer] = worker
 
     def wait(self) -> tuple[int, Answer]:
-        """See `WorkerPool`."""
+        """Wait for the next answer of any worker, and return the worker's number and the answer."""
         while not (done := self._ray.wait(list(self._answers), timeout=_PATIENCE_SECONDS)[0]):
             if not self._has_answered:
                 self._report("no worker has started yet: Ray has no free core, or is still loading the model")
@@ -99,7 +99,7 @@ class RayPool:
         return worker, answer
 
     def close(self) -> None:
-        """See `WorkerPool`."""
+        """End all actors, whatever they are doing."""
         self._ray.shutdown()
 
 

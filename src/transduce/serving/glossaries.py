@@ -46,7 +46,7 @@ class StoredGlossary(Record):
 
     identifier: str
     owner: str
-    """See `Authorization.check`."""
+    """Whose it is: what `Authorization.check` returns for the API key with which it was made."""
     name: str
     source: str
     """Language code of a model."""

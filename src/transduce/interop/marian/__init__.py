@@ -229,7 +229,7 @@ class MarianFormat:
         return found
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
-        """See `ExportFormat.write`. With weights in float16, programs still compute in float32 on a processor."""
+        """Write the model to the folder `path`. With weights in float16, programs still compute in float32 on a CPU."""
         description, tokenizer = bundle.description, bundle.load_tokenizer()
         model = as_transformer(bundle.load_model(), "Marian")
         config, length = description.model, count_positions(description.model, description.search)

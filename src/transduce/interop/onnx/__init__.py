@@ -340,7 +340,7 @@ class OnnxFormat:
         return _OnnxRuntime(path)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
-        """See `ExportFormat.read_back`; None for int8, whose scales are elsewhere in the graphs."""
+        """The weights in `path` by their names in a bundle; None for int8, whose scales are elsewhere in the graphs."""
         if read_settings(path).precision == "int8":
             return None
         parts: dict[str, dict[int, Tensor]] = defaultdict(dict)
