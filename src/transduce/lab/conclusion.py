@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from transduce.pages import Table
+from transduce.pages import Series, Table, draw_line_chart
 
 Verdict = Literal["supported", "not supported", "not decided"]
 
@@ -35,6 +35,20 @@ class Chart:
     title: str
     svg: str
     """An `<svg>` element, see `pages`."""
+
+    @classmethod
+    def draw_lines(
+        cls,
+        title: str,
+        series: Sequence[Series],
+        x_label: str,
+        y_label: str,
+        *,
+        log: bool = False,
+        log_x: bool = False,
+    ) -> "Chart":
+        """A line chart, for the arguments of which see `transduce.pages.draw_line_chart`."""
+        return cls(title, draw_line_chart(title, series, x_label, y_label, log=log, log_x=log_x))
 
 
 @dataclass(frozen=True)

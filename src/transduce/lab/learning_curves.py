@@ -7,7 +7,7 @@ from typing import Any, Literal
 from transduce.lab.conclusion import Chart
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value, keep_finite
-from transduce.pages import Series, draw_line_chart
+from transduce.pages import Series
 from transduce.training import MetricsLog
 from transduce.training.reporting import select_lines
 
@@ -58,4 +58,4 @@ def draw_learning_curves(
 ) -> Chart:
     """A chart of the training loss of at most six variants over the updates: means over the seeds."""
     series = [Series(variant, read_curve(results, "update", variant=variant)) for variant in variants]
-    return Chart(title, draw_line_chart(title, series, "updates", "nats per token"))
+    return Chart.draw_lines(title, series, "updates", "nats per token")

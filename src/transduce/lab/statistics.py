@@ -51,6 +51,11 @@ def format_mean(results: Results, quantity: str, form: str, **settings: Value) -
     return confidence_interval(results.by_seed(quantity, **settings)).format(form)
 
 
+def format_means(results: Results, forms: Mapping[str, str], **settings: Value) -> list[str]:
+    """The cells of a row: `format_mean` of every quantity in `forms`, in the form that stands there."""
+    return [format_mean(results, quantity, form, **settings) for quantity, form in forms.items()]
+
+
 def compare(first: BySeed, second: BySeed) -> Interval:
     """The mean difference `first` - `second` over the seeds that both have: a paired comparison (Student's t)."""
     return confidence_interval([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])

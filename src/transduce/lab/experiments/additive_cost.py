@@ -15,7 +15,7 @@ from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import BySeed, Results
 from transduce.lab.statistics import judge_exactly, judge_ratio_above
 from transduce.model import AdditiveScore, DotScore, attention_weights
-from transduce.pages import Series, Table, draw_line_chart
+from transduce.pages import Series, Table
 
 NUM_HEADS = 4
 LENGTHS = (16, 32, 64, 128, 256, 512)
@@ -209,7 +209,7 @@ def _draw_charts(results: Results) -> list[Chart]:
         return [Series(kind, [(x, factor * y) for x, y in curve]) for kind, curve in curves.items()]
 
     def draw(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Chart:
-        return Chart(title, draw_line_chart(title, series, x_label, y_label, log=True, log_x=True))
+        return Chart.draw_lines(title, series, x_label, y_label, log=True, log_x=True)
 
     theory = [
         Series(f"{kind}, theory", [(float(n), count_saved_bytes(kind, n, USUAL_WIDTH) / 1e6) for n in LENGTHS])

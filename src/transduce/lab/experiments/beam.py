@@ -7,7 +7,7 @@ from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import format_mean, judge_larger
+from transduce.lab.statistics import format_mean, format_means, judge_larger
 from transduce.lab.variants import make_training_trials
 from transduce.pages import Series, Table, draw_line_chart
 
@@ -122,13 +122,7 @@ def _tabulate_bleu(results: Results) -> Table:
 
 def _tabulate_beams(results: Results) -> Table:
     quantities = {"bleu": ".2f", "chrf": ".2f", "length": ".4f", "search_seconds": ".2f"}
-    rows = [
-        [
-            str(beam),
-            *(format_mean(results, quantity, form, beam=beam, alpha=ALPHA) for quantity, form in quantities.items()),
-        ]
-        for beam in BEAMS
-    ]
+    rows = [[str(beam), *format_means(results, quantities, beam=beam, alpha=ALPHA)] for beam in BEAMS]
     return Table(
         f"Searches with α = {ALPHA}: mean over the seeds (95 % confidence interval)",
         ["beam", "BLEU", "chrF", "relative length", "seconds for the test pairs"],

@@ -10,8 +10,8 @@ from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import FEW_PAIRS, Laboratory
 from transduce.lab.measurements import Results, Value, keep_finite
-from transduce.lab.statistics import format_mean, judge_larger
-from transduce.pages import Series, Table, draw_line_chart
+from transduce.lab.statistics import format_means, judge_larger
+from transduce.pages import Series, Table
 from transduce.training import RunFolder, average_run
 from transduce.training.model_selection.checkpoint_averaging import average_checkpoints
 from transduce.training.model_selection.validation import compute_teacher_forced_metrics
@@ -153,17 +153,13 @@ def _draw_over_number(results: Results, quantity: str, unit: str) -> Chart:
         means = [(float(n), results.mean(quantity, schedule=schedule, model=model)) for model, n in numbers.items()]
         series.append(Series(schedule, keep_finite(means)))
     title = f"{'BLEU' if quantity == 'bleu' else 'Loss'} of the mean of the last checkpoints"
-    return Chart(title, draw_line_chart(title, series, "checkpoints averaged", unit))
+    return Chart.draw_lines(title, series, "checkpoints averaged", unit)
 
 
 def _tabulate_models(results: Results) -> Table:
     quantities = {"loss": ".4f", "bleu": ".2f", "chrf": ".2f", "exact": ".1%"}
     rows = [
-        [schedule, model]
-        + [
-            format_mean(results, quantity, form, schedule=schedule, model=model)
-            for quantity, form in quantities.items()
-        ]
+        [schedule, model, *format_means(results, quantities, schedule=schedule, model=model)]
         for schedule in SCHEDULES
         for model in MODELS
     ]

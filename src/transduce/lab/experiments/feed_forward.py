@@ -227,7 +227,7 @@ def _draw_losses(results: Results) -> Chart:
         [(d_ff, sum(values) / len(values)) for d_ff, values in measured],
         [(min(values), max(values)) for _, values in measured],
     )
-    return Chart(title, draw_line_chart(title, [series], "d_ff", "nats per token", log_x=True))
+    return Chart.draw_lines(title, [series], "d_ff", "nats per token", log_x=True)
 
 
 def _tabulate_times(results: Results) -> Table:

@@ -26,7 +26,7 @@ from transduce.lab.statistics import format_mean, judge_equal, judge_exactly, ju
 from transduce.lab.variants import make_training_trials, tabulate_variants
 from transduce.model import Transformer, as_transformer
 from transduce.model.sublayers import Normalization
-from transduce.pages import Series, Table, draw_line_chart
+from transduce.pages import Series, Table
 from transduce.training.distributed.batches import BatchPosition, iterate_batches
 from transduce.training.optimization.loss import compute_losses
 
@@ -404,7 +404,7 @@ def _draw_fluctuation(results: Results) -> Chart:
     series = [Series(f"{kind}, {name}", find_points(f"mean, {name}", kind)) for kind in KINDS for name in BATCHES_OF]
     series.append(Series("by chance", find_points(f"mean by chance, {BATCHES_OF[0]}", KINDS[0])))
     title = "Distance of the mean of a batch from that of all batches"
-    return Chart(title, draw_line_chart(title, series, "normalisation of the encoder", "standard deviations", log=True))
+    return Chart.draw_lines(title, series, "normalisation of the encoder", "standard deviations", log=True)
 
 
 def _draw_padding(results: Results) -> Chart:
@@ -418,7 +418,7 @@ def _draw_padding(results: Results) -> Chart:
                 points.append((100 * share, shift))
         series.append(Series(f"model with {kind} normalisation", points))
     title = "Shift of a batch's mean if padding were counted"
-    return Chart(title, draw_line_chart(title, series, "padding, % of positions", "standard deviations"))
+    return Chart.draw_lines(title, series, "padding, % of positions", "standard deviations")
 
 
 def _draw_gradients(results: Results) -> Chart:
@@ -429,7 +429,7 @@ def _draw_gradients(results: Results) -> Chart:
             theory = [(float(depth), first * depth**power) for depth in INITIAL_DEPTHS]
             series.append(Series(f"theory, {order}-norm", theory))
     title = "Gradient of the last layer before training"
-    return Chart(title, draw_line_chart(title, series, "layers of each stack", "norm", log=True, log_x=True))
+    return Chart.draw_lines(title, series, "layers of each stack", "norm", log=True, log_x=True)
 
 
 def _tabulate_statistics(results: Results) -> Table:

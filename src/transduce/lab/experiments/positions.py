@@ -299,7 +299,7 @@ def _draw_charts(results: Results) -> list[Chart]:
         ]
 
     def draw(title: str, quantity: str, label: str) -> Chart:
-        return Chart(title, draw_line_chart(title, by_length(quantity), "length / longest of training", label))
+        return Chart.draw_lines(title, by_length(quantity), "length / longest of training", label)
 
     shifted = draw_line_chart(
         "Error of the linear function",

@@ -8,8 +8,8 @@ from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import format_mean, judge_larger
-from transduce.pages import Series, Table, draw_line_chart
+from transduce.lab.statistics import format_means, judge_larger
+from transduce.pages import Series, Table
 from transduce.training.model_selection.validation import compute_teacher_forced_metrics
 
 NUM_PAIRS = 1000
@@ -132,18 +132,14 @@ def _draw_losses(results: Results, setting: str, **fixed: float) -> Chart:
         Series("unseen text", results.curve(setting, "loss", **fixed)),
         Series("training text", results.curve(setting, "training loss", **fixed)),
     ]
-    return Chart(title, draw_line_chart(title, series, setting, "nats per token"))
+    return Chart.draw_lines(title, series, setting, "nats per token")
 
 
 def _tabulate(results: Results) -> Table:
     quantities = {"loss": ".3f", "training loss": ".3f", "accuracy": ".1%", "bleu": ".2f", "chrf": ".2f"}
     choices = [(one.settings["dropout"], one.settings["smoothing"]) for one in results.measurements]
     rows = [
-        [str(dropout), str(smoothing)]
-        + [
-            format_mean(results, quantity, form, dropout=dropout, smoothing=smoothing)
-            for quantity, form in quantities.items()
-        ]
+        [str(dropout), str(smoothing), *format_means(results, quantities, dropout=dropout, smoothing=smoothing)]
         for dropout, smoothing in dict.fromkeys(choices)
     ]
     return Table(

@@ -16,7 +16,7 @@ from transduce.lab.conclusion import Chart, Claim, Conclusion
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory, count_as_diverged
 from transduce.lab.measurements import Results, Value, keep_finite
-from transduce.lab.statistics import format_mean, judge_larger
+from transduce.lab.statistics import format_means, judge_larger
 from transduce.model import Transformer
 from transduce.model.sublayers import ResidualConnection, Sublayer
 from transduce.pages import Series, Table, draw_line_chart
@@ -311,12 +311,9 @@ def _draw_gradients(results: Results) -> Chart:
 
 
 def _tabulate(results: Results) -> Table:
+    quantities = {"loss": ".3f", "accuracy": ".1%"}
     rows = [
-        [str(depth), connections]
-        + [
-            format_mean(results, quantity, form, connections=connections, depth=depth)
-            for quantity, form in (("loss", ".3f"), ("accuracy", ".1%"))
-        ]
+        [str(depth), connections, *format_means(results, quantities, connections=connections, depth=depth)]
         for depth in DEPTHS
         for connections in (WITH, WITHOUT)
     ]

@@ -17,9 +17,9 @@ from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import SETTINGS, Laboratory
 from transduce.lab.learning_curves import read_curve, train_with_curve
 from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import format_mean, judge_larger_than_all
+from transduce.lab.statistics import format_means, judge_larger_than_all
 from transduce.lab.variants import choose_size, tabulate_variants
-from transduce.pages import Series, Table, draw_line_chart
+from transduce.pages import Series, Table
 from transduce.training import MetricsLog
 from transduce.translation import Translator
 from transduce.translation.engines.networks import ModelNetwork
@@ -276,25 +276,23 @@ def _judge(claim: Claim, own: Results, others: Results, how: str) -> ClaimResult
 
 def _draw(results: Results, x: Literal["update", "seconds"], title: str, x_label: str) -> Chart:
     series = [Series(str(name), read_curve(results, x, variant=name)) for name in results.choices("variant")]
-    return Chart(title, draw_line_chart(title, series, x_label, "nats per token"))
+    return Chart.draw_lines(title, series, x_label, "nats per token")
 
 
 def _tabulate_speeds(results: Results) -> Table:
+    quantities = {
+        "learning_rate": ".2g",
+        "updates": ",.0f",
+        "seconds": ",.1f",
+        "sentences_per_second": ",.1f",
+        "own_sentences_per_second": ",.1f",
+    }
     rows = []
     for compared in results.choices("compared"):
         chosen = results.select(compared=compared)
-        for name in chosen.choices("variant"):
-            values = [
-                format_mean(chosen, one, form, variant=name)
-                for one, form in (
-                    ("learning_rate", ".2g"),
-                    ("updates", ",.0f"),
-                    ("seconds", ",.1f"),
-                    ("sentences_per_second", ",.1f"),
-                    ("own_sentences_per_second", ",.1f"),
-                )
-            ]
-            rows.append([compared, str(name), *values])
+        rows += [
+            [compared, str(name), *format_means(chosen, quantities, variant=name)] for name in chosen.choices("variant")
+        ]
     heads = [
         "compared with",
         "network",

@@ -19,7 +19,7 @@ from transduce.lab.experiments.algorithms.training import (
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, keep_finite
 from transduce.lab.statistics import judge_above, judge_share_above
-from transduce.pages import Series, Table, draw_line_chart
+from transduce.pages import Series, Table
 
 NEURAL_GPU, EXTENDED, TRANSFORMER = "Neural GPU", "Extended Neural GPU", "Transformer"
 NETWORKS = (NEURAL_GPU, EXTENDED, TRANSFORMER)
@@ -152,7 +152,7 @@ def conclude(operation: Operation, results: Results) -> Conclusion:
     heads = ["network", *(f"{length} bits" for length in lengths), "longest in training", "parameters", "seconds"]
     return Conclusion(
         claim_results,
-        charts=[Chart(title, draw_line_chart(title, curves, "bits", ""))],
+        charts=[Chart.draw_lines(title, curves, "bits", "")],
         tables=[Table(f"Share of {operation.result}s that are right to the last bit", heads, rows)],
         remarks=[
             f"Training begins with one bit, and ends with {operation.longest} or as many as a network came to.",

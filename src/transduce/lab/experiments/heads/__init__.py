@@ -20,7 +20,7 @@ from transduce.lab.statistics import confidence_interval, format_mean, judge_lar
 from transduce.lab.variants import tabulate_variants
 from transduce.model import KeysAndValues, MultiHeadAttention, as_transformer, attention_weights
 from transduce.model.attention import Mask
-from transduce.pages import Series, Table, draw_line_chart
+from transduce.pages import Series, Table
 from transduce.text import Pair
 from transduce.translation.confidence.scoring import ForcedDecoder, encode_pairs
 
@@ -300,7 +300,7 @@ def conclude(results: Results) -> Conclusion:
 
 def _draw_charts(results: Results) -> list[Chart]:
     def draw(title: str, series: Sequence[Series], y_label: str) -> Chart:
-        return Chart(title, draw_line_chart(title, series, "heads", y_label, log_x=True))
+        return Chart.draw_lines(title, series, "heads", y_label, log_x=True)
 
     def trained(quantity: str) -> list[tuple[float, float]]:
         found = [(float(n), results.by_seed(quantity, variant=_name(n))) for n in TRAINED]
