@@ -1,6 +1,7 @@
 """A comparison is what sacreBLEU's paired tests say, in figures and in words; see also tests/cli/test_evaluate.py."""
 
 import random
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,28 @@ def test_a_seed_of_sacrebleu_is_taken_and_named(monkeypatch: pytest.MonkeyPatch)
     assert compare_systems(TEST_SET, [GOOD, POOR], ["ter"]).notes[0].endswith("seed 7")
     monkeypatch.setenv("SACREBLEU_SEED", "none")
     assert compare_systems(TEST_SET, [GOOD, POOR], ["ter"]).notes[0].endswith("no fixed seed")
+
+
+def test_memory_for_the_draws_does_not_grow_with_the_test_set() -> None:
+    count = 200_000
+    lines = ["a b c d"] * count
+    large = TestSet("large", lines, [lines])
+    errors = np.arange(count) % 3 == 0, np.arange(count) % 3 == 1
+
+    def count_errors(*arguments: Any) -> list[list[float]]:
+        is_wrong = errors[arguments[2] == other]
+        return np.stack([is_wrong, np.full(count, 4)], axis=1).astype(float).tolist()  # type: ignore[no-any-return]
+
+    other = tuple(["a b c e"] * count)
+    outputs = [SystemOutput("one", lines), SystemOutput("two", list(other))]
+    tracemalloc.start()
+    try:
+        ((difference,),) = measure_differences(large, outputs, ["ter"], count=count_errors)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert difference.verdict == "not decided"
+    assert peak < 200e6  # all resamples and trials would take 360 MB
 
 
 @pytest.mark.parametrize("seed", ["abc", "-1", "1.5", ""])

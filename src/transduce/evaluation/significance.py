@@ -1,12 +1,13 @@
 """Whether one system is better than another, or only luckier: paired tests on a test set, as sacreBLEU has them."""
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Float64
 from sacrebleu.metrics.base import Metric
 
 from transduce.evaluation.scores import (
@@ -28,7 +29,8 @@ NUM_TRIALS = 10_000
 """Trials of approximate randomisation, sacreBLEU's default."""
 
 SHUFFLED_LINES = 30_000_000
-"""Maximum number of lines in all trials, of which one byte each is in memory at once."""
+"""Maximum number of lines that are drawn at a time, one byte each; of larger test sets there are so many fewer trials
+that this is all of them, but at least 1,000 trials."""
 
 SUMMED_LINES = 4_000_000
 """Maximum number of lines of trials that are summed at a time."""
@@ -149,19 +151,18 @@ def measure_differences(
     systems = [tuple(strip_lines(output.hypotheses)) for output in outputs]
     references = tuple(tuple(strip_lines(one)) for one in test_set.references)
     num_lines = len(test_set.sources)
-    counts = choose_resampling(num_lines)
-    resamples = np.random.default_rng(counts.seed).choice(num_lines, size=(counts.resamples, num_lines), replace=True)
-    trials = np.random.default_rng(counts.seed).integers(2, size=(counts.trials, num_lines), dtype=bool)
+    resampling = choose_resampling(num_lines)
+    seed = secrets.randbits(64) if resampling.seed is None else resampling.seed  # all systems have the same draws
     found: list[list[Difference]] = [[] for _ in systems[1:]]
     for metric in metrics:
         name, scorer = make_scorer(metric, tokenization)
         baseline, *others = (np.array(count(metric, tokenization, lines, references), np.float64) for lines in systems)
-        resampled_baseline = _score(scorer, _sum_resamples(baseline, resamples))
+        resampled_baseline = _score(scorer, _sum_resamples(baseline, resampling.resamples, seed))
         for own, lines in zip(found, others, strict=True):
             value_before, value = _score(scorer, np.stack([baseline.sum(axis=0), lines.sum(axis=0)])).tolist()
-            resampled = _score(scorer, _sum_resamples(lines, resamples)) - resampled_baseline
+            resampled = _score(scorer, _sum_resamples(lines, resampling.resamples, seed)) - resampled_baseline
             low, high = np.quantile(resampled, (0.025, 0.975))
-            exchanged = _sum_exchanged(baseline - lines, trials)
+            exchanged = _sum_exchanged(baseline - lines, resampling.trials, seed)
             by_chance = _score(scorer, lines.sum(axis=0) + exchanged) - _score(scorer, baseline.sum(axis=0) - exchanged)
             own.append(
                 Difference(
@@ -212,16 +213,25 @@ def _score(scorer: Metric, sums: Float64[np.ndarray, "texts counts"]) -> Float64
 
 
 def _sum_resamples(
-    counts: Float64[np.ndarray, "lines counts"], resamples: Int64[np.ndarray, "resamples lines"]
-) -> Float64[np.ndarray, "resamples counts"]:
-    """The summed counts of each resample, given the indices of its lines."""
+    counts: Float64[np.ndarray, "lines counts"], num_resamples: int, seed: int
+) -> Float64[np.ndarray, "{num_resamples} counts"]:
+    """The summed counts of each resample of the lines."""
+    generator = np.random.default_rng(seed)
+    resamples = (generator.choice(len(counts), size=len(counts), replace=True) for _ in range(num_resamples))
     return np.stack([counts[sample].sum(axis=0) for sample in resamples])
 
 
 def _sum_exchanged(
-    differences: Float64[np.ndarray, "lines counts"], trials: Bool[np.ndarray, "trials lines"]
-) -> Float64[np.ndarray, "trials counts"]:
+    differences: Float64[np.ndarray, "lines counts"], num_trials: int, seed: int
+) -> Float64[np.ndarray, "{num_trials} counts"]:
     """How much the summed counts of a text change in each trial, in which chosen lines are those of another text."""
-    at_a_time = max(1, SUMMED_LINES // len(differences))
-    parts = [trials[first : first + at_a_time] for first in range(0, len(trials), at_a_time)]
-    return np.concatenate([part.astype(np.float64) @ differences for part in parts])
+    generator = np.random.default_rng(seed)
+    drawn_at_a_time = max(1, SHUFFLED_LINES // len(differences))
+    summed_at_a_time = max(1, SUMMED_LINES // len(differences))
+    sums = []
+    for first in range(0, num_trials, drawn_at_a_time):
+        size = (min(drawn_at_a_time, num_trials - first), len(differences))
+        trials = generator.integers(2, size=size, dtype=bool)
+        parts = (trials[start : start + summed_at_a_time] for start in range(0, len(trials), summed_at_a_time))
+        sums += [part.astype(np.float64) @ differences for part in parts]
+    return np.concatenate(sums)
