@@ -37,19 +37,32 @@ from transduce.translation import Engine, ForcedDecoder, Network, PyTorchEngine,
 
 pytest.importorskip("onnxruntime")
 
-BEAMS = [(1, 0), (3, 0), (1, 1), (4, 3)]
+SHORT = SearchConfig(max_extra_length=5)
+
+SEARCHES = [
+    {"beam": 2, "length_penalty": 2.0},
+    {"beam": 2, "max_length": 6},
+    {"beam": 3, "min_length": 7, "no_repeat_ngram": 2},
+    {"beam": 2, "repetition_penalty": 1.3, "length_penalty": 2.0},
+    {"beam": 3, "diversity": 1.5, "length_penalty": 1.0},
+]
+MORE_SEARCHES = [
+    {"beam": 1},
+    {"beam": 1, "no_repeat_ngram": 1, "repetition_penalty": 1.2},
+    {"beam": 4, "no_repeat_ngram": 3, "length_penalty": 0.0},
+    {"beam": 4, "min_length": 3, "max_length": 9, "no_repeat_ngram": 2, "repetition_penalty": 1.5, "diversity": 0.5},
+]
 
 
 @pytest.fixture
 def saved(random_model: Callable[..., Transformer], tmp_path: Path) -> Callable[..., Bundle]:
     """A bundle with a network that ends some translations soon, others at their limit."""
 
-    def make(tokenizer: Tokenizer, no_repeat_ngram: int = 0, **settings: Any) -> Bundle:
+    def make(tokenizer: Tokenizer, search: SearchConfig = SHORT, **settings: Any) -> Bundle:
         sizes = {"num_decoder_layers": 2, "tied_embeddings": "none", "output_bias": True}
         model = random_model(**sizes, **settings)
         with torch.no_grad():
             model.projection.bias[tokenizer.end_id] += 4
-        search = SearchConfig(max_extra_length=5, no_repeat_ngram=no_repeat_ngram)
         description = BundleDescription(model=model.config, search=search)
         save_bundle(tmp_path / "bundle", model, tokenizer, description)
         return Bundle.open(tmp_path / "bundle")
@@ -69,26 +82,32 @@ def run(bundle: Bundle, folder: Path, lines: list[str], *arguments: str) -> subp
     )
 
 
-def translated(bundle: Bundle, lines: list[str], beam: int) -> list[str]:
+def translated(bundle: Bundle, lines: list[str], beam: int | None = None) -> list[str]:
     return Translator.load(bundle.folder, device="cpu", precision="float32").translate(lines, beam=beam)
 
 
 @pytest.mark.parametrize(
-    ("beam", "no_repeat_ngram"), [(3, 2), *(pytest.param(*one, marks=pytest.mark.exhaustive) for one in BEAMS)]
+    "settings", [*SEARCHES, *(pytest.param(one, marks=pytest.mark.exhaustive) for one in MORE_SEARCHES)], ids=str
 )
-def test_the_program_translates_as_we_do(
-    saved: Callable[..., Bundle],
-    tokenizer: Tokenizer,
-    texts: list[str],
-    tmp_path: Path,
-    beam: int,
-    no_repeat_ngram: int,
+def test_the_program_searches_as_we_do(
+    saved: Callable[..., Bundle], tokenizer: Tokenizer, texts: list[str], tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    bundle = saved(tokenizer, no_repeat_ngram)
-    lines = [*texts[:7], "", "  ", "Größe ☃ <unk></s>", "moon"]
-    found = run(bundle, tmp_path / "written", lines, *([str(beam)] if beam > 1 else []))
+    bundle = saved(tokenizer, SHORT.with_overrides(settings))
+    found = run(bundle, tmp_path / "written", texts[:60])
     assert not found.stderr
-    expected = translated(bundle, lines, beam)
+    expected = Translator.load(bundle.folder, device="cpu", precision="float32").translate(texts[:60])
+    assert found.stdout.splitlines() == expected
+    assert len({len(text) for text in expected}) > 3
+
+
+def test_the_program_translates_any_line_with_any_beam(
+    saved: Callable[..., Bundle], tokenizer: Tokenizer, texts: list[str], tmp_path: Path
+) -> None:
+    bundle = saved(tokenizer)
+    lines = [*texts[:7], "", "  ", "Größe ☃ <unk></s>", "moon"]
+    found = run(bundle, tmp_path / "written", lines, "3")
+    assert not found.stderr
+    expected = translated(bundle, lines, 3)
     assert found.stdout == "".join(text + "\n" for text in expected)
     assert len({len(text) for text in expected}) > 3
 
@@ -97,7 +116,7 @@ def test_the_program_says_what_is_too_long(saved: Callable[..., Bundle], tokeniz
     bundle = saved(tokenizer, positions="learned", max_positions=4)
     found = run(bundle, tmp_path / "written", ["moon", "moon", "salt wind moon river", "moon"])
     assert found.returncode == 1
-    assert found.stdout == "".join(text + "\n" for text in translated(bundle, ["moon", "moon"], 1))
+    assert found.stdout == "".join(text + "\n" for text in translated(bundle, ["moon", "moon"]))
     length = len(tokenizer.encode("salt wind moon river"))
     assert found.stderr == f"line 3 has {length} pieces, the model reads at most 3: divide it\n"
 
@@ -114,7 +133,7 @@ def test_two_tokenizers_travel_with_a_module_of_their_own(
     assert (separate.is_joint, separate.vocabulary) == (False, tokenizer.vocabulary)
     bundle = saved(separate)
     lines = [*texts[:5], f">>no<< {texts[0]}", f" >>en<< {texts[0]}", "Größe ☃"]
-    found = run(bundle, tmp_path / "written", lines)
+    found = run(bundle, tmp_path / "written", lines, "1")
     assert not found.stderr
     expected = translated(bundle, lines, 1)
     assert found.stdout == "".join(text + "\n" for text in expected)
@@ -126,7 +145,7 @@ def test_the_program_reads_tags(
 ) -> None:
     lines = [f">>de<< {texts[0]}", f" >>fr<<{texts[0]}", texts[0], f">>no<< {texts[0]}", f"{texts[0]} >>de<<"]
     bundle = saved(tagged)
-    found = run(bundle, tmp_path / "written", lines)
+    found = run(bundle, tmp_path / "written", lines, "1")
     assert not found.stderr
     expected = translated(bundle, lines, 1)
     assert found.stdout == "".join(text + "\n" for text in expected)
@@ -143,7 +162,7 @@ def test_the_program_is_short(name: str, tokenizer: Tokenizer, tagged: Tokenizer
     for file, program in programs.items():
         compile(program, file, "exec")
         lines = program.splitlines()
-        assert len(lines) <= 64
+        assert len(lines) <= 84
         assert max(map(len, lines)) <= 120
         imported = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
         known = {"json", "re", "sys", "pathlib", "numpy", "onnxruntime", "sentencepiece", f"{name}_tokenizer"}
