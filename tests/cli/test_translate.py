@@ -419,6 +419,7 @@ def test_no_translation_is_longer_than_asked(transduce: Any, run_folder: Path) -
         ("--document", "--json-input"),
         ("--document", "--require=ba"),
         ("--document", "--prefix=ba"),
+        ("--document", "--samples=4"),
         ("--num-best=9",),
         ("--num-best=0", "--protect"),
         ("--require=ba do", "--require=fi ku le", "--max-length=3"),
@@ -513,6 +514,10 @@ def test_what_is_left_untranslated_in_a_file_is_said(transduce: Any, run_folder:
         (["given.txt", "found/given.txt"], "found/given.txt: must be a file in a folder that exists"),
         (["given.txt", "given.txt", "--force"], "given.txt: is the document to translate, which would be lost"),
         (["given.txt", "link.txt", "--force"], "link.txt: is the document to translate"),
+        (
+            ["given.txt", "found.txt", "--samples", "4"],
+            "--samples 4: a document has one translation: choose it from the samples by --mbr, or draw 1",
+        ),
     ],
 )
 def test_what_is_no_document(

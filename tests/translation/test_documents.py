@@ -5,6 +5,7 @@ import re
 import pytest
 
 from transduce.documents import read_formatted_document
+from transduce.errors import ConfigError
 from transduce.translation import DocumentTranslator, TranslationOptions, Translator
 from transduce.translation.documents import write_translation
 
@@ -34,6 +35,14 @@ def test_a_sentence_whose_constraints_cannot_be_met_is_left(translator: Translat
     options = TranslationOptions(require=["lamp"])
     found = DocumentTranslator(translator, options).translate(read_formatted_document(text.encode(), ".txt"))
     assert found.decode() == text
+
+
+def test_samples_of_a_document_are_ranked(translator: Translator) -> None:
+    document = read_formatted_document(b"sun moon", ".txt")
+    ranked = TranslationOptions(num_samples=4, minimum_bayes_risk=True)
+    assert DocumentTranslator(translator, ranked).translate(document)
+    with pytest.raises(ConfigError, match="num_samples = 4: a document has one translation"):
+        DocumentTranslator(translator, TranslationOptions(num_samples=4))
 
 
 def test_what_became_of_each_sentence_is_known(translator: Translator) -> None:

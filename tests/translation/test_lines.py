@@ -87,6 +87,10 @@ def test_samples_and_their_choice(translator: Translator, make_sentences: Senten
     drawn = TranslationOptions(num_samples=6, num_best=6, temperature=1.3, seed=2)
     found = [line.translation for line in LineTranslator(translator, drawn).translate(lines)]
     assert found == translator.draw_samples(lines, 6, sampling=Sampling(temperature=1.3), seed=2)
+    scores = [[one.score for one in samples.alternatives] for samples in found]
+    assert any(of_line != sorted(of_line, reverse=True) for of_line in scores)  # in the order of drawing
+    first = LineTranslator(translator, drawn.model_copy(update={"num_best": 2})).translate(lines)
+    assert [line.translation.alternatives for line in first] == [samples.alternatives[:2] for samples in found]
     chosen = TranslationOptions(num_samples=6, num_best=6, temperature=1.3, seed=2, minimum_bayes_risk=True)
     for line, samples in zip(LineTranslator(translator, chosen).translate(lines), found, strict=True):
         assert {one.text for one in line.translation.alternatives} == {one.text for one in samples.alternatives}

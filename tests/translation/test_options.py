@@ -57,6 +57,13 @@ def test_the_beam_holds_the_alternatives() -> None:
     assert widened(4, num_best=3, num_samples=5) is None
 
 
+def test_a_document_is_not_the_first_of_several_samples() -> None:
+    for allowed in ({}, {"num_samples": 1}, {"num_samples": 4, "minimum_bayes_risk": True}):
+        TranslationOptions.parse(allowed).check_for_document()
+    with pytest.raises(ConfigError, match=r"num_samples = 4: a document has one .* `minimum_bayes_risk`, or draw 1"):
+        TranslationOptions(num_samples=4).check_for_document()
+
+
 def test_options_become_constraints_settings_and_a_distribution() -> None:
     options = TranslationOptions(require=["sun"], forbid=["moon"], prefix="The", beam=3, diversity=0.5)
     assert options.constraints == TextConstraints("The", ("sun",), forbidden=("moon",))

@@ -71,6 +71,8 @@ def translate(
     if document and bulk_flags.input:
         raise ConfigError("--document: reads standard input; leave it out, or give the text there instead of --input")
     options = make_options(flags, source_flags)
+    if document:
+        options.check_for_document()
     check_engine(engine_flags.engine, {"--json": json, **source_flags.given})
     if max_pieces is not None and engine_flags.engine != NATIVE:
         raise ConfigError(

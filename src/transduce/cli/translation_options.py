@@ -102,7 +102,7 @@ _MORE_HELP = {
     "require": "may be given several times.",
     "forbid": "may be given several times.",
     "guard": "standard error reports how many.",
-    "num_samples": "--num-best of them are printed.",
+    "num_samples": "the first --num-best are printed.",
 }
 """Additions to the help of a flag, after the description of its option."""
 
@@ -135,7 +135,9 @@ if TYPE_CHECKING:
 else:
     TranslationFlags = _make_flags("TranslationFlags", _NO_FLAGS, _MORE_HELP)
     DocumentFlags = _make_flags(
-        "DocumentFlags", _NO_DOCUMENT_FLAGS, {**_MORE_HELP, "num_samples": "the best of them is written."}
+        "DocumentFlags",
+        _NO_DOCUMENT_FLAGS,
+        {**_MORE_HELP, "num_samples": "above 1 only with --mbr, which chooses one."},
     )
 
 

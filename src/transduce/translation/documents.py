@@ -29,7 +29,7 @@ class DocumentTranslator:
             piece.
 
     Raises:
-        ConfigError: see `LineTranslator`.
+        ConfigError: several samples are drawn, and none is chosen; for more see `LineTranslator`.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class DocumentTranslator:
         *,
         can_align: bool = True,
     ) -> None:
+        options.check_for_document()
         self._plain = LineTranslator(translator, options, head)
         self._with_tags = None
         if can_align and options.constraints is None and not options.num_samples:

@@ -87,7 +87,8 @@ class TranslationOptions(Settings):
     """Retry translations that look faulty: repetition, copied source, empty, lost numbers, too short or too long."""
 
     num_samples: int = Field(default=0, ge=0)
-    """Number of translations of each sentence to draw at random instead of searching; 0: search."""
+    """Number of translations of each sentence to draw at random instead of searching, 0: search; they stay in the order
+    in which they were drawn, unless minimum Bayes risk ranks them."""
 
     temperature: float = Field(default=1.0, gt=0, le=100)
     """Temperature of sampling; 1 is the model's own distribution, lower values favour the most probable tokens."""
@@ -182,6 +183,18 @@ class TranslationOptions(Settings):
             )
         elif self.seed != 1:
             raise ConfigError(f"seed = {self.seed}: applies to sampling: set `num_samples`, or leave it out")
+
+    def check_for_document(self) -> None:
+        """Check that the one translation of a document is not the first of several samples, which is not the best.
+
+        Raises:
+            ConfigError: it is.
+        """
+        if self.num_samples > 1 and not self.minimum_bayes_risk:
+            raise ConfigError(
+                f"num_samples = {self.num_samples}: a document has one translation: choose it from the samples by "
+                "`minimum_bayes_risk`, or draw 1"
+            )
 
     def _check_sampling(self) -> None:
         if self.guard:
@@ -314,10 +327,10 @@ class TranslatedSentence(DescribedFields):
     """The sentence."""
 
     translations: tuple[ScoredText, ...]
-    """Translations, best first."""
+    """Translations, best first; samples in the order in which they were drawn, unless minimum Bayes risk ranks them."""
 
     tokens: tuple[Token, ...]
-    """Pieces of the best translation; none where spans or terms were kept by translating the text between them by
+    """Pieces of the first translation; none where spans or terms were kept by translating the text between them by
     itself, or copying it."""
 
     num_parts: int
@@ -331,14 +344,14 @@ class TranslatedSentence(DescribedFields):
     """Expected chrF, from 0 to 100; null unless the model is calibrated."""
 
     words: tuple[Word, ...]
-    """Words of the best translation; none unless the model is calibrated."""
+    """Words of the first translation; none unless the model is calibrated."""
 
     alignment: str | None
     """Words of both sides that translate each other, as in "0-0 2-1"; null unless asked for."""
 
     def as_json(self) -> dict[str, Any]:
         """The object of the line, as `transduce translate --json` prints it."""
-        best, *others = (
+        first, *others = (
             {"translation": one.text, "score": one.score, **({} if one.utility is None else {"utility": one.utility})}
             for one in self.translations
         )
@@ -347,7 +360,7 @@ class TranslatedSentence(DescribedFields):
             known["words"] = [asdict(word) for word in self.words]
         return {
             "source": self.source,
-            **best,
+            **first,
             "parts": self.num_parts,
             "tokens": [asdict(token) for token in self.tokens],
             "alternatives": others,

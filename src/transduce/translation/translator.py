@@ -48,7 +48,7 @@ class TranslationAlternative:
 
 @dataclass(frozen=True)
 class Translation:
-    """The alternatives for one text, best first; a blank text has one, blank.
+    """The alternatives for one text, best first, or in the order in which they were drawn; a blank text has one, blank.
 
     `num_parts` is above 1 if the text was too long for the model and was translated in parts.
     """
@@ -276,7 +276,10 @@ class Translator:
     def draw_samples(
         self, texts: Sequence[str | EncodedText], num_samples: int, *, sampling: Sampling | None = None, seed: int = 1
     ) -> list[Translation]:
-        """`num_samples` translations of each text drawn at random, the same for the same text and seed."""
+        """`num_samples` translations of each text in the order in which they are drawn at random.
+
+        They are the same for the same text and seed.
+        """
         encoded = self.encode(texts)
         found = self.engine.sample(_flatten(encoded), self.search, num_samples, sampling or Sampling(), seed)
         return self._join_all(encoded, found)

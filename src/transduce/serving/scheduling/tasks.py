@@ -42,13 +42,14 @@ class TranslatedText(DescribedFields):
     """The translation of one text."""
 
     text: Annotated[str, Field(examples=["Ein Mann fährt Fahrrad. Es ist spät."])]
-    """The best translation, with the text between sentences unchanged."""
+    """The first translation of each sentence, with the text between sentences unchanged."""
 
     score: float | None
-    """Score of the best translation, as in `alternatives`."""
+    """Score of the translation, as in `alternatives`."""
 
     alternatives: tuple[ScoredText, ...]
-    """Other translations, best first."""
+    """Other translations, best first; samples in the order in which they were drawn, unless minimum Bayes risk ranks
+    them."""
 
     sentences: tuple[TranslatedSentence, ...]
     """Sentences; none for markup, or for a text without letters, which is returned unchanged."""
@@ -63,8 +64,8 @@ class TranslatedText(DescribedFields):
     def join(cls, document: Document, sentences: tuple[TranslatedSentence, ...], source: str) -> "TranslatedText":
         """Join translations of a document's sentences: the k-th alternative consists of the k-th of each sentence."""
         depth = min((len(sentence.translations) for sentence in sentences), default=1)
-        best, *others = (_join_rank(document, sentences, rank) for rank in range(depth))
-        return cls(best.text, best.score, tuple(others), sentences, source, 1.0)
+        first, *others = (_join_rank(document, sentences, rank) for rank in range(depth))
+        return cls(first.text, first.score, tuple(others), sentences, source, 1.0)
 
 
 def _join_rank(document: Document, sentences: tuple[TranslatedSentence, ...], rank: int) -> ScoredText:

@@ -52,7 +52,10 @@ class Engine(Protocol):
     def sample(
         self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
     ) -> list[list[Hypothesis]]:
-        """For each source, `num_samples` hypotheses drawn at random, the same for the same source and seed."""
+        """For each source, `num_samples` hypotheses drawn at random, the same for the same source and seed.
+
+        They are in the order in which they were drawn.
+        """
         ...
 
     def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
