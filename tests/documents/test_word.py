@@ -267,7 +267,9 @@ def test_damage_is_noticed(plain: bytes) -> None:
         lambda size: "<w:t>a</w:t><w:ins><w:t>b</w:t></w:ins>" * size,
         lambda size: f"<w:rPr>{'<w:b/>' * size}</w:rPr>" + "<w:t>a</w:t><w:sym/>" * size,
         lambda size: (
-            '<w:fldChar w:fldCharType="begin"/><w:instrText>HYPERLINK</w:instrText>' * size + "<w:t>a</w:t>" * size
+            '<w:fldChar w:fldCharType="begin"/><w:instrText>IF</w:instrText>' * size
+            + "<w:t>a</w:t>" * size
+            + '<w:fldChar w:fldCharType="end"/>' * size
         ),
         lambda size: f"<w:t>{'ab' * size}</w:t>",
     ],
@@ -287,20 +289,83 @@ def test_a_long_run_takes_linear_time(
     assert time_growth(work, prepare(400), prepare(3_200)) < 24  # 8 times the text; squares would be 64
 
 
-def test_fields_within_fields_show_text_if_all_of_them_do(plain: bytes) -> None:
-    def begin(instruction: str) -> str:
-        halves = "".join(f"<w:instrText>{half}</w:instrText>" for half in (instruction[:4], instruction[4:]))
-        return f'<w:fldChar w:fldCharType="begin"/>{halves}<w:fldChar w:fldCharType="separate"/>'
+def begin_field(instruction: str) -> str:
+    """The runs in front of a field's result."""
+    halves = "".join(f"<w:instrText>{half}</w:instrText>" for half in (instruction[:4], instruction[4:]))
+    return f'<w:r><w:fldChar w:fldCharType="begin"/>{halves}<w:fldChar w:fldCharType="separate"/></w:r>'
 
-    end = '<w:fldChar w:fldCharType="end"/>'
-    body = (
-        f"<w:t>a</w:t>{begin('  TOC x')}<w:t>b</w:t>"
-        f"{begin('PAGE')}<w:t>c</w:t>{begin('HYPERLINK')}<w:t>d</w:t>{end}{end}"
-        f"{begin(' Hyperlink')}<w:t>e</w:t>{end}{end}<w:t>f</w:t>"
+
+END_FIELD = '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
+
+
+def add_paragraphs(content: bytes, *paragraphs: list[str]) -> bytes:
+    """The document with more paragraphs of texts, each of which becomes a run, and elements as XML."""
+    joined = "".join(
+        f"<w:p>{''.join(one if one.startswith('<') else f'<w:r><w:t>{one}</w:t></w:r>' for one in pieces)}</w:p>"
+        for pieces in paragraphs
     )
-    run = f"<w:p><w:r>{body}</w:r></w:p></w:body>".encode()
-    found = read(replace_parts(plain, **{MAIN: lambda found: found.replace(b"</w:body>", run)}))
+    return replace_parts(content, **{MAIN: lambda found: found.replace(b"<w:sectPr", joined.encode() + b"<w:sectPr")})
+
+
+def test_fields_within_fields_show_text_if_all_of_them_do(plain: bytes) -> None:
+    inner = [begin_field("PAGE"), "c", begin_field("HYPERLINK"), "d", END_FIELD, END_FIELD]
+    toc = [begin_field("  TOC x"), "b", *inner, begin_field(" Hyperlink"), "e", END_FIELD, END_FIELD]
+    found = read(add_paragraphs(plain, ["a", *toc, "f"]))
     assert re.sub("<[^>]*>", "", found.text) == "The sun.abef"
+
+
+def test_a_field_goes_on_in_the_next_paragraphs(plain: bytes) -> None:
+    content = add_paragraphs(
+        plain,
+        *(["one", begin_field("IF 1 = 1"), "two"], ["three"], ["four", END_FIELD, "five"]),
+        *([begin_field("MERGEFIELD address"), "Road"], ["Town"], ["Land", END_FIELD, "six"]),
+    )
+    _, *changed = write(read(content), str.upper).paragraphs
+    assert [one.text for one in changed] == ["ONETWO", "THREE", "FOURFIVE", "Road", "Town", "LandSIX"]
+
+
+def test_a_result_in_an_instruction_is_no_text(plain: bytes) -> None:
+    condition = '<w:r><w:fldChar w:fldCharType="begin"/><w:instrText>IF </w:instrText></w:r>'
+    separate = '<w:r><w:instrText> = 1</w:instrText><w:fldChar w:fldCharType="separate"/></w:r>'
+    field = [condition, begin_field("REF x"), "no", END_FIELD, separate, "yes", END_FIELD]
+    assert re.sub("<[^>]*>", "", read(add_paragraphs(plain, field)).text) == "The sun.yes"
+
+
+@pytest.mark.parametrize("unseen", ["<w:r/>", f"<w:del>{END_FIELD}</w:del>"], ids=["no end", "a deleted end"])
+def test_a_field_that_does_not_end_hides_nothing(plain: bytes, unseen: str) -> None:
+    found = read(add_paragraphs(plain, ["one", begin_field("PAGE"), "two", unseen], ["three"]))
+    assert found.text == "<p>The sun.</p><p>one<o/>two</p><p>three</p>"
+
+
+def test_a_text_box_is_not_in_the_field_around_it(plain: bytes) -> None:
+    box = "<w:r><w:pict><w:txbxContent><w:p><w:r><w:t>two</w:t></w:r></w:p></w:txbxContent></w:pict></w:r>"
+    found = read(add_paragraphs(plain, ["one", begin_field("DATE"), box], ["Monday", END_FIELD, "three"]))
+    assert found.text == "<p>The sun.</p><p>one</p><p>two</p><p>three</p>"
+
+
+@pytest.mark.parametrize(
+    ("instruction", "is_text"),
+    [
+        (" HYPERLINK 'https://example.org' ", True),
+        ("HYPERLINK\\l x", True),
+        ("if 1 = 1 one two", True),
+        (" REF _Ref1 \\h ", True),
+        (" REF _Ref1 \\r \\h ", False),
+        ("STYLEREF 1", True),
+        ("STYLEREF 1 \\N", False),
+        (" MERGEFIELD name ", False),
+        ("DATE \\@ MMMM", False),
+        ("PAGE", False),
+        ("REFERENCE", False),
+        ("", False),
+    ],
+)
+def test_the_instruction_decides_whether_a_field_is_text(plain: bytes, instruction: str, *, is_text: bool) -> None:
+    simple = f'<w:fldSimple w:instr="{instruction}"><w:r><w:t>moon</w:t></w:r></w:fldSimple>'
+    content = add_paragraphs(plain, ["sun", simple, "sea"], ["sun", begin_field(instruction), "moon", END_FIELD, "sea"])
+    _, *changed = write(read(content), str.upper).paragraphs
+    texts = ["".join(text.text or "" for text in one._p.xpath(".//w:t")) for one in changed]
+    assert texts == ["SUNMOONSEA" if is_text else "SUNmoonSEA"] * 2
 
 
 def test_entities_are_refused(plain: bytes) -> None:

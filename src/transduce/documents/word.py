@@ -11,7 +11,7 @@ and XML with a document type, and thus with entities, is refused.
 import re
 import struct
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
@@ -59,7 +59,23 @@ _INVISIBLE_FORMAT = frozenset({"lang", "noProof"})
 _HYPHENS = {"noBreakHyphen": "-", "softHyphen": ""}
 """Elements within words, and what is translated in place of each: a hyphen that models know, or nothing."""
 
-_TRANSLATED_FIELDS = ("HYPERLINK", "TOC")
+_TRANSLATED_FIELDS = frozenset(
+    "AUTOTEXT GREETINGLINE HYPERLINK IF INCLUDETEXT INDEX QUOTE REF STYLEREF TOC".split()  # noqa: SIM905
+)
+"""Fields (17.16.5) whose result is text as an author has written it. Results of others are computed, as a page number
+or a date, or data, as a name in a form letter."""
+
+_FIELD_NAME = re.compile(r"\s*([A-Z]+)")
+"""The first word of an instruction, in upper case."""
+
+_NUMBER_SWITCH = re.compile(r"\\[NRSW]\b")
+"""A switch of REF or STYLEREF that makes the result a paragraph's number instead of its text; in upper case."""
+
+_MAX_INSTRUCTION = 500
+"""Number of characters of an instruction that are read; longer ones have long texts behind their switches."""
+
+_STORIES = ("{*}txbxContent", "{*}footnote", "{*}endnote")
+"""Elements with text apart from that around them: no field goes on from one to the other."""
 
 _RULES = MarkupRules(is_xml=True, splitting=frozenset({"p"}), detects_outline=False)
 
@@ -169,8 +185,11 @@ def _read_parts(content: bytes) -> tuple[dict[str, Any], "_Markup", Any]:
         namespace = etree.QName(tree).namespace
         if namespace not in _NAMESPACES:
             raise DocumentError(f"a part of the document has the namespace {str(namespace)[:100]!r}: save it as .docx")
+        ended = _find_ended_fields(tree)
+        open_fields: dict[Any, list[_Field]] = defaultdict(list)
         for paragraph in tree.iter(f"{{{namespace}}}p"):
-            for segment in _split_segments(_merge_runs(_find_items(paragraph, []))):
+            items = _find_items(paragraph, open_fields[_find_story(paragraph)], ended)
+            for segment in _split_segments(_merge_runs(items)):
                 markup.add(segment)
     return trees, markup, etree
 
@@ -241,40 +260,53 @@ def _parse_xml(content: bytes, etree: Any) -> Any:  # noqa: ANN401 - a library w
 
 
 class _Field:
-    """An open field: most results, as a page number, are no text.
+    """An open field: an instruction, and behind a separator its result, which may be several paragraphs.
 
     Args:
         outer: the field around it, if there is one.
+        instruction: the instruction of a field that is a single element; it has no separator.
     """
 
-    def __init__(self, outer: "_Field | None") -> None:
+    def __init__(self, outer: "_Field | None", instruction: str | None = None) -> None:
         self._is_within_text = outer is None or outer.is_translated
-        self._instruction = ""
-
-    @property
-    def is_translated(self) -> bool:
-        """Whether its result is text, and that of the fields around it, too."""
-        return self._is_within_text and self._instruction.startswith(_TRANSLATED_FIELDS)
+        self._instruction = (instruction or "").upper()
+        self.is_translated = False
+        """Whether what comes next is its result, and that is text, as are those of the fields around it."""
+        if instruction is not None:
+            self.separate()
 
     def read(self, instruction: str) -> None:
-        """Read more of the instruction, whose beginning is kept in upper case, as its case means nothing."""
-        self._instruction = (self._instruction + instruction.upper()).lstrip()[: max(map(len, _TRANSLATED_FIELDS))]
+        """Read more of the instruction, whose case means nothing."""
+        self._instruction = (self._instruction + instruction.upper()).lstrip()[:_MAX_INSTRUCTION]
+
+    def separate(self) -> None:
+        """Go on from the instruction to the result."""
+        found = _FIELD_NAME.match(self._instruction)
+        name = found[1] if found else ""
+        is_number = name in {"REF", "STYLEREF"} and _NUMBER_SWITCH.search(self._instruction) is not None
+        self.is_translated = self._is_within_text and name in _TRANSLATED_FIELDS and not is_number
 
 
-def _find_items(parent: Any, fields: list[_Field]) -> Iterator[tuple[Any, str]]:  # noqa: ANN401 - a library without types
+def _find_items(parent: Any, fields: list[_Field], ended: set[Any]) -> Iterator[tuple[Any, str]]:  # noqa: ANN401 - a library without types
     """Yield each element of a paragraph that is seen, and what it is: "text", "split" or "object".
 
-    `fields` has each open field, the innermost last.
+    `fields` has each open field, the innermost last; `ended` is from `_find_ended_fields`.
     """
     for element in parent.iterchildren("{*}*"):
         name = _get_name(element)
         if name in _INVISIBLE:
             continue
         if name == "r" or name in _CONTAINERS:
-            yield from _find_items(element, fields)
+            yield from _find_items(element, fields, ended)
+            continue
+        if name == "fldSimple":
+            num_open = len(fields)
+            fields.append(_Field(fields[-1] if fields else None, _get_attribute(element, "instr")))
+            yield from _find_items(element, fields, ended)
+            del fields[num_open:]
             continue
         if name == "fldChar":
-            _read_field_character(element, fields)
+            _read_field_character(element, fields, ended)
         elif name == "instrText" and fields:
             fields[-1].read(element.text or "")
         if (name == "t" or name in _HYPHENS) and (not fields or fields[-1].is_translated):
@@ -283,12 +315,38 @@ def _find_items(parent: Any, fields: list[_Field]) -> Iterator[tuple[Any, str]]:
             yield element, "split" if name in _SPLITTING else "object"
 
 
-def _read_field_character(element: Any, fields: list[_Field]) -> None:  # noqa: ANN401 - a library without types
-    kind = next((value for name, value in element.attrib.items() if name.endswith("}fldCharType")), "")
-    if kind == "begin":
+def _read_field_character(element: Any, fields: list[_Field], ended: set[Any]) -> None:  # noqa: ANN401 - a library without types
+    kind = _get_attribute(element, "fldCharType")
+    if kind == "begin" and element in ended:
         fields.append(_Field(fields[-1] if fields else None))
+    elif kind == "separate" and fields:
+        fields[-1].separate()
     elif kind == "end" and fields:
         fields.pop()
+
+
+def _find_ended_fields(tree: Any) -> set[Any]:  # noqa: ANN401 - a library without types
+    """Find the elements that begin a field which ends: one that does not would hide all text up to the end."""
+    begun: dict[Any, list[Any]] = defaultdict(list)
+    ended = set()
+    for element in tree.iter("{*}fldChar"):
+        if next(element.iterancestors("{*}del", "{*}moveFrom"), None) is not None:
+            continue
+        kind, own = _get_attribute(element, "fldCharType"), begun[_find_story(element)]
+        if kind == "begin":
+            own.append(element)
+        elif kind == "end" and own:
+            ended.add(own.pop())
+    return ended
+
+
+def _find_story(element: Any) -> Any:  # noqa: ANN401 - a library without types
+    """Find the text box or note that an element is in; None if it is in neither."""
+    return next(element.iterancestors(*_STORIES), None)
+
+
+def _get_attribute(element: Any, name: str) -> str:  # noqa: ANN401 - a library without types
+    return next((str(value) for key, value in element.attrib.items() if key.endswith("}" + name)), "")
 
 
 def _merge_runs(items: Iterator[tuple[Any, str]]) -> list[_Item]:
