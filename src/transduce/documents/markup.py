@@ -286,6 +286,9 @@ def _mark_inline(all_parts: Sequence[Part], rules: MarkupRules) -> Iterator[tupl
 _UNSEEN = frozenset("html math noscript script style svg template".split())  # noqa: SIM905
 """Elements whose direction is not set where they are kept: they show no text that has one, or are the page itself."""
 
+_BEGIN_A_PAGE = frozenset({"base", "body", "head", "link", "meta", "title"})
+"""Elements that a page begins with, and a fragment of one does not, where the tags in front of them are left out."""
+
 
 def declare_language(
     page: str, language: str, *, replaces: Callable[[str], bool], direction: Direction | None = None
@@ -293,7 +296,7 @@ def declare_language(
     """Declare in a translated HTML page which language its text is in now, for browsers and screen readers.
 
     Args:
-        page: the page. Without the tag `<html>`, it gets no direction.
+        page: the page, or a fragment of one. A page may leave out the tag `<html>`, which is added for a new direction.
         language: code of the language, for `lang` and `xml:lang` of the page where it has these, and of elements.
         replaces: whether the code that an element names is that of the language it was translated from.
         direction: the direction of writing, if the translation changes it: that of the page, and of `<body>` and of
@@ -303,7 +306,13 @@ def declare_language(
     former: Direction = "ltr" if direction == "rtl" else "rtl"
     elements = _OpenElements(MarkupRules())
     written: list[str] = []
+    is_before_page, has_doctype = direction is not None, False
     for part in parse_markup(page, is_xml=False):
+        if is_before_page and part.raw.strip() and part.shape != "other":
+            is_before_page = False
+            if part.name != "html" and (has_doctype or part.name in _BEGIN_A_PAGE):
+                written.append(f'<html dir="{direction}" lang="{escape(language)}">')
+        has_doctype = has_doctype or part.raw[:9].lower() == "<!doctype"
         were_kept = elements.are_kept
         elements.read(part)
         changes: dict[str, str] = {}
