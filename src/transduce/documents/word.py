@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from io import BytesIO
+from itertools import product
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from transduce.documents.formats import FormattedDocument, LanguageDeclaration
 from transduce.documents.markup import MarkupRules, escape_text, parse_markup, unescape_text
-from transduce.documents.word_direction import set_direction
+from transduce.documents.word_scripts import complete_format, has_complex_script, set_direction
 from transduce.errors import DocumentError, MissingExtraError
 
 MAX_ENTRIES = 5_000
@@ -97,6 +98,13 @@ class _Group:
     @property
     def text(self) -> str:
         return "".join(_HYPHENS.get(_get_name(element), element.text or "") for element in self.elements)
+
+    def find_new_script(self) -> bool | None:
+        """Whether the translation is in a complex script; None if the text is so, too, or has no letters any more."""
+        translation = "".join(self.translation)
+        is_complex = has_complex_script(translation)
+        is_new = is_complex != has_complex_script(self.text) and any(map(str.isalpha, translation))
+        return is_complex if is_new else None
 
     def write(self) -> None:
         pieces = self._mark_unbroken(_NO_XML.sub("", "".join(self.translation))).split(_UNBROKEN)
@@ -268,10 +276,10 @@ class _Field:
     """
 
     def __init__(self, outer: "_Field | None", instruction: str | None = None) -> None:
-        self._is_within_text = outer is None or outer.is_translated
-        self._instruction = (instruction or "").upper()
         self.is_translated = False
         """Whether what comes next is its result, and that is text, as are those of the fields around it."""
+        self._is_within_text = outer is None or outer.is_translated
+        self._instruction = (instruction or "").upper()
         if instruction is not None:
             self.separate()
 
@@ -438,27 +446,41 @@ class _Markup:
         self.pieces.append(tag)
         self.owners.append(owner)
 
-    def set_translation(self, translation: str) -> None:
-        """Set the texts of the groups from the translated markup."""
+    def set_translation(self, translation: str) -> set[bool]:
+        """Set the texts of the groups from the translated markup.
+
+        Returns what `_Group.find_new_script` finds: True, False, both or neither.
+        """
         place = -1
         for part in parse_markup(translation, is_xml=True):
             if part.shape == "text":
                 self.owners[place].translation.append(unescape_text(part.raw))
             else:
                 place += 1
-        for group in dict.fromkeys(self.owners):
+        groups = list(dict.fromkeys(self.owners))
+        found = {(group.elements[0].getparent(), group.find_new_script()) for group in groups}  # a run has many groups
+        changed = [(run, script) for run, script in found if script is not None]
+        for run, script in changed:
+            for properties in run.findall("{*}rPr"):
+                complete_format(properties, for_complex_script=script)
+        for group in groups:
             group.write()
+        return {script for _, script in changed}
 
 
 def _write(content: bytes, translation: str, language: LanguageDeclaration | None) -> bytes:
     trees, markup, etree = _read_parts(content)
-    markup.set_translation(translation)
+    scripts = markup.set_translation(translation)
     file = BytesIO()
     try:
         with ZipFile(BytesIO(content)) as archive, ZipFile(file, "w", ZIP_DEFLATED) as written:
             if language is not None and language.direction is not None:
+                set_direction(trees.values(), language.direction)
+            if scripts:
                 styles = _read_styles(archive, etree)
-                set_direction(trees.values(), styles.values(), language.direction)
+                for style, script in product(styles.values(), scripts):
+                    for properties in style.iter("{*}rPr"):
+                        complete_format(properties, for_complex_script=script)
                 trees |= styles
             for entry in archive.infolist():
                 is_changed = entry.filename in trees

@@ -1,4 +1,4 @@
-"""The direction of writing in Word documents, as python-docx reads it, and the order of its elements."""
+"""Direction of writing and format of complex scripts, as python-docx reads them, and the order of their elements."""
 
 import io
 import re
@@ -76,7 +76,32 @@ def test_styles_keep_bold_and_size() -> None:
     styles = turn(document, "rtl").styles
     assert styles["Warning"].font.cs_bold is True
     assert styles["Normal"].element.rPr.find(qn("w:szCs")).get(qn("w:val")) == "40"
-    assert turn(document, None).styles["Warning"].font.cs_bold is None
+    assert turn(document, None, "sol").styles["Warning"].font.cs_bold is None
+
+
+@pytest.mark.parametrize("translation", ["सूरज", "ดวงอาทิตย์", "C++ सूरज"])
+def test_complex_scripts_from_the_left_keep_bold_and_size(translation: str) -> None:
+    document = docx.Document()
+    run = document.add_heading("Sun", 1).add_run(" and moon")
+    run.bold, run.font.size = True, Pt(14)
+    document.styles["Normal"].font.size = Pt(20)
+    turned = turn(document, None, translation)
+    plain, bold = turned.paragraphs[0].runs
+    assert (plain.text, plain._r.rPr) == (translation, None)
+    assert names_of(bold._r.rPr) == ["b", "bCs", "sz", "szCs"]
+    assert turned.styles["Normal"].element.rPr.find(qn("w:szCs")).get(qn("w:val")) == "40"
+    back = turn(document, None, "太陽")
+    assert names_of(back.paragraphs[0].runs[1]._r.rPr) == ["b", "sz"]
+
+
+def test_only_text_whose_script_changes_gets_another_format() -> None:
+    document = docx.Document()
+    run = document.add_paragraph().add_run("सूरज")
+    run.font.cs_bold = True
+    document.add_paragraph().add_run("12").bold = True
+    assert [names_of(one.runs[0]._r.rPr) for one in turn(document, None, "ดวง").paragraphs] == [["bCs"], ["b"]]
+    assert [names_of(one.runs[0]._r.rPr) for one in turn(document, None, "sun").paragraphs] == [["b", "bCs"], ["b"]]
+    assert [names_of(one.runs[0]._r.rPr) for one in turn(document, None, ".").paragraphs] == [["bCs"], ["b"]]
 
 
 def test_styles_that_are_too_large_stay(monkeypatch: pytest.MonkeyPatch) -> None:

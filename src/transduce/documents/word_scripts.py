@@ -1,9 +1,11 @@
-"""The direction of writing in Word documents: of paragraphs, of the columns of tables, and of runs (ECMA-376, part 1,
-17.3.1.6, 17.4.1 and 17.3.2.30).
+"""What the script of a translation changes in a Word document: direction of writing, and format of complex scripts.
 
-Word has bold, italic and size twice: for letters such as Latin ones, and for those of complex scripts, such as Arabic.
+Paragraphs, the columns of tables and runs have a direction (ECMA-376, part 1, 17.3.1.6, 17.4.1 and 17.3.2.30). Word has
+bold, italic and size twice: for letters such as Latin ones, and for those of complex scripts, such as Arabic, Hindi and
+Thai.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
@@ -34,15 +36,45 @@ _PROPERTIES = {
 _FORMATS = {"b": "bCs", "i": "iCs", "sz": "szCs"}
 """Bold, italic and size, and the properties that say the same of letters of complex scripts."""
 
+_COMPLEX = re.compile(
+    "[\u0590-\u109f\u1780-\u17ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
+"""A character of a complex script: one from right to left, of India, or of South-East Asia."""
 
-def set_direction(texts: Iterable[Any], styles: Iterable[Any], direction: Direction) -> None:
+
+def has_complex_script(text: str) -> bool:
+    """Whether Word shows some of a text with the format of complex scripts."""
+    return _COMPLEX.search(text) is not None
+
+
+def complete_format(properties: Any, *, for_complex_script: bool) -> None:  # noqa: ANN401 - a library without types
+    """Let letters of complex scripts have the bold, italic and size of other letters, or the other way round.
+
+    Args:
+        properties: properties of a run or style, whose text had letters of the one kind and has some of the other.
+        for_complex_script: whether the new letters are of a complex script. A format that they have already stays.
+    """
+    prefix = _get_prefix(properties)
+    for plain, of_complex in _FORMATS.items():
+        before, after = (plain, of_complex) if for_complex_script else (of_complex, plain)
+        found = properties.find(prefix + before)
+        if found is None or properties.find(prefix + after) is not None:
+            continue
+        copy = properties.makeelement(prefix + after)
+        copy.attrib.update(found.attrib)
+        if for_complex_script:  # in this order they have to be
+            found.addnext(copy)
+        else:
+            found.addprevious(copy)
+
+
+def set_direction(texts: Iterable[Any], direction: Direction) -> None:
     """Set the direction of all paragraphs and tables, and of runs with letters that are written in it.
 
-    What a style says of direction does not matter then. Bold, italic and size are those that the text had before.
+    What a style says of direction does not matter then.
 
     Args:
         texts: the trees of parts with text, which is translated already.
-        styles: the trees of parts with styles.
         direction: the new direction.
     """
     for root in texts:
@@ -54,10 +86,6 @@ def set_direction(texts: Iterable[Any], styles: Iterable[Any], direction: Direct
             letters = "".join(text.text or "" for text in run.iterchildren(f"{prefix}t"))
             if direction in map(_find_direction, letters):
                 _set_property(run, "r", is_on=direction == "rtl")
-                _complete_format(run.find(f"{prefix}rPr"), direction)
-    for root in styles:
-        for properties in root.iter(f"{_get_prefix(root)}rPr"):
-            _complete_format(properties, direction)
 
 
 def _get_prefix(element: Any) -> str:  # noqa: ANN401 - a library without types
@@ -93,19 +121,3 @@ def _set_property(element: Any, kind: str, *, is_on: bool) -> None:  # noqa: ANN
         properties.append(new)
     else:
         next_one.addprevious(new)
-
-
-def _complete_format(properties: Any, direction: Direction) -> None:  # noqa: ANN401 - a library without types
-    """Let letters of the new direction have the format that those of the former one have."""
-    prefix = _get_prefix(properties)
-    for plain, of_complex in _FORMATS.items():
-        before, after = (plain, of_complex) if direction == "rtl" else (of_complex, plain)
-        found = properties.find(prefix + before)
-        if found is None or properties.find(prefix + after) is not None:
-            continue
-        copy = properties.makeelement(prefix + after)
-        copy.attrib.update(found.attrib)
-        if direction == "rtl":  # in this order they have to be
-            found.addnext(copy)
-        else:
-            found.addprevious(copy)
