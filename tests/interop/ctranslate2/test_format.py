@@ -27,8 +27,8 @@ from transduce.config import load_run_config
 from transduce.errors import BundleError, ParityError, UserError
 from transduce.interop import ctranslate2 as ctranslate2_format
 from transduce.interop import export_bundle, import_model, load_translator
-from transduce.interop.conversion_steps import split_channels
-from transduce.interop.ctranslate2 import FORMAT, is_exact_in_8_bits, measure_product
+from transduce.interop.channel_order import split_channels
+from transduce.interop.ctranslate2 import FORMAT, is_exact_in_8_bits, measure_product, read_tokens
 from transduce.interop.ctranslate2.layout import read_model_file
 from transduce.interop.ctranslate2.runtime import (
     CTranslate2Engine,
@@ -40,6 +40,7 @@ from transduce.interop.export_import import prove_export
 from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime
 from transduce.interop.parity import TOLERANCES, Claim, Parity, Tolerance, prove, record_export
 from transduce.interop.probe_sentences import Probe, make_probe
+from transduce.interop.tokenizers import ForeignVocabulary
 from transduce.model import EXCLUDED_TOKEN_BIAS, Transformer, sinusoids
 from transduce.text import TARGET_MODEL, VOCABULARY, Tokenizer
 from transduce.training import train
@@ -907,3 +908,28 @@ def test_an_argos_package_is_imported(package: Path, tmp_path: Path) -> None:
     bundle, _ = imported(package, tmp_path / "bundle")
     assert bundle.description.languages.model_dump() == {"source": "en", "target": "de"}
     assert "translate-en_de.argosmodel" in (bundle.folder / "README.md").read_text("utf-8")
+
+
+SPECIAL = ["<unk>", "</s>"]
+
+
+def write_vocabularies(folder: Path, **vocabularies: list[str]) -> Path:
+    for name, tokens in vocabularies.items():
+        (folder / f"{name}_vocabulary.json").write_text(json.dumps(tokens), "utf-8")
+    return folder
+
+
+def test_one_vocabulary_is_that_of_both_sides(tmp_path: Path) -> None:
+    found = read_tokens(write_vocabularies(tmp_path, shared=[*SPECIAL, "a"], source=["never read"]))
+    assert found == ForeignVocabulary([*SPECIAL, "a"], [*SPECIAL, "a"])
+
+
+def test_each_side_may_have_its_own(tmp_path: Path) -> None:
+    found = read_tokens(write_vocabularies(tmp_path, source=["</s>", "<unk>", "a"], target=[*SPECIAL, "b"]))
+    assert found == ForeignVocabulary(["</s>", "<unk>", "a"], [*SPECIAL, "b"])
+
+
+@pytest.mark.parametrize("name", ["source", "target"])
+def test_one_side_alone_is_not_enough(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BundleError, match="not both"):
+        read_tokens(write_vocabularies(tmp_path, **{name: SPECIAL}))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from transduce.bundle import collect_model_tensors
 from transduce.errors import BundleError
-from transduce.interop.conversion_steps import split_channels
+from transduce.interop.channel_order import split_channels
 from transduce.interop.ctranslate2.layout import (
     POSITIONS,
     Variables,

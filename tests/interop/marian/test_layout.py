@@ -7,7 +7,8 @@ import torch
 from transduce.bundle import collect_model_tensors
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError
-from transduce.interop.conversion_steps import TokenRows, compute_tensor2tensor_sinusoids, select_rows, split_channels
+from transduce.interop.bundle_tensors import TokenRows, select_rows
+from transduce.interop.channel_order import compute_tensor2tensor_sinusoids, split_channels
 from transduce.interop.marian.files import Archive, MarianSettings, make_model_settings
 from transduce.interop.marian.layout import (
     add_positions,

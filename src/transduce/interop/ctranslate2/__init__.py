@@ -14,15 +14,8 @@ from torch import Tensor
 from transduce.bundle import Bundle, BundleDescription, Languages, collect_model_tensors, make_empty_model
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ParityError
-from transduce.interop.conversion_steps import (
-    SPECIAL,
-    ForeignVocabulary,
-    arrange_token_matrices,
-    interleave_channels,
-    make_config,
-    make_search_config,
-    make_tokenizer,
-)
+from transduce.interop.bundle_tensors import arrange_token_matrices, make_config, make_search_config
+from transduce.interop.channel_order import interleave_channels
 from transduce.interop.ctranslate2.layout import (
     EMBEDDINGS,
     MODEL_FILE,
@@ -61,6 +54,7 @@ from transduce.interop.formats import (
     refuse_import,
     render_export_card,
 )
+from transduce.interop.tokenizers import SPECIAL, ForeignVocabulary, make_tokenizer
 from transduce.model import EXCLUDED_TOKEN_BIAS, Transformer, as_transformer
 from transduce.model.sublayers import EPSILON
 from transduce.storage import write_files

@@ -29,13 +29,8 @@ from torch import Tensor
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError
-from transduce.interop.conversion_steps import (
-    ROWS_ARE_TOKENS,
-    classify_positions,
-    compute_tensor2tensor_sinusoids,
-    gather_tensors,
-    split_name,
-)
+from transduce.interop.bundle_tensors import ROWS_ARE_TOKENS, gather_tensors, split_name
+from transduce.interop.channel_order import classify_positions, compute_tensor2tensor_sinusoids
 
 MODEL_FILE = "model.bin"
 FILE_VERSIONS = (3, 4, 5, 6)

@@ -9,9 +9,9 @@ import torch
 
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError
-from transduce.interop.conversion_steps import SentencePieceCodec, number_pieces
 from transduce.interop.ctranslate2.layout import count_positions
 from transduce.interop.formats import SECTION, ExportedSettings, check_foreign_path, import_optional
+from transduce.interop.tokenizers import SentencePieceCodec, number_pieces
 from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
 from transduce.text import Tokenizer
 from transduce.translation import batch_by_length

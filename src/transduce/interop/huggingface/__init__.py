@@ -19,14 +19,8 @@ from transduce.bundle import Bundle, collect_model_tensors
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.config import SearchConfig, TransformerConfig, describe_file_error
 from transduce.errors import BundleError, ParityError, UserError
-from transduce.interop.conversion_steps import (
-    ForeignVocabulary,
-    TokenRows,
-    arrange_token_matrices,
-    classify_positions,
-    make_config,
-    make_search_config,
-)
+from transduce.interop.bundle_tensors import TokenRows, arrange_token_matrices, make_config, make_search_config
+from transduce.interop.channel_order import classify_positions
 from transduce.interop.formats import (
     SECTION,
     ExportedSettings,
@@ -51,6 +45,7 @@ from transduce.interop.huggingface.layout import (
     make_tokenizer_settings,
     to_huggingface,
 )
+from transduce.interop.tokenizers import ForeignVocabulary
 from transduce.model import EXCLUDED_TOKEN_BIAS
 from transduce.storage import write_files
 from transduce.text import Tokenizer

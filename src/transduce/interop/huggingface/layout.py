@@ -15,15 +15,10 @@ from torch import Tensor
 
 from transduce.bundle import BundleDescription
 from transduce.config import TransformerConfig
-from transduce.interop.conversion_steps import (
-    gather_tensors,
-    interleave_channels,
-    list_pieces,
-    number_pieces,
-    split_channels,
-    split_name,
-)
+from transduce.interop.bundle_tensors import gather_tensors, split_name
+from transduce.interop.channel_order import interleave_channels, split_channels
 from transduce.interop.formats import SECTION, ExportedSettings
+from transduce.interop.tokenizers import list_pieces, number_pieces
 from transduce.model import sinusoids
 from transduce.text import Tokenizer
 

@@ -21,16 +21,7 @@ from torch import Tensor
 from transduce.bundle import Bundle, collect_model_tensors
 from transduce.config import SearchConfig, describe_file_error
 from transduce.errors import BundleError, ParityError, TransduceError
-from transduce.interop.conversion_steps import (
-    MODELS,
-    SPECIAL,
-    ForeignVocabulary,
-    SentencePieceCodec,
-    TokenRows,
-    list_pieces,
-    make_tokenizer,
-    number_pieces,
-)
+from transduce.interop.bundle_tensors import TokenRows
 from transduce.interop.ctranslate2.layout import count_positions
 from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
 from transduce.interop.formats import (
@@ -73,6 +64,15 @@ from transduce.interop.marian.layout import (
     select_token_matrices,
     to_arrays,
     to_new_arrays,
+)
+from transduce.interop.tokenizers import (
+    MODELS,
+    SPECIAL,
+    ForeignVocabulary,
+    SentencePieceCodec,
+    list_pieces,
+    make_tokenizer,
+    number_pieces,
 )
 from transduce.model import as_transformer
 from transduce.storage import write_files

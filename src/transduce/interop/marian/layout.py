@@ -19,17 +19,19 @@ from torch import Tensor
 
 from transduce.bundle.weights import make_empty_tensors
 from transduce.config import TransformerConfig
-from transduce.interop.conversion_steps import (
+from transduce.interop.bundle_tensors import (
     ROWS_ARE_TOKENS,
     TokenRows,
     arrange_token_matrices,
+    gather_tensors,
+    make_config,
+    split_name,
+)
+from transduce.interop.channel_order import (
     classify_positions,
     compute_tensor2tensor_sinusoids,
-    gather_tensors,
     interleave_channels,
-    make_config,
     split_channels,
-    split_name,
 )
 from transduce.interop.marian.files import Archive, MarianSettings
 

@@ -20,7 +20,6 @@ from transduce.bundle import Bundle, BundleDescription, Languages
 from transduce.bundle.bundle import WEIGHTS
 from transduce.config import SearchConfig, Settings, TransformerConfig, describe_file_error
 from transduce.errors import BundleError, ConfigError, UserError
-from transduce.interop.conversion_steps import SentencePieceCodec
 from transduce.interop.formats import (
     NetworkRuntime,
     Runtime,
@@ -41,6 +40,7 @@ from transduce.interop.onnx.network import (
     build_encoder_graph,
     list_cache_names,
 )
+from transduce.interop.tokenizers import SentencePieceCodec
 from transduce.model import as_transformer
 from transduce.storage import write_files
 from transduce.text import Tokenizer
