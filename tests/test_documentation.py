@@ -51,8 +51,8 @@ PRESETS_INTRODUCTION = """\
 A preset is a named set of settings. `--set preset=small`, or `preset = "small"` in a recipe, chooses one; every setting
 may still be changed. The order of normalisation is the paper's (`post`: after each sub-layer) or the one with which
 small networks train better (`pre`: before it). Without a recipe, the number of passes of the first two follows from the
-number of pairs: of different ones that training keeps, each as often as an epoch has it. The rows of the paper's Table 3
-depart from `base` in what the last column names; `transduce info table3-A-1` describes one.
+number of pairs: of different ones that training keeps, each as often as an epoch has it. The rows of the paper's Table
+3 depart from `base` in what the last column names; `transduce info table3-A-1` describes one.
 """
 PURPOSES = {
     "low-resource": "without a recipe, up to {pairs} pairs; with `--time` of two hours or less, up to 500,000",
