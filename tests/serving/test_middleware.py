@@ -3,6 +3,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -285,8 +286,9 @@ def test_what_comes_too_slowly_is_given_up() -> None:
     assert "within 0.05 s: send less at once, or use a faster line" in json.loads(sent[1]["body"])["detail"]
 
 
-def test_bodies_of_all_requests_have_room_together() -> None:
-    """No more than 32 of the largest are held; whoever comes then is told to come again."""
+@pytest.mark.parametrize(("num_clients", "num_refused"), [(1, 19), (2, 3), (35, 3)])
+def test_bodies_of_all_requests_have_room_together(num_clients: int, num_refused: int) -> None:
+    """No more than 32 of the largest are held, 16 of one client; whoever comes then is told to come again."""
     statuses: list[int] = []
     gate = asyncio.Event()
 
@@ -294,7 +296,7 @@ def test_bodies_of_all_requests_have_room_together() -> None:
         await receive()
         await gate.wait()
 
-    async def request(limit: BodyLimit) -> None:
+    async def request(limit: BodyLimit, number: int) -> None:
         messages = [{"type": "http.request", "body": b"a" * LIMIT, "more_body": False}]
 
         async def receive() -> Any:
@@ -305,19 +307,40 @@ def test_bodies_of_all_requests_have_room_together() -> None:
                 statuses.append(message["status"])
                 assert (b"retry-after", b"1") in message["headers"]
 
-        await limit({"type": "http", "method": "POST", "path": "/", "headers": []}, receive, send)
+        client = (f"192.0.2.{number % num_clients}", 1)
+        await limit({"type": "http", "method": "POST", "path": "/", "headers": [], "client": client}, receive, send)
 
     async def all_requests() -> None:
         limit = BodyLimit(app, LIMIT, Authorization(), Metrics())
-        tasks = [asyncio.create_task(request(limit)) for _ in range(35)]
+        tasks = [asyncio.create_task(request(limit, number)) for number in range(35)]
         await asyncio.sleep(0.05)
         gate.set()
         await asyncio.gather(*tasks)
-        assert statuses == [503] * 3
-        await request(limit)  # the room is given back
-        assert statuses == [503] * 3
+        assert statuses == [503] * num_refused
+        await request(limit, 0)  # the room is given back
+        assert statuses == [503] * num_refused
 
     asyncio.run(all_requests())
+
+
+def test_slow_bodies_without_a_key_leave_room_for_other_clients(make_running: Callable[..., Any], bundle: Path) -> None:
+    server = make_running(bundle, limits=Limits(max_body_bytes=LIMIT), keys=KEYS)
+    address = httpx.URL(server.url)
+    head = f"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: {LIMIT}\r\n\r\n".encode()
+    asked = ASKED | {"q": "Sun. " * 150}
+    with ExitStack() as stack:
+        for _ in range(40):
+            connection = stack.enter_context(socket.create_connection((address.host, address.port or 0)))
+            connection.sendall(head + b"a" * (LIMIT - 10))
+        refused = server.service.metrics.refusals.labels("bodies full")._value
+        _wait_until(lambda: refused.get() == 24)  # 16 wait for the rest of their bodies
+        for key in KEYS:
+            given = {"Authorization": f"Bearer {key}"}
+            assert httpx.post(f"{server.url}/translate", json=asked, headers=given).status_code == 200
+        asked |= {"api_key": KEY}
+        assert httpx.post(f"{server.url}/translate", json=asked).status_code == 503  # the same address
+        other = {"X-Forwarded-For": "192.0.2.1"}
+        assert httpx.post(f"{server.url}/translate", json=asked, headers=other).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -381,7 +404,7 @@ def test_bodies_that_are_not_read_take_no_room() -> None:
     limit = BodyLimit(app, LIMIT, Authorization([KEY]), Metrics())
     scope = {"type": "http", "method": "POST", "path": "/v1/translate", "query_string": b"", "headers": []}
     asyncio.run(limit(scope, receive, receive))
-    assert (received, limit._num_held, messages) == ([b""], 0, [])
+    assert (received, limit._room.num_held + limit._unknown_room.num_held, messages) == ([b""], 0, [])
 
 
 def test_work_is_cancelled_when_the_client_leaves() -> None:

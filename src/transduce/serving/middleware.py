@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -56,7 +56,8 @@ _MAX_DISCARDED_RATIO = 16
 body."""
 
 _MAX_HELD_RATIO = 32
-"""Maximum total size of the bodies of all requests, as a multiple of the limit of one."""
+"""Maximum total size of the bodies of requests, as a multiple of the limit of one: of those that may have the API key
+in the body, and of all others."""
 
 _MAX_CLIENTS = 10_000
 """Maximum number of clients whose rate is tracked; the least recently active are dropped first."""
@@ -276,10 +277,56 @@ class Authorization:
         return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
 
 
+class _BodyRoom:
+    """Room in bytes for bodies in memory. One client may take half of it, so that the rest is left to others."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._held: Counter[str] = Counter()  # of each client
+        self.num_held = 0
+
+    def take(self, client: str, num_bytes: int) -> None:
+        """Take room for a part of a client's body.
+
+        Raises:
+            BodiesFullError: there is too little; nothing is taken.
+        """
+        if self._held[client] + num_bytes > self._max_bytes // 2 or self.num_held + num_bytes > self._max_bytes:
+            raise BodiesFullError("too many large requests at once: retry in a second")
+        self._held[client] += num_bytes
+        self.num_held += num_bytes
+
+    def give_back(self, client: str, num_bytes: int) -> None:
+        """Give back room that was taken for a client."""
+        self.num_held -= num_bytes
+        self._held[client] -= num_bytes
+        if not self._held[client]:
+            del self._held[client]
+
+
+class _Body:
+    """The body of a request, read so far, which takes room until it is dropped."""
+
+    def __init__(self, room: _BodyRoom, client: str) -> None:
+        self._room, self._client = room, client
+        self.chunks: list[bytes] = []
+
+    def add(self, chunk: bytes) -> None:
+        """Add a part; see `_BodyRoom.take`."""
+        self._room.take(self._client, len(chunk))
+        self.chunks.append(chunk)
+
+    def drop(self) -> None:
+        """Drop all parts."""
+        self._room.give_back(self._client, sum(map(len, self.chunks)))
+        self.chunks.clear()
+
+
 class BodyLimit:
     """Middleware that reads bodies into one message, and refuses those that are too large or too slow.
 
-    The body of a request without a known key is not read, unless the body itself may contain the key.
+    The body of a request without a known key is not read, unless the body itself may contain the key. Such bodies have
+    room of their own, so that clients without a key leave that of clients with one.
     """
 
     def __init__(
@@ -292,22 +339,25 @@ class BodyLimit:
     ) -> None:
         self._app, self._max_bytes, self._seconds = app, max_bytes, seconds
         self._authorization, self._metrics = authorization, metrics
-        self._num_held = 0  # bytes, of all requests
+        self._room = _BodyRoom(_MAX_HELD_RATIO * max_bytes)
+        self._unknown_bytes = min(max_bytes, UNKNOWN_BYTES)
+        self._unknown_room = _BodyRoom(_MAX_HELD_RATIO * self._unknown_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        chunks: list[bytes] = []
-        is_known = self._authorization.check_header(Request(scope))
+        request = Request(scope)
+        is_known = self._authorization.check_header(request)
+        owner = self._authorization.check(request) if is_known else ""
+        body = _Body(self._room if is_known else self._unknown_room, _name_client(request, owner))
         try:
             if is_known is not False:
-                max_bytes = self._max_bytes if is_known else min(self._max_bytes, UNKNOWN_BYTES)
                 async with asyncio.timeout(self._seconds):
-                    await self._read(scope, receive, chunks, max_bytes)
+                    await self._read(scope, receive, body, self._max_bytes if is_known else self._unknown_bytes)
         except ClientDisconnect:
-            self._release(chunks)
+            body.drop()
             return
         except (BodyTooLargeError, TimeoutError, BodiesFullError) as error:
-            self._release(chunks)
+            body.drop()
             refusal: Exception = error
             if isinstance(error, TimeoutError):
                 refusal = BodyTooSlowError(
@@ -317,8 +367,8 @@ class BodyLimit:
             response.headers["Connection"] = "close"  # the rest of the body must not be read as the next request
             await response(scope, receive, send)
             return
-        chunks[:] = [b"".join(chunks)]
-        messages: list[Message] = [{"type": "http.request", "body": chunks[0], "more_body": False}]
+        body.chunks[:] = [b"".join(body.chunks)]
+        messages: list[Message] = [{"type": "http.request", "body": body.chunks[0], "more_body": False}]
 
         async def receive_body() -> Message:
             if messages:
@@ -330,9 +380,9 @@ class BodyLimit:
         try:
             await self._app(scope, receive_body, send)
         finally:
-            self._release(chunks)
+            body.drop()
 
-    async def _read(self, scope: Scope, receive: Receive, chunks: list[bytes], max_bytes: int) -> None:
+    async def _read(self, scope: Scope, receive: Receive, body: _Body, max_bytes: int) -> None:
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         remedy = "divide the request" if max_bytes == self._max_bytes else "send the key as Authorization: Bearer KEY"
         too_large = BodyTooLargeError(f"the body has more than {max_bytes:,} bytes: {remedy}")
@@ -344,18 +394,11 @@ class BodyLimit:
             if size > _MAX_DISCARDED_RATIO * self._max_bytes:
                 raise too_large
             if size > max_bytes:
-                self._release(chunks)
-                continue
-            if self._num_held + len(chunk) > _MAX_HELD_RATIO * self._max_bytes:
-                raise BodiesFullError("too many large requests at once: retry in a second")
-            self._num_held += len(chunk)
-            chunks.append(chunk)
+                body.drop()
+            else:
+                body.add(chunk)
         if size > max_bytes:
             raise too_large
-
-    def _release(self, chunks: list[bytes]) -> None:
-        self._num_held -= sum(map(len, chunks))
-        chunks.clear()
 
 
 class CancelOnDisconnect:
@@ -422,6 +465,11 @@ def set_logged_pair(request: Request, pair: str) -> None:
 def _read_header_key(request: Request) -> str | None:
     scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
     return key.strip() if scheme.lower() in _SCHEMES else None
+
+
+def _name_client(request: Request, owner: str) -> str:
+    """Name a client that may have a share of something: the owner of its API key, or else its network."""
+    return owner or _find_network(request.client.host if request.client else "")
 
 
 def _digest(key: str) -> bytes:
