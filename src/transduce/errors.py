@@ -147,10 +147,10 @@ class BodiesFullError(TemporaryRefusalError):
     retry_after = 1
 
 
-class FilesFullError(TemporaryRefusalError):
-    """The documents that are translated or wait to be downloaded together exceed the memory limit."""
-
-    retry_after = 60
+class FilesFullError(_RetryLaterError):
+    """The documents that are translated or wait to be downloaded, of a client or of all, exceed the memory limit;
+    `retry_after` is in seconds.
+    """
 
 
 class SuggestionsFullError(TemporaryRefusalError):

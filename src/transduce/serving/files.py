@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+import math
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
+from operator import itemgetter
 from secrets import token_urlsafe
 from typing import Any
 
-from transduce.errors import FilesFullError, TransduceError, UnknownFileError
+from transduce.errors import FilesFullError, TooLongError, TransduceError, UnknownFileError
 from transduce.serving.monitoring import describe_failure, log
 from transduce.serving.service import TranslatedDocument
 
@@ -25,6 +27,7 @@ class StoredFile:
         key: a secret besides the name.
         needs_key: whether `FileStore.get` asks for the key.
         name: file name of the translation, for the client.
+        client: whose it is.
         task: translates it.
         num_bytes: size of its content, at first before and then after the translation.
         removal: timer that removes it, set when the translation is finished; None before that.
@@ -34,6 +37,7 @@ class StoredFile:
     key: str
     needs_key: bool
     name: str
+    client: str
     task: asyncio.Task[TranslatedDocument]
     num_bytes: int
     removal: asyncio.TimerHandle | None = field(default=None, repr=False)
@@ -43,7 +47,8 @@ class FileStore:
     """Documents in memory; all methods are called in one event loop.
 
     Args:
-        max_bytes: maximum total size; translations that are longer than their documents may exceed it.
+        max_bytes: maximum total size, half of which one client may use; translations that are longer than their
+            documents may exceed it.
         seconds: time after its translation for which a document is kept.
     """
 
@@ -54,7 +59,7 @@ class FileStore:
     @property
     def num_bytes(self) -> int:
         """Total size of all documents, each with `ENTRY_BYTES`."""
-        return sum(ENTRY_BYTES + file.num_bytes for file in self._files.values())
+        return _count_bytes(self._files.values())
 
     def add(
         self,
@@ -62,6 +67,7 @@ class FileStore:
         name: str,
         ending: str,
         num_bytes: int,
+        client: str,
         *,
         needs_key: bool = False,
     ) -> StoredFile:
@@ -72,16 +78,21 @@ class FileStore:
             name: file name of the result, for the client.
             ending: its ending, as in ".docx", which the identifier has, too.
             num_bytes: size of the document.
+            client: who sent it; see `get_client`.
             needs_key: whether the identifier alone, which may stand in logs, must not give it away.
 
         Raises:
-            FilesFullError: there is no room; the coroutine is closed.
+            FilesFullError: there is no room at present; the coroutine is closed.
+            TooLongError: the document is larger than what one client may use; the coroutine is closed.
         """
-        if self.num_bytes + ENTRY_BYTES + num_bytes > self._max_bytes:
+        try:
+            self._check_room(num_bytes, client)
+        except (FilesFullError, TooLongError):
             translating.close()
-            raise FilesFullError("too many documents are translated or wait to be downloaded: retry in a minute")
+            raise
         identifier, key = token_urlsafe(32) + ending, token_urlsafe(32)
-        file = StoredFile(identifier, key, needs_key, name, asyncio.create_task(_translate(translating)), num_bytes)
+        task = asyncio.create_task(_translate(translating))
+        file = StoredFile(identifier, key, needs_key, name, client, task, num_bytes)
         self._files[file.identifier] = file
         file.task.add_done_callback(lambda _: self._finish(file))
         file.task.add_done_callback(lambda _: translating.close())  # if it was cancelled before it began
@@ -105,6 +116,38 @@ class FileStore:
         if file.removal is not None:
             file.removal.cancel()
 
+    def _check_room(self, num_bytes: int, client: str) -> None:
+        share = self._max_bytes // 2
+        if ENTRY_BYTES + num_bytes > share:
+            most = max(0, share - ENTRY_BYTES)
+            raise TooLongError(
+                f"the document has {num_bytes:,} bytes; this service keeps at most {most:,} of a client: divide it"
+            )
+        own = [file for file in self._files.values() if file.client == client]
+        for files, whose, max_bytes in (
+            (own, "your documents", share),
+            (list(self._files.values()), "the documents of all clients", self._max_bytes),
+        ):
+            seconds = self._find_seconds(files, max_bytes - ENTRY_BYTES - num_bytes)
+            if seconds:
+                raise FilesFullError(
+                    f"{whose} that are translated or wait to be downloaded take too much memory: retry in {seconds} s",
+                    seconds,
+                )
+
+    def _find_seconds(self, files: Sequence[StoredFile], max_bytes: int) -> int:
+        """Find the time until so many of the files are removed that the others have `max_bytes` or less; 0 if all have.
+
+        Of a file that is still being translated, the time that is left for this is unknown and not counted.
+        """
+        excess, seconds, now = _count_bytes(files) - max_bytes, 0, asyncio.get_running_loop().time()
+        kept = [(self._seconds if file.removal is None else file.removal.when() - now, file) for file in files]
+        for remaining, file in sorted(kept, key=itemgetter(0)):
+            if excess > 0:
+                seconds = max(1, math.ceil(remaining))
+            excess -= _count_bytes([file])
+        return seconds
+
     def _finish(self, file: StoredFile) -> None:
         if file.task.cancelled():
             self.remove(file)
@@ -113,6 +156,10 @@ class FileStore:
             return
         file.num_bytes = 0 if file.task.exception() else len(file.task.result().content)
         file.removal = asyncio.get_running_loop().call_later(self._seconds, self.remove, file)
+
+
+def _count_bytes(files: Iterable[StoredFile]) -> int:
+    return sum(ENTRY_BYTES + file.num_bytes for file in files)
 
 
 def _has_access(file: StoredFile, key: str | None) -> bool:

@@ -457,6 +457,11 @@ def get_owner(request: Request) -> str:
     return owner
 
 
+def get_client(request: Request) -> str:
+    """Return who sent an admitted request: the owner of its API key, or if none is required, its network."""
+    return _name_client(request, get_owner(request))
+
+
 def set_logged_pair(request: Request, pair: str) -> None:
     """Set the languages of a request for its log line and the metrics, as in "en-de"."""
     request.state.pair = pair

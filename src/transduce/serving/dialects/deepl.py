@@ -30,9 +30,9 @@ from transduce.serving.dialects import (
     read_authorized_parameters,
 )
 from transduce.serving.error_responses import INTERNAL_ERROR, describe_errors
-from transduce.serving.files import StoredFile
+from transduce.serving.files import FileStore, StoredFile
 from transduce.serving.glossaries import GlossaryStore
-from transduce.serving.middleware import get_owner, set_logged_pair
+from transduce.serving.middleware import get_client, get_owner, set_logged_pair
 from transduce.serving.models import SupportedLanguages, find_language
 from transduce.serving.service import Service, TranslatedDocument, TranslationRequest
 from transduce.text import Glossary
@@ -339,7 +339,8 @@ async def translate_document(request: Request) -> DocumentHandle:
         translate = partial(service.translate_document, upload.content, ending, source, target, glossary=glossary)
         translating = _translate_admitted(service, translate)
         name = f"{PurePosixPath(name).stem} {body.target_lang}{ending}"
-        file: StoredFile = request.app.state.files.add(translating, name, ending, len(upload.content), needs_key=True)
+        store: FileStore = request.app.state.files
+        file = store.add(translating, name, ending, len(upload.content), get_client(request), needs_key=True)
         await asyncio.sleep(0)  # it is admitted before this request ends, so that a service that stops waits for it
     return DocumentHandle(document_id=file.identifier, document_key=file.key)
 

@@ -30,7 +30,7 @@ from transduce.serving.dialects import (
     parse_parameters,
 )
 from transduce.serving.error_responses import describe_errors
-from transduce.serving.middleware import get_service, set_logged_pair
+from transduce.serving.middleware import get_client, get_service, set_logged_pair
 from transduce.serving.models import SupportedLanguages, find_language, rank_languages
 from transduce.serving.service import TranslationRequest
 from transduce.text.languages import get_language_name
@@ -256,7 +256,7 @@ async def translate_file(request: Request) -> TranslatedFile:
         )
         name = f"{PurePosixPath(upload.name).stem}_{target}{ending}"
         store = request.app.state.files
-        file = store.add(translating, name, ending, len(upload.content))
+        file = store.add(translating, name, ending, len(upload.content), get_client(request))
         try:
             await file.task
         except BaseException:  # also if the client has left

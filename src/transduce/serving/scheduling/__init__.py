@@ -30,7 +30,8 @@ class Limits:
             well.
         max_beam: maximum number of hypotheses or samples per sentence; time and memory grow with it.
         drain_seconds: grace period for accepted requests after SIGTERM, in seconds.
-        max_files_bytes: maximum total size in bytes of documents that are being translated or wait to be downloaded.
+        max_files_bytes: maximum total size in bytes of documents that are being translated or wait to be downloaded;
+            one API key, or one address if none is needed, may use half of it.
         file_seconds: time for which a translated document can be downloaded, in seconds.
         max_glossaries: maximum number of glossaries that are kept for an API key, or for all clients if none is needed.
         max_glossary_bytes: maximum size of the terms of a glossary in bytes. Such a glossary may have more than
