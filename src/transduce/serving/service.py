@@ -453,9 +453,12 @@ class Service:
     async def _translate_passages(
         self, pair: LanguagePair, passages: Sequence[Passage], request: TranslationRequest
     ) -> dict[Passage, str]:
-        """Translate passages of markup; tags follow the words that they mark if the engine can align words."""
+        """Translate passages of markup; tags follow the words that they mark if the engine can align words, but not in
+        samples, which are drawn without the constraints that place tags.
+        """
         model = self._models.find(pair)
-        marked = await asyncio.to_thread(_mark_tags, passages) if model is not None and model.info.can_align else {}
+        can_place_tags = model is not None and model.info.can_align and not request.options.num_samples
+        marked = await asyncio.to_thread(_mark_tags, passages) if can_place_tags else {}
         options = request.options
         kept = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
         translations = await self._translate_in_chunks(pair, list(marked.values()), kept, request.glossary)

@@ -1,6 +1,7 @@
 """Our own dialect: everything that the engine can do, and errors that say what is wrong."""
 
 import json
+from html import escape
 from typing import Any
 
 import httpx
@@ -94,6 +95,17 @@ def test_what_is_too_much_is_too_much_for_no_texts(client: httpx.Client, form: s
     answer = client.post("/v1/translate", json={"text": [], "num_samples": 17, "format": form})
     assert answer.status_code == 422
     assert "num_samples = 17" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("options", [{"num_samples": 2, "seed": 3}, {"num_samples": 3, "minimum_bayes_risk": True}])
+@pytest.mark.parametrize("form", ["html", "xml"])
+def test_samples_are_drawn_for_what_lies_between_tags(client: httpx.Client, form: str, options: dict[str, Any]) -> None:
+    """One of the texts has tags within its sentence, the other has none."""
+    texts = ["<p>Sun and <b>moon</b>.</p>", "<p>River.</p>"]
+    found = post(client, "/v1/translate", text=texts, format=form, **options)["translations"]
+    parts = post(client, "/v1/translate", text=["Sun and ", "moon", ".", "River."], **options)["translations"]
+    sun, moon, stop, river = (escape(one["text"], quote=False) for one in parts)
+    assert [one["text"] for one in found] == [f"<p>{sun}<b>{moon}</b>{stop}</p>", f"<p>{river}</p>"]
 
 
 def test_the_request_has_all_options() -> None:

@@ -47,7 +47,8 @@ class _Texts(Settings):
     """Language code of the translations; may be null if the source has only one target language."""
 
     format: Literal["text", "html", "xml"] = "text"
-    """In html and xml only the text is translated; tags stay with the words that they mark."""
+    """In html and xml only the text is translated; tags stay with the words that they mark. With `num_samples`, what
+    lies between two tags is translated by itself."""
 
     deadline_seconds: float | None = Field(default=None, ge=1)
     """Deadline of the whole request, after which it fails; null: the maximum of this service."""
