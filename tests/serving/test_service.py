@@ -36,6 +36,11 @@ UNSPLIT = TranslationOptions(split_sentences=False)
 Sentences = Callable[..., list[str]]
 
 
+@pytest.fixture(scope="module")
+def small_queue(make_running: Callable[..., Any], bundle: Path) -> Any:
+    return make_running(bundle, limits=Limits(max_queue_tokens=100))
+
+
 async def translate(
     service: Service,
     pair: tuple[str, str],
@@ -218,6 +223,27 @@ def test_more_than_may_wait_is_refused(bundle: Path, make_sentences: Sentences) 
         assert all(isinstance(one, list) and len(one) == 10 for one in done)
 
     served(check, bundle, limits=Limits(max_queue_tokens=300))
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "asked"),
+    [
+        ("/v1/translate", 413, {"text": ["Sun and moon. "] * 29}),
+        ("/v1/translate", 413, {"text": "<p>Sun and moon. </p>" * 29, "format": "html"}),
+        ("/v1/translate", 413, {"text": "Sun and moon. " * 28}),
+        ("/v1/score", 413, {"pairs": [{"text": "Sun and moon. ", "translation": "Sonne und Mond."}] * 29}),
+        ("/translate", 400, {"q": "Sun and moon. " * 29, "source": "en", "target": "de"}),
+        ("/v2/translate", 413, {"text": ["Sun and moon. " * 29], "target_lang": "DE"}),
+    ],
+)
+def test_more_than_ever_fits_into_the_queue_is_not_to_be_sent_again(
+    small_queue: Any, path: str, status: int, asked: dict[str, Any]
+) -> None:
+    """Whether that is known by its characters, 400 at most, or only by its tokens, 50 at most."""
+    answer = httpx.post(small_queue.url + path, json=asked)
+    assert (answer.status_code, "Retry-After" in answer.headers) == (status, False)
+    message = next(iter(reversed(answer.json().values())))
+    assert ("holds at most 400; split" in message) or ("at most 50 per request; split" in message)
 
 
 def test_scores_are_those_of_scoring_and_a_poisoned_pair_fails_alone(

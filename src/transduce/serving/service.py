@@ -389,9 +389,18 @@ class Service:
 
     @contextmanager
     def _reserve_room(self, texts: Sequence[str]) -> Iterator[None]:
-        """Limit the total characters of texts whose tokens are not counted yet."""
-        num_characters = sum(map(len, texts))
-        if self._num_waiting_characters + num_characters > CHARACTERS_PER_TOKEN * self.limits.max_queue_tokens:
+        """Limit the total characters of texts whose tokens are not counted yet.
+
+        Raises:
+            QueueFullError: there are too many at present.
+            TooLongError: there always will be.
+        """
+        num_characters, limit = sum(map(len, texts)), CHARACTERS_PER_TOKEN * self.limits.max_queue_tokens
+        if num_characters > limit:
+            raise TooLongError(
+                f"{num_characters:,} characters: the queue of this service holds at most {limit:,}; split the request"
+            )
+        if self._num_waiting_characters + num_characters > limit:
             raise self._batcher.make_queue_full_error()
         self._num_waiting_characters += num_characters
         try:

@@ -169,12 +169,11 @@ def test_limits_hold_for_documents(make_running: Callable[..., Any], bundle: Pat
         full = translate_file(client, "x.txt", b"Sun. " * 210)
         assert full.status_code == 503  # the documents
         assert 1_700 < int(full.headers["Retry-After"]) <= 1_800  # until the first one is removed
-        full = translate_file(client, "x.txt", b"Sun. " * 150)
-        assert full.status_code == 503  # the queue
+        assert translate_file(client, "x.txt", b"Sun. " * 150).status_code == 400  # more than ever fits into the queue
         handle = client.post("/v2/document", data=DEEPL, files={"file": ("x.txt", b"Sun. " * 150)}).json()
         status = client.post(f"/v2/document/{handle['document_id']}", json={"document_key": handle["document_key"]})
         assert status.json()["status"] == "error"
-        assert "queue" in status.json()["error_message"]
+        assert "the queue of this service holds at most 400" in status.json()["error_message"]
 
 
 @pytest.mark.parametrize("keys", [(KEY, "another-key-of-mine"), ()])
