@@ -256,3 +256,26 @@ def test_bytes_of_half_a_character_are_refused(client: httpx.Client) -> None:
     response = client.post("/v1/translate", content=body, headers={"Content-Type": "application/json"})
     assert response.status_code == 422
     assert "unpaired surrogate" in response.json()["detail"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("translate", {"text": "sun \ud800 moon"}),
+        ("translate", {"text": ["sun"], "glossary": {"\udfff": "x"}}),
+        ("score", {"pairs": [{"text": "sun", "translation": "\ud800"}]}),
+        ("inspect", {"text": "sun", "reference": "\ud800"}),
+    ],
+)
+def test_half_a_character_is_refused_in_any_encoding(
+    client: httpx.Client, path: str, asked: dict[str, Any], encoding: str
+) -> None:
+    headers = {"Content-Type": "application/json"}
+    for text in (json.dumps(asked), json.dumps(asked, ensure_ascii=False)):
+        body = text.encode(encoding, "surrogatepass")
+        response = client.post(f"/v1/{path}", content=body, headers=headers)
+        assert response.status_code == 422
+        assert "unpaired surrogate" in response.json()["detail"]
+    body = json.dumps({"text": "sun and möon"}, ensure_ascii=False).encode(encoding)
+    assert client.post("/v1/translate", content=body, headers=headers).status_code == 200

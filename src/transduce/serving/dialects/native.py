@@ -179,7 +179,8 @@ def check_body(body: bytes) -> None:
     """
     try:
         value = json.loads(body, object_pairs_hook=_make_narrow_object)
-        if b"\\u" in body or b"\xed" in body:  # an escape, or the first byte of one in UTF-8, which `json` accepts
+        # An escape, the first byte of a surrogate in UTF-8, which `json` accepts, or a body in UTF-16 or UTF-32.
+        if any(sign in body for sign in (b"\\u", b"\xed", b"\0")):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         raise ParameterError(
