@@ -1,13 +1,16 @@
 """Our own dialect: everything that the engine can do, and errors that say what is wrong."""
 
 import json
+from collections.abc import Callable
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from transduce.serving.dialects.native import TranslateRequest
+from transduce.serving.scheduling import Limits
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, TranslationOptions, Translator, score_ids, score_pairs
 
@@ -230,15 +233,31 @@ def test_of_a_million_mistakes_the_first_is_told(client: httpx.Client, path: str
     assert len(answer.json()["errors"]) <= 2
 
 
-@pytest.mark.parametrize("place", ["body", "glossary", "pairs"])
+@pytest.mark.parametrize("place", ["body", "prefix", "pairs"])
 def test_an_object_has_no_more_names_than_it_can_need(client: httpx.Client, place: str) -> None:
     wide = {f"n{number}": 1 for number in range(1_001)}
-    asked = {"body": wide, "glossary": {"text": "Sun.", "glossary": wide}, "pairs": {"pairs": [wide]}}[place]
+    asked = {"body": wide, "prefix": {"text": "Sun.", "prefix": wide}, "pairs": {"pairs": [wide]}}[place]
     answer = client.post(f"/v1/{'score' if place == 'pairs' else 'translate'}", json=asked)
     assert (answer.status_code, answer.json()["detail"]) == (
         422,
         "an object in the body has more than 1,000 names: split the request",
     )
+
+
+@pytest.mark.parametrize("max_terms", [100, 1_500])
+def test_a_glossary_has_as_many_terms_as_the_service_allows(
+    make_running: Callable[..., Any], bundle: Path, max_terms: int
+) -> None:
+    server = make_running(bundle, limits=Limits(max_terms=max_terms))
+    with httpx.Client(base_url=server.url) as client:
+        for num_terms in (max_terms, max_terms + 1, 2_000):
+            glossary = {f"moon {number}": f"Mond {number}" for number in range(num_terms)}
+            answer = client.post("/v1/translate", json={"text": "Sun and moon 7.", "glossary": glossary})
+            if num_terms == max_terms:
+                assert "Mond 7" in answer.json()["translations"][0]["text"]
+            else:
+                message = f"{num_terms:,} phrases and terms: this service allows at most {max_terms:,} per request"
+                assert (answer.status_code, answer.json()["detail"]) == (413, f"{message}; leave some out")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from transduce.inspection import InspectionDocument, InspectionRequest
 from transduce.serving.error_responses import describe_errors
 from transduce.serving.middleware import admit_request, set_logged_pair
 from transduce.serving.models import LanguagePair, ModelInfo, SupportedLanguages, find_language
+from transduce.serving.scheduling import Limits
 from transduce.serving.service import Service, TranslationRequest, TranslationResponse
 from transduce.text.json_objects import RepeatedKeyError, make_object
 from transduce.translation import DescribedFields, PairScore, TranslationOptions
@@ -26,7 +27,7 @@ _MARKUP = {"text": None, "html": MarkupRules(), "xml": MarkupRules(is_xml=True)}
 
 _MAX_NAMES = 1_000
 """Maximum number of names in one JSON object of a body: pydantic collects an error for each unknown name, which is
-slow."""
+slow. For a glossary `Limits.max_terms` applies instead."""
 
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(fail_fast=True)]
@@ -155,7 +156,7 @@ router = APIRouter(
             400: "The body cannot be parsed.",
             401: "The API key is missing or unknown.",
             404: "No model translates between these languages.",
-            413: "The body is too large, or there are too many texts or characters.",
+            413: "The body is too large, or there are too many texts, characters, phrases or terms.",
             422: "A value is invalid, values contradict each other, or no translation satisfies the constraints.",
         },
         PROBLEM_CONTENT,
@@ -166,19 +167,28 @@ router = APIRouter(
 async def admit(request: Request) -> AsyncIterator[Service]:
     """Admit a request before its body is validated."""
     with admit_request(request) as service:
-        check_body(await request.body())
+        check_body(await request.body(), service.limits)
         yield service
 
 
-def check_body(body: bytes) -> None:
+def check_body(body: bytes, limits: Limits) -> None:
     """Reject a body that would lose a value or take long to validate; invalid JSON is left to FastAPI.
 
     Raises:
         ParameterError: a text contains an unpaired surrogate, or an object has a key twice, or more than `_MAX_NAMES`
             of them.
+        TooLongError: the glossary has more than `_MAX_NAMES` terms, and more than the limits allow.
     """
+    wide: list[dict[str, Any]] = []
+
+    def make_counted_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = make_object(pairs)
+        if len(made) > _MAX_NAMES:
+            wide.append(made)
+        return made
+
     try:
-        value = json.loads(body, object_pairs_hook=_make_narrow_object)
+        value = json.loads(body, object_pairs_hook=make_counted_object)
         # An escape, the first byte of a surrogate in UTF-8, which `json` accepts, or a body in UTF-16 or UTF-32.
         if any(sign in body for sign in (b"\\u", b"\xed", b"\0")):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -188,16 +198,13 @@ def check_body(body: bytes) -> None:
         ) from None
     except RepeatedKeyError as error:
         raise ParameterError(f"an object in the body {error}") from None
-    except ParameterError:
-        raise
     except (ValueError, RecursionError):
         return
-
-
-def _make_narrow_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(pairs) > _MAX_NAMES:
-        raise ParameterError(f"an object in the body has more than {_MAX_NAMES:,} names: split the request")
-    return make_object(pairs)
+    glossary = value.get("glossary") if isinstance(value, dict) else None
+    for one in wide:
+        if one is not glossary:
+            raise ParameterError(f"an object in the body has more than {_MAX_NAMES:,} names: split the request")
+        limits.check_num_terms(len(one))
 
 
 _Admitted = Annotated[Service, Depends(admit)]

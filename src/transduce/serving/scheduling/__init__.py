@@ -97,6 +97,16 @@ class Limits:
                     f"guard = true: retries with a beam of {beam}, and this service allows at most {self.max_beam}: "
                     "use a smaller beam"
                 )
-        num_terms = len(options.require) + len(options.forbid) + len(options.glossary)
+        self.check_num_terms(len(options.require) + len(options.forbid) + len(options.glossary))
+
+    def check_num_terms(self, num_terms: int) -> None:
+        """Check the number of phrases and glossary terms sent with a request.
+
+        Raises:
+            TooLongError: there are too many.
+        """
         if num_terms > self.max_terms:
-            raise TooLongError(f"{num_terms} phrases and terms: this service allows at most {self.max_terms}")
+            raise TooLongError(
+                f"{num_terms:,} phrases and terms: this service allows at most {self.max_terms:,} per request; leave "
+                "some out"
+            )
