@@ -166,6 +166,19 @@ def test_requests_that_are_no_http(server: Any) -> None:
     assert httpx.get(f"{server.url}/livez").status_code == 200
 
 
+@pytest.mark.parametrize("protocol", ["websocket", "h2c"])
+def test_another_protocol_is_not_switched_to_and_nothing_advised(serve: Serve, protocol: str) -> None:
+    process, url = serve()
+    headers = {"Connection": "Upgrade", "Upgrade": protocol}
+    with httpx.Client(base_url=url) as client:
+        assert [client.get("/livez", headers=headers).status_code for _ in range(2)] == [200, 200]
+    process.terminate()
+    _, log = process.communicate(timeout=60)
+    lines = log.decode().splitlines()
+    assert all(" info " in line for line in lines), lines
+    assert sum("route=/livez" in line for line in lines) == 2
+
+
 def test_long_headers_are_refused_also_where_they_arrive_at_once(serve: Serve) -> None:
     process, url = serve()
     for num_bytes, status in ((60_000, b"200"), (100_000, b"400")):

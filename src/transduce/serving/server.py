@@ -94,6 +94,9 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.cycle.more_body:
             self._wait()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing: the request is answered as HTTP, and uvicorn would advise a library for WebSockets."""
+
     def _wait(self) -> None:
         if self._waiting_since is None:
             self._waiting_since = self.loop.time()
