@@ -250,12 +250,14 @@ def test_scores_are_those_of_scoring_and_a_poisoned_pair_fails_alone(
     make_bundle: Callable[..., Path], tmp_path: Path
 ) -> None:
     path = make_bundle(tmp_path / "learned", positions="learned", max_positions=48)
-    good, poisoned = [("sun moon", "stone"), ("", "bird"), ("", "")], [("sun", "lamp " * 60)]
+    good = [("sun moon", "stone"), ("", "bird"), ("", "")]
+    poisoned = [*good, ("sun", "lamp " * 60)]
 
     async def check(service: Service) -> None:
         requests = [service.score(EN_DE, pairs) for pairs in (good, poisoned, good[::-1])]
         first, error, last = await asyncio.gather(*requests, return_exceptions=True)
         assert isinstance(error, UserError)
+        assert str(error).startswith("pair 4: the target has")
         assert "learned positions up to 48" in str(error)
         expected = score_pairs(ForcedDecoder.load(path, device="cpu"), good)
         for found in (first, last[::-1] if isinstance(last, list) else []):

@@ -309,7 +309,6 @@ class Service:
 
         Raises:
             ConfigError: the engine is not the native one.
-            UserError: a side is longer than the learned positions of the model.
         """
         model = self._find_model(pair)
         sides = [side for sides in pairs for side in sides]

@@ -214,6 +214,20 @@ def test_a_pair_that_would_take_all_memory_is_not_scored(model: LoadedModel, sid
         prepare_pairs(model, [("Sun.", "Moon."), (pair[0], pair[1])])
 
 
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_pair_that_is_too_long_for_learned_positions_is_named(
+    make_bundle: Callable[..., Path], tmp_path: Path, number: int, side: int
+) -> None:
+    path = make_bundle(tmp_path / "learned", positions="learned", max_positions=48)
+    model = LoadedModel.load(path, ModelSettings(device="cpu"))
+    pairs = [["Sun.", "Moon."] for _ in range(3)]
+    pairs[number - 1][side] = "lamp " * 60
+    name = ("source", "target")[side]
+    with pytest.raises(TooLongError, match=rf"pair {number}: the {name} has \d+ tokens.*learned positions up to 48"):
+        prepare_pairs(model, [(source, target) for source, target in pairs])
+
+
 @pytest.mark.parametrize(
     ("options", "width"),
     [

@@ -236,16 +236,21 @@ def prepare_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tuple
     """Encode pairs; returns each with the number of tokens of its longer side, `</s>` included.
 
     Raises:
-        TooLongError: a side has more than `MAX_SCORED_TOKENS` tokens.
+        TooLongError: a side has more than `MAX_SCORED_TOKENS` tokens, or than the learned positions of the model.
     """
-    encoded = encode_pairs(model.translator.tokenizer, pairs)
+    decoder, tokenizer = model.translator.make_forced_decoder("scores"), model.translator.tokenizer
+    encoded = encode_pairs(tokenizer, pairs)
     prepared = tuple((one, 1 + max(map(len, one))) for one in encoded)
-    for number, (_, num_tokens) in enumerate(prepared, start=1):
+    for number, ((source_ids, target_ids), num_tokens) in enumerate(prepared, start=1):
         if num_tokens > MAX_SCORED_TOKENS:
             raise TooLongError(
                 f"pair {number} has {num_tokens:,} tokens on a side: this service scores at most "
                 f"{MAX_SCORED_TOKENS:,}; split it into sentences"
             )
+        # Found here, as batches are computed without the numbers that pairs have in their request.
+        problem = decoder.find_problem(tokenizer.as_source(source_ids), tokenizer.as_target(target_ids))
+        if problem is not None:
+            raise TooLongError(f"pair {number}: {problem}")
     return prepared
 
 
