@@ -90,8 +90,8 @@ def test_every_refusal_is_counted_once(make_running: Callable[..., Any], bundle:
     text = {"text": "Sun. " * 1000}
     assert ask("/v1/translate", {"text": ["Sun."] * 4}) == 413
     assert ask("/v1/translate", {"text": "Sun. " * 30_000}) == 413
-    with running.service._reserve_room(["a" * 40]):
-        assert ask("/v1/translate", {"text": "Sun."}) == 503
+    with running.service._reserve_room(["a" * 20]):
+        assert ask("/v1/translate", {"text": "Sun and moon."}) == 503
     assert ask("/v1/translate", text, headers={}) == 401
     assert ask("/translate", {"api_key": "wrong"}, headers={}) == 403
     statuses = [ask("/translate", {"q": "Sun.", "source": "en", "target": "de"}) for _ in range(12)]

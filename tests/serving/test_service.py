@@ -5,6 +5,7 @@ import os
 import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,7 @@ def test_more_than_may_wait_is_refused(bundle: Path, make_sentences: Sentences) 
     [
         ("/v1/translate", 413, {"text": ["Sun and moon. "] * 29}),
         ("/v1/translate", 413, {"text": "<p>Sun and moon. </p>" * 29, "format": "html"}),
-        ("/v1/translate", 413, {"text": "Sun and moon. " * 28}),
+        ("/v1/translate", 413, {"text": "Sun and moon. " * 14}),
         ("/v1/score", 413, {"pairs": [{"text": "Sun and moon. ", "translation": "Sonne und Mond."}] * 29}),
         ("/translate", 400, {"q": "Sun and moon. " * 29, "source": "en", "target": "de"}),
         ("/v2/translate", 413, {"text": ["Sun and moon. " * 29], "target_lang": "DE"}),
@@ -239,11 +240,36 @@ def test_more_than_may_wait_is_refused(bundle: Path, make_sentences: Sentences) 
 def test_more_than_ever_fits_into_the_queue_is_not_to_be_sent_again(
     small_queue: Any, path: str, status: int, asked: dict[str, Any]
 ) -> None:
-    """Whether that is known by its characters, 400 at most, or only by its tokens, 50 at most."""
+    """Whether that is known by its characters, 200 at most, or only by its tokens, 50 at most."""
     answer = httpx.post(small_queue.url + path, json=asked)
     assert (answer.status_code, "Retry-After" in answer.headers) == (status, False)
     message = next(iter(reversed(answer.json().values())))
-    assert ("holds at most 400; split" in message) or ("at most 50 per request; split" in message)
+    assert re.search("(characters|tokens): this service accepts at most (200|50) per request; split it", message)
+
+
+def test_long_texts_that_are_prepared_leave_room_for_short_ones(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+
+    def prepare(*arguments: Any) -> PreparedTexts:
+        assert may_end.wait(30)
+        return prepare_texts(*arguments)
+
+    monkeypatch.setattr(service_module, "prepare_texts", prepare)
+
+    async def check(service: Service) -> None:
+        def has_waiting(num_characters: int) -> bool:
+            return service._num_waiting_characters == num_characters
+
+        requests = []
+        for length, waiting in ((200, 200), (100, 300), (50, 350), (13, 363)):  # of 400, half of what is left
+            requests.append(asyncio.create_task(translate(service, EN_DE, ["7" * length])))
+            await until(partial(has_waiting, waiting))
+        with pytest.raises(QueueFullError):
+            await translate(service, EN_DE, ["7" * 19])
+        may_end.set()
+        assert len(await asyncio.gather(*requests)) == 4
+
+    served(check, bundle, limits=Limits(max_queue_tokens=100))
 
 
 def test_scores_are_those_of_scoring_and_a_poisoned_pair_fails_alone(

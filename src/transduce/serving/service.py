@@ -388,18 +388,19 @@ class Service:
 
     @contextmanager
     def _reserve_room(self, texts: Sequence[str]) -> Iterator[None]:
-        """Limit the total characters of texts whose tokens are not counted yet.
+        """Limit the total characters of texts whose tokens are not counted yet. As in the queue, a request may use half
+        of the free space, so that there is always room for a short one.
 
         Raises:
             QueueFullError: there are too many at present.
             TooLongError: there always will be.
         """
         num_characters, limit = sum(map(len, texts)), CHARACTERS_PER_TOKEN * self.limits.max_queue_tokens
-        if num_characters > limit:
+        if num_characters > limit // 2:
             raise TooLongError(
-                f"{num_characters:,} characters: the queue of this service holds at most {limit:,}; split the request"
+                f"{num_characters:,} characters: this service accepts at most {limit // 2:,} per request; split it"
             )
-        if self._num_waiting_characters + num_characters > limit:
+        if num_characters > (limit - self._num_waiting_characters) // 2:
             raise self._batcher.make_queue_full_error()
         self._num_waiting_characters += num_characters
         try:

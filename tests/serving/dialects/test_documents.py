@@ -173,7 +173,7 @@ def test_limits_hold_for_documents(make_running: Callable[..., Any], bundle: Pat
         handle = client.post("/v2/document", data=DEEPL, files={"file": ("x.txt", b"Sun. " * 150)}).json()
         status = client.post(f"/v2/document/{handle['document_id']}", json={"document_key": handle["document_key"]})
         assert status.json()["status"] == "error"
-        assert "the queue of this service holds at most 400" in status.json()["error_message"]
+        assert "at most 200 per request" in status.json()["error_message"]
 
 
 @pytest.mark.parametrize("keys", [(KEY, "another-key-of-mine"), ()])
