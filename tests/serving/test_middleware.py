@@ -404,7 +404,7 @@ def test_bodies_that_are_not_read_take_no_room() -> None:
     limit = BodyLimit(app, LIMIT, Authorization([KEY]), Metrics())
     scope = {"type": "http", "method": "POST", "path": "/v1/translate", "query_string": b"", "headers": []}
     asyncio.run(limit(scope, receive, receive))
-    assert (received, limit._room.num_held + limit._unknown_room.num_held, messages) == ([b""], 0, [])
+    assert (received, limit._quota.num_held + limit._unknown_quota.num_held, messages) == ([b""], 0, [])
 
 
 def test_work_is_cancelled_when_the_client_leaves() -> None:

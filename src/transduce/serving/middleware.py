@@ -277,27 +277,27 @@ class Authorization:
         return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
 
 
-class _BodyRoom:
-    """Room in bytes for bodies in memory. One client may take half of it, so that the rest is left to others."""
+class _BodyQuota:
+    """Limit in bytes on bodies in memory. One client may use half of it, so that the rest is left to others."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._held: Counter[str] = Counter()  # of each client
         self.num_held = 0
 
-    def take(self, client: str, num_bytes: int) -> None:
-        """Take room for a part of a client's body.
+    def reserve(self, client: str, num_bytes: int) -> None:
+        """Count a part of a client's body.
 
         Raises:
-            BodiesFullError: there is too little; nothing is taken.
+            BodiesFullError: it would exceed the limit; nothing is counted.
         """
         if self._held[client] + num_bytes > self._max_bytes // 2 or self.num_held + num_bytes > self._max_bytes:
             raise BodiesFullError("too many large requests at once: retry in a second")
         self._held[client] += num_bytes
         self.num_held += num_bytes
 
-    def give_back(self, client: str, num_bytes: int) -> None:
-        """Give back room that was taken for a client."""
+    def release(self, client: str, num_bytes: int) -> None:
+        """Count bytes of a client no longer."""
         self.num_held -= num_bytes
         self._held[client] -= num_bytes
         if not self._held[client]:
@@ -305,20 +305,20 @@ class _BodyRoom:
 
 
 class _Body:
-    """The body of a request, read so far, which takes room until it is dropped."""
+    """The body of a request, read so far, which counts in a quota until it is dropped."""
 
-    def __init__(self, room: _BodyRoom, client: str) -> None:
-        self._room, self._client = room, client
+    def __init__(self, quota: _BodyQuota, client: str) -> None:
+        self._quota, self._client = quota, client
         self.chunks: list[bytes] = []
 
     def add(self, chunk: bytes) -> None:
-        """Add a part; see `_BodyRoom.take`."""
-        self._room.take(self._client, len(chunk))
+        """Add a part; see `_BodyQuota.reserve`."""
+        self._quota.reserve(self._client, len(chunk))
         self.chunks.append(chunk)
 
     def drop(self) -> None:
         """Drop all parts."""
-        self._room.give_back(self._client, sum(map(len, self.chunks)))
+        self._quota.release(self._client, sum(map(len, self.chunks)))
         self.chunks.clear()
 
 
@@ -326,7 +326,7 @@ class BodyLimit:
     """Middleware that reads bodies into one message, and refuses those that are too large or too slow.
 
     The body of a request without a known key is not read, unless the body itself may contain the key. Such bodies have
-    room of their own, so that clients without a key leave that of clients with one.
+    a quota of their own, so that clients without a key use none of that of clients with one.
     """
 
     def __init__(
@@ -339,16 +339,16 @@ class BodyLimit:
     ) -> None:
         self._app, self._max_bytes, self._seconds = app, max_bytes, seconds
         self._authorization, self._metrics = authorization, metrics
-        self._room = _BodyRoom(_MAX_HELD_RATIO * max_bytes)
+        self._quota = _BodyQuota(_MAX_HELD_RATIO * max_bytes)
         self._unknown_bytes = min(max_bytes, UNKNOWN_BYTES)
-        self._unknown_room = _BodyRoom(_MAX_HELD_RATIO * self._unknown_bytes)
+        self._unknown_quota = _BodyQuota(_MAX_HELD_RATIO * self._unknown_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         request = Request(scope)
         is_known = self._authorization.check_header(request)
         owner = self._authorization.check(request) if is_known else ""
-        body = _Body(self._room if is_known else self._unknown_room, _name_client(request, owner))
+        body = _Body(self._quota if is_known else self._unknown_quota, _name_client(request, owner))
         try:
             if is_known is not False:
                 async with asyncio.timeout(self._seconds):
