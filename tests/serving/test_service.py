@@ -499,7 +499,7 @@ def test_preparing_ends_with_the_request(bundle: Path, monkeypatch: pytest.Monke
         service._preparing.shutdown()  # waits for its threads
         assert finished == ["Sun."]
 
-    served(check, bundle, limits=Limits(max_characters=1_000_000))
+    served(check, bundle, limits=Limits(max_characters=1_000_000, max_queue_tokens=1_000_000))
 
 
 @pytest.mark.exhaustive
