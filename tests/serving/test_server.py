@@ -1,6 +1,7 @@
 """The server as a process: how it ends, and that nothing that it accepted is lost."""
 
 import asyncio
+import http.client
 import json
 import os
 import signal
@@ -164,6 +165,35 @@ def test_requests_that_are_no_http(server: Any) -> None:
             answer = connection.recv(100)
             assert not answer or answer.split(b" ")[1].startswith(b"4"), (request[:50], answer)
     assert httpx.get(f"{server.url}/livez").status_code == 200
+
+
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+QUERY = b'{"q": "abc", "source": "en", "target": "de"}'
+
+
+@pytest.mark.parametrize("part", [1, 7, 100_000])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_the_body_of_a_request_that_offers_another_protocol_is_read(
+    server: Any, part: int, *, is_chunked: bool
+) -> None:
+    framing, body = b"Content-Length: %d\r\n" % len(QUERY), QUERY
+    if is_chunked:
+        framing = b"Transfer-Encoding: chunked\r\n"
+        body = b"%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (9, QUERY[:9], len(QUERY) - 9, QUERY[9:])
+    head = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" + framing
+    without = b"GET /livez HTTP/1.1\r\nHost: a\r\n" + OFFER + b"\r\n"
+    requests = without + head + OFFER + b"\r\n" + body + without + head + b"\r\n" + body
+    with socket.create_connection(_address(server.url), timeout=30) as connection, connection.makefile("rb") as reader:
+        for start in range(0, len(requests), part):
+            connection.sendall(requests[start : start + part])
+        answers = []
+        for _ in range(4):
+            status = reader.readline().split()[1]
+            headers = http.client.parse_headers(reader)
+            answers.append((status, reader.read(int(headers["Content-Length"]))))
+    assert [status for status, _ in answers] == [b"200"] * 4
+    assert answers[1] == answers[3]
+    assert b"translatedText" in answers[1][1]
 
 
 @pytest.mark.parametrize("protocol", ["websocket", "h2c"])

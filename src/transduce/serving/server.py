@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from ipaddress import ip_address
 
+import httptools
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -37,7 +38,7 @@ _WATCH_SECONDS = 3.0
 
 class LimitedProtocol(HttpToolsProtocol):
     """HTTP protocol that closes connections with oversized headers, requests that do not arrive or responses that are
-    not read.
+    not read, and reads requests that offer another protocol as any other.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -45,6 +46,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # the unsent part only shrinks until the whole response is sent
         self._num_bytes = self._num_body_bytes = self._num_unsent = 0
+        self._has_headers = False  # whether the next headers are those of a request whose own have been parsed
         now = self.loop.time()
         self._waiting_since: float | None = now  # for headers, or for the rest of a rejected body
         self._sent_at = now
@@ -62,10 +64,32 @@ class LimitedProtocol(HttpToolsProtocol):
                 return
             part = data[start : start + _PART_BYTES]
             self._num_bytes += len(part)
-            super().data_received(part)
+            self._parse(part)
             allowed = MAX_HEAD_BYTES + (1 + _CHUNK_BYTES) * self._num_body_bytes
             if self._num_bytes > allowed and not self.transport.is_closing():
                 self.send_400_response("The headers of this request exceed 65,536 bytes.")
+
+    def _parse(self, part: bytes) -> None:
+        """Parse data as uvicorn does, which ends a request that offers another protocol with its headers.
+
+        Such an offer may be ignored (RFC 9110, 7.8), and the body be read. Clients that offer HTTP/2 with every request
+        are those of Java, and curl with `--http2`.
+        """
+        if not part:
+            return
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(part)
+        except httptools.HttpParserUpgrade as upgrade:
+            (num_parsed,) = upgrade.args
+            framing = [header for header in self.headers if header[0] in {b"content-length", b"transfer-encoding"}]
+            # The parser now expects the next request: headers without the offer let it read the body of this one.
+            self._has_headers = True
+            self._parse(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(b"%b: %b\r\n" % header for header in framing))
+            self._parse(part[num_parsed:])
+        except httptools.HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self.send_400_response("Invalid HTTP request received.")
 
     def on_message_begin(self) -> None:
         """Wait for the headers of a request."""
@@ -75,7 +99,10 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Stop waiting for headers."""
         self._waiting_since = None
-        super().on_headers_complete()
+        if self._has_headers:
+            self._has_headers = False
+        else:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Count bytes of a body."""
@@ -84,6 +111,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Reset the counts for the next request."""
+        if self.parser.should_upgrade():
+            return  # its body is still to be read
         self._num_bytes = self._num_body_bytes = 0
         self._waiting_since = None
         super().on_message_complete()
@@ -93,9 +122,6 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.cycle.more_body:
             self._wait()
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: the request is answered as HTTP, and uvicorn would advise a library for WebSockets."""
 
     def _wait(self) -> None:
         if self._waiting_since is None:
