@@ -43,19 +43,19 @@ def test_a_pair_that_is_much_too_long_does_not_count(measure: Measure, tmp_path:
     assert measure(pairs=name) == (10, 130)
 
 
-def test_pairs_count_by_the_weight_of_their_corpus_and_their_text_once(measure: Measure, tmp_path: Path) -> None:
+def test_pairs_count_by_the_weight_of_their_corpus(measure: Measure, tmp_path: Path) -> None:
     first = write_pairs(tmp_path / "a.tsv", make_pairs(10))
     second = write_pairs(tmp_path / "b.tsv", make_pairs(25, start=5))  # of which the first has five
     corpora = [{"pairs": first, "weight": 3.0}, {"pairs": second, "weight": 0.5}]
-    assert measure(corpora=corpora) == (30 + 10, 130 + 130)
-    assert measure(corpora=[corpora[0], {**corpora[0], "tag": ">>x<<"}]) == (60, 260)
+    assert measure(corpora=corpora) == (30 + 10, 13 * 40)
+    assert measure(corpora=[corpora[0], {**corpora[0], "tag": ">>x<<"}]) == (60, 13 * 60)
 
 
 def test_monolingual_text_counts_like_the_pairs_it_will_become(measure: Measure, tmp_path: Path) -> None:
     name = write_pairs(tmp_path / "a.tsv", make_pairs(10))
     (tmp_path / "more").write_text("one\ntwo\n\none\n", encoding="utf-8")
     given = {"pairs": name, "source_language": "en", "target_language": "de", "monolingual_target": "more"}
-    assert measure(**given, monolingual_weight=2.0) == (10 + 4, 130 + 6)
+    assert measure(**given, monolingual_weight=2.0) == (10 + 4, 130 + 12)
     assert measure(**given, monolingual_source="more") == (10 + 2, 130 + 6)  # the same lines are not counted again
 
 
@@ -69,6 +69,14 @@ def test_of_many_pairs_the_number_is_estimated(
     assert num_pairs == pytest.approx(8_000, rel=0.15)  # three standard errors of a sample of 500
     assert num_characters == pytest.approx(13 * num_pairs, abs=13)
     assert measure(pairs=name) == (num_pairs, num_characters), "the same in every process"
+    # A small corpus with a high weight, which is read when the sample becomes smaller, is not counted by differences.
+    for size in (985, 995, 1000):
+        few = [
+            write_pairs(tmp_path / f"{size}.tsv", make_pairs(size)),
+            write_pairs(tmp_path / "b.tsv", make_pairs(30, 9000)),
+        ]
+        found, _ = measure(corpora=[{"pairs": few[0]}, {"pairs": few[1], "weight": 50.0}])
+        assert size < found < size + 50 * 60
 
 
 def test_standard_input_is_not_read(measure: Measure) -> None:

@@ -327,7 +327,7 @@ def test_slow_bodies_without_a_key_leave_room_for_other_clients(make_running: Ca
     server = make_running(bundle, limits=Limits(max_body_bytes=LIMIT), keys=KEYS)
     address = httpx.URL(server.url)
     head = f"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: {LIMIT}\r\n\r\n".encode()
-    asked = ASKED | {"q": "Sun. " * 150}
+    asked = ASKED | {"q": "Sun. " * 50}
     with ExitStack() as stack:
         for _ in range(40):
             connection = stack.enter_context(socket.create_connection((address.host, address.port or 0)))

@@ -196,6 +196,25 @@ def test_the_body_of_a_request_that_offers_another_protocol_is_read(
     assert b"translatedText" in answers[1][1]
 
 
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+@pytest.mark.parametrize("connection", [b"close, Upgrade", b"Upgrade, close", b"Upgrade"])
+def test_a_connection_that_ends_with_such_a_request_has_its_answer(
+    server: Any, method: bytes, version: bytes, connection: bytes
+) -> None:
+    head = b"%b /translate HTTP/%b\r\nHost: a\r\nConnection: %b\r\nUpgrade: h2c\r\n" % (method, version, connection)
+    head += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(QUERY)
+    with socket.create_connection(_address(server.url), timeout=20) as client:
+        client.sendall(head + QUERY)
+        assert client.recv(100).split(b" ")[1] == (b"200" if method == b"POST" else b"405")
+
+
+def test_an_offer_does_not_save_a_request_that_is_wrong(server: Any) -> None:
+    with socket.create_connection(_address(server.url), timeout=20) as client, client.makefile("rb") as reader:
+        client.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\n" + OFFER + b"Transfer-Encoding: gzip\r\n\r\nabc")
+        assert reader.read().count(b"HTTP/1.1 400") == 1
+
+
 @pytest.mark.parametrize("protocol", ["websocket", "h2c"])
 def test_another_protocol_is_not_switched_to_and_nothing_advised(serve: Serve, protocol: str) -> None:
     process, url = serve()

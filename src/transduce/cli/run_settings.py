@@ -42,5 +42,5 @@ def choose_automatic_settings(
     return choose_settings_for_run(run, run.preset if "preset" in origins else None, time, restart=restart)
 
 
-DECIDING_SETTINGS = ("data.", "output", "preset", "text.drop_", "training.start_")
+DECIDING_SETTINGS = ("data.", "output", "preset", "text.drop_", "text.max_", "training.start_")
 """What the names of the settings begin with from which automatic settings are derived."""

@@ -151,12 +151,14 @@ class DataConfig(Section):
     the tag ">>ft<<" (forward translation, Zhang & Zong 2016)."""
 
     monolingual_target_model: str | None = None
-    """The run or bundle that translates `monolingual_target`. By default, it is trained first, with the same settings
-    and parallel text, in a folder named like the run's with "-reverse" behind. Once it has ended, it stays as it is."""
+    """The run or bundle that translates `monolingual_target`. By default, it is trained first, on the same
+    parallel text and with the same settings, but for those that were chosen by the size of the text, in a folder named
+    like the run's with "-reverse" behind. Once it has ended, it stays as it is."""
 
     monolingual_source_model: str | None = None
-    """The run or bundle that translates `monolingual_source`. By default, it is trained first, with the same settings
-    and parallel text, in a folder named like the run's with "-forward" behind. Once it has ended, it stays as it is."""
+    """The run or bundle that translates `monolingual_source`. By default, it is trained first, on the same
+    parallel text and with the same settings, but for those that were chosen by the size of the text, in a folder named
+    like the run's with "-forward" behind. Once it has ended, it stays as it is."""
 
     monolingual_search: Literal["beam", "sampling"] = "beam"
     """How monolingual text is translated: the best translation by beam search, or one drawn at random (Edunov et al.

@@ -36,8 +36,7 @@ def measure_training_text(data: DataConfig, text: TextConfig) -> CorpusSize:
     """Measure the text that an epoch has: that of all corpora, and the monolingual text.
 
     Pairs that are left out (`text`) do not count, as far as that can be decided without a tokenizer (`may_be_kept`). A
-    pair counts as often as an epoch has it, by the weight of its corpus; its characters at most once, as repeated text
-    is not more text.
+    pair counts as often as an epoch has it, by the weight of its corpus.
 
     Raises:
         CorpusError: a file is missing, damaged or not UTF-8, or source and target differ in number of lines.
@@ -45,18 +44,20 @@ def measure_training_text(data: DataConfig, text: TextConfig) -> CorpusSize:
     if data.pairs == "-":
         return STANDARD_INPUT
     different = _DifferentPairs()
-    total_pairs = total_characters = 0.0
-    for pairs, weight in _list_texts(data, text):
+    counted: list[tuple[float, CorpusSize]] = []
+    for number, (pairs, weight) in enumerate(_list_texts(data, text)):
         num_pairs = num_characters = 0
-        num_before = different.estimate()
         for pair in pairs:
             num_pairs += 1
             num_characters += len(pair[1])
             if text.drop_duplicates:
-                different.add(pair)
-        num_kept = min(num_pairs, different.estimate() - num_before) if text.drop_duplicates else num_pairs
+                different.add(pair, number)
+        counted.append((weight, CorpusSize(num_pairs, num_characters)))
+    total_pairs = total_characters = 0.0
+    for number, (weight, size) in enumerate(counted):
+        num_kept = min(size.num_pairs, different.estimate(number)) if text.drop_duplicates else size.num_pairs
         total_pairs += weight * num_kept
-        total_characters += min(1.0, weight) * num_characters * num_kept / max(1, num_pairs)
+        total_characters += weight * size.num_target_characters * num_kept / max(1, size.num_pairs)
     return CorpusSize(round(total_pairs), round(total_characters))
 
 
@@ -71,22 +72,26 @@ def _list_texts(data: DataConfig, text: TextConfig) -> Iterator[tuple[Iterator[P
 
 
 class _DifferentPairs:
-    """Counts different pairs by digests: all of them, or a sample by adaptive sampling (Flajolet 1990)."""
+    """Counts the pairs of each text that are in no earlier one.
+
+    They are counted by digests: all of them, or a sample by adaptive sampling (Flajolet 1990).
+    """
 
     def __init__(self) -> None:
-        self._digests: set[int] = set()
+        self._texts: dict[int, int] = {}
+        """By the digest of a pair, the number of the first text that has it."""
         self._one_in = 1
 
-    def add(self, pair: Pair) -> None:
-        """Count the pair unless it was counted before."""
+    def add(self, pair: Pair, text: int) -> None:
+        """Count a pair of the text of this number, unless it was counted before."""
         digest = int.from_bytes(hashlib.blake2b("\n".join(pair).encode(), digest_size=8).digest())
         if digest % self._one_in:
             return
-        self._digests.add(digest)
-        if len(self._digests) > MAX_DIGESTS:
+        self._texts.setdefault(digest, text)
+        if len(self._texts) > MAX_DIGESTS:
             self._one_in *= 2
-            self._digests = {one for one in self._digests if one % self._one_in == 0}
+            self._texts = {one: first for one, first in self._texts.items() if one % self._one_in == 0}
 
-    def estimate(self) -> int:
-        """The number of different pairs so far."""
-        return len(self._digests) * self._one_in
+    def estimate(self, text: int) -> int:
+        """The number of pairs of the text of this number that are different, and in no earlier one."""
+        return self._one_in * sum(first == text for first in self._texts.values())

@@ -83,10 +83,14 @@ class LimitedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             (num_parsed,) = upgrade.args
             framing = [header for header in self.headers if header[0] in {b"content-length", b"transfer-encoding"}]
-            # The parser now expects the next request: headers without the offer let it read the body of this one.
+            # That parser is done with the request, and with the connection if it is to be closed. Another one reads the
+            # body, behind headers without the offer.
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
             self._has_headers = True
             self._parse(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(b"%b: %b\r\n" % header for header in framing))
-            self._parse(part[num_parsed:])
+            if not self.transport.is_closing():
+                self._parse(part[num_parsed:])
         except httptools.HttpParserError:
             self.logger.warning("Invalid HTTP request received.")
             self.send_400_response("Invalid HTTP request received.")

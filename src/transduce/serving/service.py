@@ -372,6 +372,8 @@ class Service:
             raise ConfigError(
                 "alternatives, prefixes, phrases and alignments need plain text: leave them or the markup out"
             )
+        if request.markup:
+            options.check_for_document()
 
     @asynccontextmanager
     async def _limit_time(self, deadline_seconds: float | None) -> AsyncIterator[None]:

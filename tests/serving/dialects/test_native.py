@@ -100,7 +100,7 @@ def test_what_is_too_much_is_too_much_for_no_texts(client: httpx.Client, form: s
     assert "num_samples = 17" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("options", [{"num_samples": 2, "seed": 3}, {"num_samples": 3, "minimum_bayes_risk": True}])
+@pytest.mark.parametrize("options", [{"num_samples": 1, "seed": 3}, {"num_samples": 3, "minimum_bayes_risk": True}])
 @pytest.mark.parametrize("form", ["html", "xml"])
 def test_samples_are_drawn_for_what_lies_between_tags(client: httpx.Client, form: str, options: dict[str, Any]) -> None:
     """One of the texts has tags within its sentence, the other has none."""
@@ -109,6 +109,14 @@ def test_samples_are_drawn_for_what_lies_between_tags(client: httpx.Client, form
     parts = post(client, "/v1/translate", text=["Sun and ", "moon", ".", "River."], **options)["translations"]
     sun, moon, stop, river = (escape(one["text"], quote=False) for one in parts)
     assert [one["text"] for one in found] == [f"<p>{sun}<b>{moon}</b>{stop}</p>", f"<p>{river}</p>"]
+
+
+def test_markup_has_one_translation(client: httpx.Client) -> None:
+    given = {"text": "<p>Sun.</p>", "num_samples": 2}
+    answer = client.post("/v1/translate", json={**given, "format": "html"})
+    assert answer.status_code == 422
+    assert "num_samples = 2: a document has one translation" in answer.json()["detail"]
+    assert client.post("/v1/translate", json=given).status_code == 200
 
 
 def test_the_request_has_all_options() -> None:

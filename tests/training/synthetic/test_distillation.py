@@ -54,6 +54,17 @@ def test_sources_that_training_leaves_out_are_not_translated(config: RunConfig, 
     first, second = make_student_text(config, tmp_path, lambda _: None).training_corpora
     assert [source for source, _ in read(first.pairs)] == ["sun moon", "bird", "door salt"]
     assert [source for source, _ in read(second.pairs)] == ["wind"]
+    # Of a corpus with other targets for the same sources, nothing is left; of that alone, nothing at all.
+    again = CorpusConfig(pairs=str(tmp_path / "a.tsv"), weight=2.0)
+    messages: list[str] = []
+    data = config.data.model_copy(update={"corpora": (corpora[0], again)})
+    (only,) = make_student_text(config.model_copy(update={"data": data}), tmp_path, messages.append).training_corpora
+    assert only == first
+    assert any("a.tsv: left out: every source is blank, too long" in message for message in messages)
+    (tmp_path / "c.tsv").write_text("\tx\n\ty\n", encoding="utf-8")
+    data = config.data.model_copy(update={"corpora": (CorpusConfig(pairs=str(tmp_path / "c.tsv")),)})
+    with pytest.raises(CorpusError, match="the teacher has nothing to translate, as every source is blank"):
+        make_student_text(config.model_copy(update={"data": data}), tmp_path, lambda _: None)
     kept = config.model_copy(update={"text": config.text.model_copy(update={"drop_duplicates": False})})
     first, second = make_student_text(kept, tmp_path, lambda _: None).training_corpora
     assert [source for source, _ in read(first.pairs)] == ["sun moon", "bird", "sun moon", "door salt"]

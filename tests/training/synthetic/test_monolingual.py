@@ -105,6 +105,8 @@ def test_the_other_run_has_settings_that_fit_its_pairs_alone(
     assert (other.data.monolingual_target, other.data.source_language) == (None, "de")
     text.write_text(text.read_text(encoding="utf-8") + "moon\nroad\n" * 9, encoding="utf-8")
     assert find_other() == other, "more monolingual text changes nothing"
+    chosen = find_other(preset="medium-resource", text__vocabulary=300)
+    assert (chosen.preset, chosen.model.d_model) == ("medium-resource", 256), "settings of a recipe stay"
     own = find_other(model__num_heads=2, training__updates=7)
     assert (own.preset, own.model.num_heads, own.model.dropout) == ("low-resource", 2, other.model.dropout)
     assert (own.training.updates, own.training.epochs) == (7, None)
@@ -117,10 +119,21 @@ def test_text_that_has_changed_is_not_translated_for_a_run_that_will_refuse_it(
     train(config)
     before = sorted((tmp_path / "cache").iterdir())
     text.write_text("moon road\n", encoding="utf-8")
-    with pytest.raises(RunError, match=r"mono\.txt: the text, .* has changed .* --restart"):
+    with pytest.raises(RunError, match=r"mono\.txt: since .* the text, .* has changed: .* --restart"):
         train(config)
     assert sorted((tmp_path / "cache").iterdir()) == before
     assert train(config, restart=True).updates == 8
+
+
+def test_another_seed_is_for_samples_alone(
+    run: Callable[..., RunConfig], text: Path, tmp_path: Path, copier: Any
+) -> None:
+    given = {"data__monolingual_target": str(text), "data__monolingual_target_model": str(copier.result.folder)}
+    for search, num_files in (("beam", 1), ("sampling", 2)):
+        for seed in (2, 3):
+            config = run(**given, data__monolingual_search=search, training__seed=seed)
+            add_synthetic_corpora(config, tmp_path / search, lambda one: Path(one.output), lambda _: None)
+        assert len([*(tmp_path / search).glob("synthetic-*.jsonl")]) == num_files
 
 
 def test_a_slash_behind_the_output_makes_no_folder_in_it(

@@ -135,7 +135,7 @@ def test_what_is_done_is_found_again_and_never_taken_for_another(text: Path, mod
     divided = replace(synthetic, read=lambda: iter(["sun\nmoon", "river"]))
     assert len({one.translate(tmp_path, "cpu", 1, ignore) for one in (joined, divided)}) == 2
     text.write_text("sun\n", encoding="utf-8")
-    with pytest.raises(RunError, match=r"mono\.txt: the text, or a setting of its translation, has changed"):
+    with pytest.raises(RunError, match=r"mono\.txt: since the run was trained on its translations, the text, a"):
         synthetic.translate(tmp_path, "cpu", 1, ignore, [path.name])
     assert synthetic.translate(tmp_path, "cpu", 1, ignore) != path
 

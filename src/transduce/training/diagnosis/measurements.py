@@ -35,6 +35,9 @@ MIN_OVERLAP = 0.1
 """Overlap of the trigrams of a part of a text with those of the rest, up to which the text counts as too small to be
 compared with another."""
 
+MAX_COMPARED_CORPORA = 8
+"""Maximum number of training corpora that the validation text is compared with, one after the other."""
+
 MAX_SENTENCES = 500
 """Sentences of the validation text that are compared with the training text."""
 
@@ -66,7 +69,7 @@ class RunTextFigures:
 
 
 def measure_text(prepared: PreparedData) -> RunTextFigures:
-    """Measure a run's text, in at most `MAX_BLOCKS` blocks of it; takes about a second.
+    """Measure a run's text, in at most `MAX_BLOCKS` blocks of it; takes some seconds at most.
 
     The pairs of a block are unrelated if `measure_pair_association` of them is below `MIN_RELATED_ASSOCIATION`, where
     that of translations is 2 or more, or below `measure_neighbour_association`.
@@ -94,21 +97,26 @@ def measure_text(prepared: PreparedData) -> RunTextFigures:
 def _measure_similarities(prepared: PreparedData) -> dict[str, float]:
     """The similarities of `RunTextFigures`: each the highest to all training text or to one of its corpora.
 
-    Corpora may differ in language or kind of text, and validation text may be like one of them alone.
+    Corpora may differ in language or kind of text, and validation text may be like one of them alone. It is compared
+    with the `MAX_COMPARED_CORPORA` largest ones. 1 where no text is large enough for a comparison.
     """
     validation = [list(side[:MAX_SENTENCES]) for side in zip(*prepared.validation, strict=True)]
     sizes = [corpus.cleaning["kept"] for corpus in prepared.corpora]
-    ends = [*accumulate(sizes)]
-    parts = [range(end - size, end) for end, size in zip(ends, sizes, strict=True) if size >= MIN_PAIRS]
-    found = []
-    for part in {range(len(prepared.train)), *parts}:
+    parts = [range(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
+    largest = sorted(parts, key=len, reverse=True)[:MAX_COMPARED_CORPORA]
+    found: dict[str, list[float]] = {"source_similarity": [], "target_similarity": [], "swapped_similarity": []}
+    for part in {range(len(prepared.train)), *largest}:
         sources, targets = _decode_some(prepared, part)
-        source_similarity = measure_similarity(validation[0], sources)
-        target_similarity = measure_similarity(validation[1], targets)
-        swapped = min(measure_similarity(validation[0], targets), measure_similarity(validation[1], sources))
-        found.append((source_similarity, target_similarity, swapped))
-    names = ("source_similarity", "target_similarity", "swapped_similarity")
-    return dict(zip(names, map(max, zip(*found, strict=True)), strict=True))
+        compared = {
+            "source_similarity": [(validation[0], sources)],
+            "target_similarity": [(validation[1], targets)],
+            "swapped_similarity": [(validation[0], targets), (validation[1], sources)],
+        }
+        for name, texts in compared.items():
+            values = [value for one in texts if (value := measure_similarity(*one)) is not None]
+            if len(values) == len(texts):
+                found[name].append(min(values))
+    return {name: max(values, default=1.0) for name, values in found.items()}
 
 
 def _decode_some(prepared: PreparedData, part: range) -> tuple[list[str], list[str]]:
@@ -155,17 +163,17 @@ def _find_presence(sentences: Sequence[Sequence[int]]) -> Float32[np.ndarray, "s
     return make_presence_matrix(tokens, np.cumsum([0, *map(len, sentences)]), COUNTED_TOKENS)
 
 
-def measure_similarity(texts: Sequence[str], others: Sequence[str]) -> float:
+def measure_similarity(texts: Sequence[str], others: Sequence[str]) -> float | None:
     """Similarity of the character trigrams of `texts` to those of `others`; about 1 for text of the same kind.
 
     The overlap of the two distributions, divided by the overlap of equally many sentences of `others` with the rest of
-    `others`, as few sentences never contain all trigrams of a language. 1 if `others` are too few.
+    `others`, as few sentences never contain all trigrams of a language. None if `others` are too few to tell.
     """
     step = max(2, len(others) // max(1, len(texts)))
     held_out, rest = others[::step], [text for index, text in enumerate(others) if index % step]
     known = count_trigrams(rest)
     expected = _compute_overlap(count_trigrams(held_out), known)
-    return _compute_overlap(count_trigrams(texts), known) / expected if expected > MIN_OVERLAP else 1.0
+    return _compute_overlap(count_trigrams(texts), known) / expected if expected > MIN_OVERLAP else None
 
 
 def count_trigrams(texts: Sequence[str]) -> Counter[str]:

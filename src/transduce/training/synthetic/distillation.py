@@ -25,6 +25,9 @@ from transduce.text import Cleaner
 from transduce.training.synthetic.translation import SyntheticText
 from transduce.translation import TranslationOptions
 
+_LEFT_OUT = "is blank, too long, held out for validation, or the same as an earlier one"
+"""Why the source of a pair is not translated."""
+
 
 def make_student_text(
     config: RunConfig, cache: Path, report: Callable[[str], None], known: Collection[str] = ()
@@ -48,7 +51,7 @@ def make_student_text(
         own.
 
     Raises:
-        BundleError, CorpusError: the teacher or the text cannot be read, or no pair can be held out.
+        BundleError, CorpusError: the teacher or the text cannot be read, no pair can be held out, or no source is left.
     """
     data, columns = config.data, choose_generated_columns(config.data)
     names = [str(data.teacher), *data.teacher_ensemble]
@@ -59,9 +62,13 @@ def make_student_text(
     corpora = []
     repeated = _find_repeated_sources(config, cache)
     for corpus, is_repeated in zip(data.training_corpora, repeated, strict=True):
+        read = partial(_read_sources, config, corpus, is_repeated, excluded)
+        if next(read(), None) is None:
+            report(f"{corpus.name}: left out: every source {_LEFT_OUT}")
+            continue
         synthetic = SyntheticText(
             corpus.name,
-            partial(_read_sources, config, corpus, is_repeated, excluded),
+            read,
             open_teachers,
             TranslationOptions(),
             is_target=False,
@@ -70,6 +77,8 @@ def make_student_text(
         path = synthetic.translate(cache, config.training.device, data.translation_workers, report, known).resolve()
         changed = {"source": None, "target": None, "pairs": str(path), "columns": columns, "synthetic": True}
         corpora.append(corpus.model_copy(update=changed))
+    if not corpora:
+        raise CorpusError(f"the teacher has nothing to translate, as every source {_LEFT_OUT}: give other text")
     kept = data.training_corpora if data.keep_targets else ()
     changes: dict[str, object] = {"source": None, "target": None, "pairs": None, "corpora": (*kept, *corpora)}
     if held_out and not kept:

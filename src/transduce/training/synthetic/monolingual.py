@@ -77,8 +77,8 @@ def add_synthetic_corpora(
             )
         is_target = name == "monolingual_target"
         open_models = partial(_open_models, config, name, train, report)
-        num_samples = int(data.monolingual_search == "sampling")
-        options = TranslationOptions(num_samples=num_samples, seed=config.training.seed)
+        is_sampled = data.monolingual_search == "sampling"
+        options = TranslationOptions(num_samples=1, seed=config.training.seed) if is_sampled else TranslationOptions()
         file = Path(data.folder) / text
         synthetic = SyntheticText(text, partial(read_lines, file), open_models, options, is_target)
         path = synthetic.translate(cache, config.training.device, data.translation_workers, report, known)
@@ -137,9 +137,12 @@ def _fit_to_pairs(run: RunConfig) -> RunConfig:
     """The run without its monolingual text, with settings that fit its pairs.
 
     A setting with the value that `choose_settings_for_size` gives it for all text, monolingual text included, gets the
-    value that it gives for the pairs alone, so that more monolingual text does not make another run of it.
+    value that it gives for the pairs alone, so that more monolingual text does not make another run of it. The settings
+    stay if the vocabulary is not fitted to the text, as in most recipes: then they were not chosen by its size.
     """
     pairs = remove_monolingual_text(run.data)
+    if run.text.vocabulary != "fitted":
+        return run.model_copy(update={"data": pairs})
     time_limit = run.training.time_limit if run.training.updates >= UNLIMITED_UPDATES else None
     sizes = [measure_training_text(data, run.text) for data in (run.data, pairs)]
     is_automatic = choose_settings_for_size(sizes[0], time_limit)["preset"] == run.preset

@@ -92,8 +92,9 @@ class SyntheticText:
                 return cache / name
         if known and not any(name.startswith(f"{text}-") for name in known):
             raise RunError(
-                f"{self.name}: the text, or a setting of its translation, has changed since the run was trained on its "
-                "translations: restore it, choose another output, or start over with --restart"
+                f"{self.name}: since the run was trained on its translations, the text, a setting of its translation, "
+                "or the version of Transduce has changed: restore it, choose another output, or start over with "
+                "--restart"
             )
         models = self.open_models()
         names = ", ".join(str(one.folder) for one in models)
