@@ -365,6 +365,7 @@ class Service:
         options = request.options
         phrases = [options.prefix, *options.require, *options.forbid, *options.glossary, *options.glossary.values()]
         self.check_size(len(request.texts), [*request.texts, *phrases])
+        self._check_num_characters(request.texts)  # of all languages together, each of which reserves room for itself
         self.limits.check_options(options)
         if request.markup and (
             options.num_best > 1 or options.prefix or options.require or options.forbid or options.align
@@ -388,6 +389,23 @@ class Service:
         except TimeoutError:
             raise DeadlineExceededError(f"not finished within {seconds:g} s: send less text, or retry later") from None
 
+    @property
+    def _max_waiting_characters(self) -> int:
+        return CHARACTERS_PER_TOKEN * self.limits.max_queue_tokens
+
+    def _check_num_characters(self, texts: Sequence[str]) -> int:
+        """Count the characters of texts, of which a request may have half of those that may wait.
+
+        Raises:
+            TooLongError: there are more.
+        """
+        num_characters, maximum = sum(map(len, texts)), self._max_waiting_characters // 2
+        if num_characters > maximum:
+            raise TooLongError(
+                f"{num_characters:,} characters: this service accepts at most {maximum:,} per request; split it"
+            )
+        return num_characters
+
     @contextmanager
     def _reserve_room(self, texts: Sequence[str]) -> Iterator[None]:
         """Limit the total characters of texts whose tokens are not counted yet. As in the queue, a request may use half
@@ -397,12 +415,8 @@ class Service:
             QueueFullError: there are too many at present.
             TooLongError: there always will be.
         """
-        num_characters, limit = sum(map(len, texts)), CHARACTERS_PER_TOKEN * self.limits.max_queue_tokens
-        if num_characters > limit // 2:
-            raise TooLongError(
-                f"{num_characters:,} characters: this service accepts at most {limit // 2:,} per request; split it"
-            )
-        if num_characters > (limit - self._num_waiting_characters) // 2:
+        num_characters = self._check_num_characters(texts)
+        if num_characters > (self._max_waiting_characters - self._num_waiting_characters) // 2:
             raise self._batcher.make_queue_full_error()
         self._num_waiting_characters += num_characters
         try:
