@@ -86,14 +86,14 @@ def make_student_text(
     return data.model_copy(update=changes)
 
 
-def _find_repeated_sources(config: RunConfig, cache: Path) -> list[Iterable[bool]]:
-    """For each corpus, whether each of its sources, with its tag, is the same as an earlier one of any corpus.
+def _find_repeated_sources(config: RunConfig, cache: Path) -> list[Iterable[int]]:
+    """For each corpus, 1 for each source that is the same, tag included, as an earlier one of any corpus, otherwise 0.
 
     No repetition is found if those are trained on (`text.drop_duplicates`). `cache` gets scratch files.
     """
     corpora = config.data.training_corpora
     if not config.text.drop_duplicates:
-        return [itertools.repeat(False) for _ in corpora]
+        return [itertools.repeat(0) for _ in corpora]
     ends, num_pairs = [], 0
     with explain_cache_errors(cache), scratch_folder(cache, "repetitions") as scratch:
         finder = RepetitionFinder(scratch)
@@ -101,11 +101,11 @@ def _find_repeated_sources(config: RunConfig, cache: Path) -> list[Iterable[bool
             sources = ((source, "") for source, _ in open_corpus(config.data, corpus))
             num_pairs += sum(1 for _ in finder.record(sources))
             ends.append(num_pairs)
-        return list(np.split(finder.find_repeats(), ends[:-1]))
+        return [part.tobytes() for part in np.split(finder.find_repeats(), ends[:-1])]
 
 
 def _read_sources(
-    config: RunConfig, corpus: CorpusConfig, is_repeated: Iterable[bool], excluded: Collection[str]
+    config: RunConfig, corpus: CorpusConfig, is_repeated: Iterable[int], excluded: Collection[str]
 ) -> Iterator[str]:
     """The sources of a corpus, without its tag, whose translations can be trained on; others would be left out."""
     # The target will be another one: what is wrong with the source itself decides.
