@@ -34,7 +34,7 @@ class ParquetFormat:
         self._column, self._translation_column = column, translation_column
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
-        """Read a file in blocks of `size` rows, with the lines of the texts that are translated."""
+        """Read a file in blocks of `size` rows; a block has also the lines of their texts, to be translated."""
         with file.open_binary() as raw, _explain_read_errors(file.path):
             from pyarrow import parquet  # noqa: PLC0415 - an optional package
 

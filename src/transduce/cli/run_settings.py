@@ -35,10 +35,10 @@ def choose_automatic_settings(
     from transduce.training import choose_settings_for_run  # noqa: PLC0415 - loads PyTorch; other commands have texts, too
 
     given = {key: value for key, value in given.items() if not key.startswith("training.")}
-    located = [setting for setting in settings if setting.lstrip().startswith(DECIDING_SETTINGS)]
+    deciding = [setting for setting in settings if setting.lstrip().startswith(DECIDING_SETTINGS)]
     variables = tuple(f"TRANSDUCE_{name.replace('.', '_').upper()}" for name in DECIDING_SETTINGS)
     environment = {name: value for name, value in os.environ.items() if name.startswith(variables)}
-    run, origins = load_run_config(None, settings=located, environment=environment, arguments=given)
+    run, origins = load_run_config(None, settings=deciding, environment=environment, arguments=given)
     return choose_settings_for_run(run, run.preset if "preset" in origins else None, time, restart=restart)
 
 

@@ -1,6 +1,7 @@
 """How much text a run has, counted before it is prepared."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from transduce.text import Cleaner, Pair, read_lines
 
 MAX_DIGESTS = 1_000_000
 """Number of pairs up to which different ones are counted exactly; of more, the number is estimated from a sample of at
-least half as many, with a standard error of at most 0.15 %."""
+least half as many, with a standard error of at most 0.15 % for all texts together."""
 
 
 class CorpusSize(NamedTuple):
@@ -53,9 +54,10 @@ def measure_training_text(data: DataConfig, text: TextConfig) -> CorpusSize:
             if text.drop_duplicates:
                 different.add(pair, number)
         counted.append((weight, CorpusSize(num_pairs, num_characters)))
+    estimates = different.estimate()
     total_pairs = total_characters = 0.0
     for number, (weight, size) in enumerate(counted):
-        num_kept = min(size.num_pairs, different.estimate(number)) if text.drop_duplicates else size.num_pairs
+        num_kept = min(size.num_pairs, estimates[number]) if text.drop_duplicates else size.num_pairs
         total_pairs += weight * num_kept
         total_characters += weight * size.num_target_characters * num_kept / max(1, size.num_pairs)
     return CorpusSize(round(total_pairs), round(total_characters))
@@ -79,7 +81,7 @@ class _DifferentPairs:
 
     def __init__(self) -> None:
         self._texts: dict[int, int] = {}
-        """By the digest of a pair, the number of the first text that has it."""
+        """The number of the first text that has a pair, by the digest of the pair."""
         self._one_in = 1
 
     def add(self, pair: Pair, text: int) -> None:
@@ -92,6 +94,7 @@ class _DifferentPairs:
             self._one_in *= 2
             self._texts = {one: first for one, first in self._texts.items() if one % self._one_in == 0}
 
-    def estimate(self, text: int) -> int:
-        """The number of pairs of the text of this number that are different, and in no earlier one."""
-        return self._one_in * sum(first == text for first in self._texts.values())
+    def estimate(self) -> Counter[int]:
+        """For the number of each text, about how many different pairs it has that are in no earlier text."""
+        counts = Counter(self._texts.values())
+        return Counter({text: self._one_in * count for text, count in counts.items()})

@@ -100,7 +100,10 @@ class _Group:
         return "".join(_HYPHENS.get(_get_name(element), element.text or "") for element in self.elements)
 
     def find_new_script(self) -> bool | None:
-        """Whether the translation is in a complex script; None if the text is so, too, or has no letters any more."""
+        """Whether the translation is in a complex script where the text was not, or the other way round (False).
+
+        None if both are of one kind, or the translation has no letters.
+        """
         translation = "".join(self.translation)
         is_complex = has_complex_script(translation)
         is_new = is_complex != has_complex_script(self.text) and any(map(str.isalpha, translation))
@@ -447,9 +450,9 @@ class _Markup:
         self.owners.append(owner)
 
     def set_translation(self, translation: str) -> set[bool]:
-        """Set the texts of the groups from the translated markup.
+        """Write a translation of this markup into the document: what is between its tags, to the groups of the tags.
 
-        Returns what `_Group.find_new_script` finds: True, False, both or neither.
+        Returns the kinds of script that are new in some group: True for complex scripts, False for others; or neither.
         """
         place = -1
         for part in parse_markup(translation, is_xml=True):

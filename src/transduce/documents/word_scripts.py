@@ -39,7 +39,7 @@ _FORMATS = {"b": "bCs", "i": "iCs", "sz": "szCs"}
 _COMPLEX = re.compile(
     "[\u0590-\u109f\u1780-\u17ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 )
-"""A character of a complex script: one from right to left, of India, or of South-East Asia."""
+"""Matches a character of a complex script: one written from right to left, or one of India or South-East Asia."""
 
 
 def has_complex_script(text: str) -> bool:

@@ -23,7 +23,7 @@ def select_rows(
 
 
 ROWS_ARE_TOKENS = ("source_embedding.weight", "target_embedding.weight", "projection.weight", "projection.bias")
-"""The tensors of a bundle that have a row for each token."""
+"""Names of the tensors of a bundle that have a row for each token."""
 
 
 class TokenRows(NamedTuple):

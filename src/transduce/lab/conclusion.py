@@ -37,18 +37,9 @@ class Chart:
     """An `<svg>` element, see `pages`."""
 
     @classmethod
-    def draw_lines(
-        cls,
-        title: str,
-        series: Sequence[Series],
-        x_label: str,
-        y_label: str,
-        *,
-        log: bool = False,
-        log_x: bool = False,
-    ) -> "Chart":
-        """A line chart, for the arguments of which see `transduce.pages.draw_line_chart`."""
-        return cls(title, draw_line_chart(title, series, x_label, y_label, log=log, log_x=log_x))
+    def draw_lines(cls, title: str, series: Sequence[Series], x_label: str, y_label: str, **scales: bool) -> "Chart":
+        """Draw a line chart; `scales` are the `log` and `log_x` of `draw_line_chart`, for logarithmic axes."""
+        return cls(title, draw_line_chart(title, series, x_label, y_label, **scales))
 
 
 @dataclass(frozen=True)

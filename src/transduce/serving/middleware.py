@@ -56,8 +56,8 @@ _MAX_DISCARDED_RATIO = 16
 body."""
 
 _MAX_HELD_RATIO = 32
-"""Maximum total size of the bodies of requests, as a multiple of the limit of one: of those that may have the API key
-in the body, and of all others."""
+"""How many bodies of the maximum size may be in memory together. Requests whose API key may be in the body, and all
+other requests, have such a limit each."""
 
 _MAX_CLIENTS = 10_000
 """Maximum number of clients whose rate is tracked; the least recently active are dropped first."""

@@ -20,7 +20,8 @@ TAGS = dict(zip(("monolingual_target", "monolingual_source"), SYNTHETIC_TAGS, st
 """For each setting, the tag in front of the sources of the pairs that are made from its text (Caswell et al. 2019)."""
 
 _SUFFIXES = {"monolingual_target": "-reverse", "monolingual_source": "-forward"}
-"""For each setting, the suffix that makes the run's folder that of the run which trains the translating model."""
+"""What is added to the name of a run's folder to name the folder of another run, which trains the model that translates
+the text of this setting."""
 
 
 def locate_translating_run(config: RunConfig, name: str) -> str:

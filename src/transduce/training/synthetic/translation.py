@@ -58,6 +58,17 @@ class SyntheticText:
         deciding = [text.hexdigest(), self.options.model_dump_json(), self.is_target, self.tag]
         return f"synthetic-{hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:16]}"
 
+    def _find_known(self, cache: Path, text: str, known: Collection[str]) -> Path | None:
+        """The file of pairs from this text among the `known` ones; None if it has been deleted, or none is known."""
+        of_text = [name for name in known if name.startswith(f"{text}-")]
+        if known and not of_text:
+            raise RunError(
+                f"{self.name}: since the run was trained on its translations, the text, a setting of its translation, "
+                "or the version of Transduce has changed: restore it, choose another output, or start over with "
+                "--restart"
+            )
+        return next((cache / name for name in of_text if (cache / name).exists()), None)
+
     def translate(
         self,
         cache: Path,
@@ -86,16 +97,9 @@ class SyntheticText:
             ConfigError, WriteError: `cache` cannot be written.
         """
         text = self._name_text()
-        for name in known:
-            if name.startswith(f"{text}-") and (cache / name).exists():
-                report(f"the translations of {self.name} are in {cache / name}")
-                return cache / name
-        if known and not any(name.startswith(f"{text}-") for name in known):
-            raise RunError(
-                f"{self.name}: since the run was trained on its translations, the text, a setting of its translation, "
-                "or the version of Transduce has changed: restore it, choose another output, or start over with "
-                "--restart"
-            )
+        if (path := self._find_known(cache, text, known)) is not None:
+            report(f"the translations of {self.name} are in {path}")
+            return path
         models = self.open_models()
         names = ", ".join(str(one.folder) for one in models)
         path = cache / f"{text}-{_compute_digest_of_models(models)[:16]}.jsonl"

@@ -152,12 +152,12 @@ class NeuralGPULearner:
         self.network = NeuralGPU(len(SYMBOLS), settings.num_maps, settings.width, settings.dropout)
 
     def compute_logits(self, examples: Examples) -> tuple[Tensor, Tensor]:
-        """Logits of the symbols at all positions, which are predicted at once, and the right symbols."""
+        """Compute the logits of the symbols at all positions from the sources; returns them and the right symbols."""
         sources, targets = map(torch.from_numpy, examples)
         return self.network(sources), F.pad(targets, (0, sources.size(1) - targets.size(1)), value=END)
 
     def predict(self, source_ids: Tensor, num_symbols: int) -> Tensor:
-        """The first symbols of the target, all predicted at once."""
+        """Predict the first `num_symbols` symbols of each target from its source, all of them at once."""
         logits: Tensor = self.network(source_ids)
         return logits[:, :num_symbols].argmax(dim=-1)
 
@@ -169,12 +169,12 @@ class ExtendedNeuralGPULearner:
         self.network = ExtendedNeuralGPU(len(SYMBOLS), settings.num_maps, settings.width, settings.dropout)
 
     def compute_logits(self, examples: Examples) -> tuple[Tensor, Tensor]:
-        """Logits of each symbol of the target, given those before it, and the right symbols."""
+        """Compute the logits of each target symbol, given those before it; returns them and the right symbols."""
         sources, targets = map(torch.from_numpy, examples)
         return self.network(sources, targets), targets
 
     def predict(self, source_ids: Tensor, num_symbols: int) -> Tensor:
-        """The first symbols of the target, each predicted from the source and the symbols predicted before it."""
+        """Predict the first `num_symbols` symbols of each target, each from its source and the symbols before."""
         return self.network.generate(source_ids, num_symbols)
 
 
@@ -195,13 +195,13 @@ class TransformerLearner:
         self.network = Transformer(config)
 
     def compute_logits(self, examples: Examples) -> tuple[Tensor, Tensor]:
-        """Logits of each symbol of the target, given those before it, and the right symbols."""
+        """Compute the logits of each target symbol, given those before it; returns them and the right symbols."""
         sources, targets = map(torch.from_numpy, examples)
         source_mask, target_mask = torch.ones_like(sources).bool(), torch.ones_like(targets).bool()
         return self.network(sources, source_mask, targets, target_mask), targets
 
     def predict(self, source_ids: Tensor, num_symbols: int) -> Tensor:
-        """The first symbols of the target, each predicted from the source and the symbols predicted before it."""
+        """Predict the first `num_symbols` symbols of each target, each from its source and the symbols before."""
         source_mask = torch.ones_like(source_ids).bool()
         state = self.network.start(self.network.encode(source_ids, source_mask), source_mask)
         ids = [torch.full((len(source_ids),), self.network.pad_id)]
