@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from transduce.errors import ConfigError, CorpusError
-from transduce.evaluation import METRICS, choose_tokenization, format_scores, score_corpus
+from transduce.evaluation import METRICS, format_scores, score_corpus
+from transduce.text import choose_tokenization
 
 REFERENCES = [
     "Ein kleiner Hund läuft über die Wiese.",

@@ -230,13 +230,16 @@ def test_a_greedy_translation_that_is_as_probable_passes(bundle: Bundle, tmp_pat
     assert parity.largest_difference < 1e-4
 
 
-def test_references_say_how_good_both_are(decoder: ForcedDecoder, written: Path) -> None:
+@pytest.mark.parametrize(("reference", "tokenization"), [("a b c d", "13a"), ("我喜欢猫。", "zh")])
+def test_references_say_how_good_both_are(
+    decoder: ForcedDecoder, written: Path, reference: str, tokenization: str
+) -> None:
     runtime = FORMAT.load(written, decoder.tokenizer)
-    parity = prove(decoder, runtime, Probe(TEXTS, "here", ("a b c d",) * 4), claim())
+    parity = prove(decoder, runtime, Probe(TEXTS, "here", (reference,) * 4), claim())
     assert parity.bleu.against == "reference"
     assert parity.bleu.ours == parity.bleu.theirs < 50
     assert "against the references" in parity.summarize()
-    assert "tok:13a" in parity.bleu.signature
+    assert f"tok:{tokenization}|" in parity.bleu.signature
 
 
 def test_without_references_it_is_said_that_bleu_compares_the_two_programs(

@@ -20,7 +20,6 @@ from transduce.evaluation import (
     TestSet,
     analyse,
     check_tokenization,
-    choose_tokenization,
     compare_systems,
     count_words,
     format_scores,
@@ -35,7 +34,7 @@ from transduce.evaluation.comet import CometScorer, summarize_lines
 from transduce.interop import read_languages
 from transduce.pages import format_columns, format_count
 from transduce.storage import check_output_file, write_output_file
-from transduce.text import read_lines
+from transduce.text import choose_tokenization, read_lines
 
 _ENGINE_FLAGS = EngineFlags()
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         METRICS,
         Score,
         check_tokenization,
-        choose_tokenization,
         format_scores,
         score_corpus,
     )
@@ -44,8 +43,7 @@ else:
             "transduce.evaluation.analysis": "count_words mark_shared",
             "transduce.evaluation.comparison": "Comparison analyse compare_systems",
             "transduce.evaluation.comparison_page": "COMPARISON_PAGE render_comparison",
-            "transduce.evaluation.scores": "METRICS Score check_tokenization choose_tokenization score_corpus "
-            "format_scores",
+            "transduce.evaluation.scores": "METRICS Score check_tokenization score_corpus format_scores",
             "transduce.evaluation.significance": "Difference measure_differences",
             "transduce.evaluation.test_sets": "SystemOutput TestSet read_paired_test_sets read_system_output "
             "read_test_sets translate_test_set",
@@ -73,7 +71,6 @@ __all__ = [
     "TestSet",
     "analyse",
     "check_tokenization",
-    "choose_tokenization",
     "compare_systems",
     "count_words",
     "format_scores",

@@ -21,7 +21,6 @@ from transduce.evaluation.scores import (
     METRICS,
     Score,
     check_tokenization,
-    choose_tokenization,
     count_lines,
     score_corpus,
 )
@@ -35,6 +34,7 @@ from transduce.evaluation.significance import (
 )
 from transduce.evaluation.test_sets import SystemOutput, TestSet
 from transduce.pages import Table, format_count
+from transduce.text import choose_tokenization
 
 FEW_LINES = 50
 """Below this number of lines, intervals by resampling may be too narrow (docs/experiments.md)."""

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -14,13 +13,10 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from transduce.errors import ConfigError, CorpusError
-from transduce.text import WITHOUT_SPACES
+from transduce.text import choose_tokenization
 
 TOKENIZATIONS = ("13a", "none", "intl", "char", "zh")
 """The tokenisations of sacreBLEU that need no download and no further package; "none" is for tokenised text."""
-
-_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
-_LETTER = re.compile(r"[^\W\d_]")
 
 # The tokenisations that divide text without spaces between words.
 _DIVIDE_CLAUSES = ("char", "zh")
@@ -151,21 +147,6 @@ def read_seed() -> int | None:
     if not (seed.isascii() and seed.isdigit()):
         raise ConfigError(f"SACREBLEU_SEED = {seed!r} must be a whole number from 0 on, or none: change or unset it")
     return int(seed)
-
-
-def choose_tokenization(references: Sequence[str]) -> str:
-    """Choose the tokenisation by the script of the references.
-
-    That is sacreBLEU's default for BLEU, "13a", for scripts with spaces between words. In one without, a whole clause
-    would be one word: "zh" for Chinese, and "char" for Japanese, Thai, Lao, Tibetan, Burmese and Khmer, whose words
-    sacreBLEU finds by further packages or not at all. The script of more than half of the letters decides.
-    """
-    text = "\n".join(references)
-    without_spaces, han, letters = (len(pattern.findall(text)) for pattern in (WITHOUT_SPACES, _HAN, _LETTER))
-    if 2 * without_spaces <= letters:
-        return "13a"
-    # At most half of a Japanese text is Han characters; a Chinese one has punctuation, and may quote a Japanese name.
-    return "zh" if 3 * han > 2 * without_spaces else "char"
 
 
 def check_tokenization(tokenization: str) -> None:

@@ -14,13 +14,13 @@ from transduce.evaluation.scores import (
     METRICS,
     CountLines,
     choose_num_resamples,
-    choose_tokenization,
     count_lines,
     make_scorer,
     read_seed,
     strip_lines,
 )
 from transduce.evaluation.test_sets import SystemOutput, TestSet
+from transduce.text import choose_tokenization
 
 SIGNIFICANCE_LEVEL = 0.05
 """A difference counts as significant if both tests would find one as large by chance in fewer than 5 % of cases."""

@@ -22,7 +22,7 @@ from transduce.interop.formats import Runtime
 from transduce.interop.probe_sentences import Probe
 from transduce.kernels.device import use_one_thread
 from transduce.model import EncoderDecoder
-from transduce.text import Tokenizer
+from transduce.text import Tokenizer, choose_tokenization
 from transduce.translation import ForcedDecoder, PyTorchEngine, score_ids
 
 PARITY_FILE = "parity.json"
@@ -420,9 +420,9 @@ def _describe_worst_token(measured: Measurement, probe: Probe, tokenizer: Tokeni
 def _compare_bleu(measured: Measurement, probe: Probe, runtime: Runtime, tokenizer: Tokenizer) -> Bleu:
     ours = [tokenizer.decode(ids) for ids in measured.greedy]
     theirs = runtime.decode(measured.their_greedy) or [tokenizer.decode(ids) for ids in measured.their_greedy]
-    # force: without it, sacreBLEU warns on standard error about text that looks tokenised. It does not affect scores.
-    metric = BLEU(force=True)
     references = ours if probe.references is None else list(probe.references)
+    # force: without it, sacreBLEU warns on standard error about text that looks tokenised. It does not affect scores.
+    metric = BLEU(force=True, tokenize=choose_tokenization(references))
     our_score, their_score = (
         min(100.0, float(metric.corpus_score(texts, [references]).score)) for texts in (ours, theirs)
     )

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
         write_standard_input,
     )
     from transduce.text.formats import open_parallel_corpus
-    from transduce.text.glossary import WITHOUT_SPACES, Glossary, Term, count_phrase, find_phrase
+    from transduce.text.glossary import Glossary, Term, count_phrase, find_phrase
     from transduce.text.kept_elements import find_kept_spans, pair_kept_spans
-    from transduce.text.languages import LANGUAGE_NAMES
+    from transduce.text.languages import LANGUAGE_NAMES, WITHOUT_SPACES, choose_tokenization
     from transduce.text.lines import (
         compress,
         decompress,
@@ -69,9 +69,9 @@ else:
                 "CONTROL_CHARACTER Cleaner LONE_SURROGATE Pair ParallelCorpus write_standard_input"
             ),
             "transduce.text.formats": "open_parallel_corpus",
-            "transduce.text.glossary": "Glossary Term WITHOUT_SPACES count_phrase find_phrase",
+            "transduce.text.glossary": "Glossary Term count_phrase find_phrase",
             "transduce.text.kept_elements": "find_kept_spans pair_kept_spans",
-            "transduce.text.languages": "LANGUAGE_NAMES",
+            "transduce.text.languages": "LANGUAGE_NAMES WITHOUT_SPACES choose_tokenization",
             "transduce.text.lines": (
                 "compress decompress read_available_blocks read_document read_lines read_stream split_name"
             ),
@@ -112,6 +112,7 @@ __all__ = [
     "Term",
     "Tokenizer",
     "augment_pairs",
+    "choose_tokenization",
     "compress",
     "count_phrase",
     "decompress",

@@ -10,14 +10,9 @@ from typing import Literal, NamedTuple
 
 from transduce.errors import CorpusError, UserError
 from transduce.text.corpus import is_one_line, is_visible
+from transduce.text.languages import WITHOUT_SPACES
 from transduce.text.letter_case import fold_case
 from transduce.text.lines import read_lines
-
-WITHOUT_SPACES = re.compile(
-    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]"
-)
-"""A character of a script without spaces between words (Thai, Lao, Tibetan, Burmese, Khmer, Chinese, Japanese): every
-one of them may be where a word begins."""
 
 
 class Term(NamedTuple):

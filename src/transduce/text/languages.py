@@ -1,7 +1,7 @@
-"""Codes and names of languages."""
+"""Codes, names and scripts of languages."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -147,3 +147,28 @@ def find_codes(code: str, available: Iterable[str]) -> list[str]:
     wanted, normalized = normalize_code(code), [(normalize_code(one), one) for one in available]
     same = [one for found, one in normalized if found == wanted]
     return same or [one for found, one in normalized if found.startswith(f"{wanted}-")]
+
+
+WITHOUT_SPACES = re.compile(
+    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]"
+)
+"""A character of a script without spaces between words (Thai, Lao, Tibetan, Burmese, Khmer, Chinese, Japanese): every
+one of them may be where a word begins."""
+
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+def choose_tokenization(references: Sequence[str]) -> str:
+    """Choose the tokenisation by the script of the references.
+
+    That is sacreBLEU's default for BLEU, "13a", for scripts with spaces between words. In one without, a whole clause
+    would be one word: "zh" for Chinese, and "char" for Japanese, Thai, Lao, Tibetan, Burmese and Khmer, whose words
+    sacreBLEU finds by further packages or not at all. The script of more than half of the letters decides.
+    """
+    text = "\n".join(references)
+    without_spaces, han, letters = (len(pattern.findall(text)) for pattern in (WITHOUT_SPACES, _HAN, _LETTER))
+    if 2 * without_spaces <= letters:
+        return "13a"
+    # At most half of a Japanese text is Han characters; a Chinese one has punctuation, and may quote a Japanese name.
+    return "zh" if 3 * han > 2 * without_spaces else "char"
