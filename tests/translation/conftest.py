@@ -79,3 +79,15 @@ def copier(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> Tran
 def translator(copier: Transformer, tokenizer: Tokenizer) -> Translator:
     search = SearchConfig(max_pieces=40, max_extra_length=8)
     return Translator(PyTorchEngine(copier, tokenizer.end_id), tokenizer, search)
+
+
+@pytest.fixture(scope="session")
+def tagged_translator() -> Translator:
+    """A model of random weights, one for two languages."""
+    tokenizer = Tokenizer.train(sentences(300, seed=1), 310, "bpe", tags=[">>de<<", ">>fr<<"])
+    torch.manual_seed(1)
+    config = TransformerConfig(
+        vocabulary=tokenizer.vocabulary, num_encoder_layers=1, num_decoder_layers=1, d_model=32, d_ff=48, num_heads=4
+    )
+    engine = PyTorchEngine(Transformer(config).eval(), tokenizer.end_id)
+    return Translator(engine, tokenizer, SearchConfig(max_pieces=40, max_extra_length=8))

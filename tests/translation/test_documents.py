@@ -6,7 +6,7 @@ import pytest
 
 from transduce.documents import read_formatted_document
 from transduce.errors import ConfigError
-from transduce.translation import DocumentTranslator, TranslationOptions, Translator
+from transduce.translation import DocumentTranslator, LineTranslator, TranslationOptions, Translator, translate_texts
 from transduce.translation.documents import write_translation
 
 PAGE = b"<html><body><h1>sun moon</h1><p>river <b>stone bird</b> tree</p><p></p><p>wind <br>salt</p></body></html>"
@@ -107,3 +107,32 @@ def test_text_without_letters_stays_as_it_is(translator: Translator, *, can_alig
     assert translating.translate(read_formatted_document(b"12345\n12 %\n", ".txt")) == b"12345\n12 %\n"
     cue = b"1\n00:00:01,000 --> 00:00:02,000\n<i>2020</i>\n"
     assert translating.translate(read_formatted_document(cue, ".srt")) == cue
+
+
+def test_every_sentence_has_the_language_tag_of_the_one_before(tagged_translator: Translator) -> None:
+    sentences = [">>de<< sun moon.", ">>de<< river stone.", ">>fr<< bird.", ">>fr<< tree."]
+    text = ">>de<< sun moon. river stone.\n\n>>fr<< bird.\ntree.\n"
+    one, two, three, four = tagged_translator.translate(sentences)
+    ((found, lines),) = translate_texts(LineTranslator(tagged_translator, TranslationOptions()), [text])
+    assert found == f"{one} {two}\n\n{three}\n{four}\n"
+    assert [line.source for line in lines] == sentences
+    assert two != tagged_translator.translate(["river stone."])[0]
+
+
+def test_a_sentence_that_is_left_has_no_language_tag(tagged_translator: Translator) -> None:
+    long = " ".join(["sun moon river stone"] * 30)
+    options = TranslationOptions(require=["lamp"])
+    ((found, _),) = translate_texts(LineTranslator(tagged_translator, options), [f">>de<< {long}"])
+    assert found == long
+
+
+@pytest.mark.parametrize("can_align", [True, False])
+def test_all_passages_have_the_language_tag_of_the_first(tagged_translator: Translator, *, can_align: bool) -> None:
+    page = b"<p>&gt;&gt;de&lt;&lt; sun moon</p><p>river <b>stone</b> bird</p><p>&gt;&gt;fr&lt;&lt; tree</p><p>lamp</p>"
+    translating = DocumentTranslator(tagged_translator, TranslationOptions(), can_align=can_align)
+    found = translating.translate(read_formatted_document(page, ".html")).decode()
+    tags = {re.sub(r"<\d+>|</\d+>", "", line.source).split()[0] for line in translating.lines}
+    assert tags == {">>de<<", ">>fr<<"}
+    sun, lamp = tagged_translator.translate([">>de<< sun moon", ">>de<< lamp"])
+    assert sun in found
+    assert found.endswith(f"<p>{lamp}</p>")

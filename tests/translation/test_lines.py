@@ -470,3 +470,39 @@ def test_samples_have_score_and_utility(bundle: Bundle, translator: Translator) 
     (plain,) = LineTranslator(translator, TranslationOptions(num_best=2)).translate(["sun"])
     (known,) = details([plain], bundle, translator)
     assert "utility" not in {*known, *known["alternatives"][0]}
+
+
+@pytest.mark.parametrize(
+    "line", ["<b>sun</b> moon <i>river</i> stone", "see https://a.example/b now", "<p>sun.</p> <p>moon.</p>", "salt"]
+)
+def test_the_model_reads_the_language_tag_before_every_part(
+    tagged_translator: Translator, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    sources: list[Sequence[int]] = []
+    engine = tagged_translator.engine
+    search = engine.search
+
+    def record(ids: Sequence[Sequence[int]], *rest: Any, **named: Any) -> Any:
+        sources.extend(ids)
+        return search(ids, *rest, **named)
+
+    monkeypatch.setattr(engine, "search", record)
+    translating = LineTranslator(tagged_translator, TranslationOptions(protect=["tag", "url"]))
+    [german, french] = translating.translate([f">>de<< {line}", f">>fr<< {line}"])
+    tags = tagged_translator.tokenizer.encode(">>de<<") + tagged_translator.tokenizer.encode(">>fr<<")
+    assert {source[0] for source in sources} == set(tags)
+    assert not any(tag in source[1:] for source in sources for tag in tags)
+    assert "<<" not in german.translation.text + french.translation.text
+    for source, _ in german.spans:
+        assert german.source[source.start : source.end] in line
+
+
+def test_words_of_a_line_with_a_language_tag_are_aligned(tagged_translator: Translator) -> None:
+    translating = LineTranslator(tagged_translator, TranslationOptions(protect=["url"]))
+    lines = translating.translate([">>de<< sun https://a.example/b moon"])
+    decoder = tagged_translator.make_forced_decoder("alignments")
+    [alignment] = align_lines(decoder, lines, None)
+    assert alignment is not None
+    assert alignment.source == (">>de<<", "sun", "https://a.example/b", "moon")
+    place = alignment.target.index("https://a.example/b")
+    assert (2, place) in {(link.source, link.target) for link in alignment.links}

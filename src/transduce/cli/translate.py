@@ -26,8 +26,8 @@ from transduce.errors import ConfigError
 from transduce.interop import NATIVE
 from transduce.kernels.memory import give_back_freed_memory
 from transduce.pages import format_count
-from transduce.text import read_available_blocks, read_document, rebuild_document, split_document
-from transduce.translation import LineTranslator
+from transduce.text import read_available_blocks, read_document
+from transduce.translation import LineTranslator, translate_texts
 from transduce.translation.confidence.guard import GuardReport, add_reports
 
 STANDARD_INPUT = "standard input"
@@ -128,11 +128,8 @@ def _translate_lines(translator: BlockTranslator) -> int:
 def _translate_document(translator: LineTranslator) -> int:
     stream = open_standard_input()
     text = "" if stream is None else read_document(stream, STANDARD_INPUT)
-    document = split_document(text, translator.translator.source_language)
-    lines = translator.translate(document.sentences)
-    sys.stdout.write(
-        rebuild_document(document, [line.source if line.has_failed else line.translation.text for line in lines])
-    )
+    ((translation, lines),) = translate_texts(translator, [text])
+    sys.stdout.write(translation)
     for number, line in enumerate(lines, start=1):
         for message in describe_unusual_line(f"sentence {number}", line, "it is left untranslated"):
             print_message(message)

@@ -528,6 +528,18 @@ class Tokenizer:
             return "", text
         return found[0], text[found.end() :]
 
+    def repeat_tags(self, texts: Sequence[str], tag: str = "") -> list[str]:
+        """Consecutive texts, where each without a tag of its own begins with that of the text before it.
+
+        `tag` is for the first text.
+        """
+        tagged = []
+        for text in texts:
+            own, _ = self.split_tag(text)
+            tagged.append(text if own else tag + text)
+            tag = own or tag
+        return tagged
+
 
 def fit_vocabulary_size(num_pairs: int) -> int:
     """A vocabulary size for `num_pairs`; grows with their square root, from 512 to the paper's 37,000.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         score_stream,
     )
     from transduce.translation.constraints import TextConstraints
-    from transduce.translation.documents import DocumentTranslator
+    from transduce.translation.documents import DocumentTranslator, translate_texts
     from transduce.translation.engines.engine import Engine, batch_by_length
     from transduce.translation.engines.networks import Network
     from transduce.translation.engines.pytorch_engine import NetworkEngine, PyTorchEngine, find_pytorch_engine
@@ -64,7 +64,7 @@ else:
                 "score_pairs score_stream"
             ),
             "transduce.translation.constraints": "TextConstraints",
-            "transduce.translation.documents": "DocumentTranslator",
+            "transduce.translation.documents": "DocumentTranslator translate_texts",
             "transduce.translation.engines.engine": "Engine batch_by_length",
             "transduce.translation.engines.networks": "Network",
             "transduce.translation.engines.pytorch_engine": "PyTorchEngine NetworkEngine find_pytorch_engine",
@@ -123,4 +123,5 @@ __all__ = [
     "score_pairs",
     "score_stream",
     "translate",
+    "translate_texts",
 ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from transduce.documents import FormattedDocument, LanguageDeclaration
 from transduce.documents.markup import Passage, split_markup
-from transduce.text import rebuild_document, split_document
+from transduce.text import rebuild_document
 from transduce.text.languages import get_base_code, is_right_to_left, make_language_tag
 from transduce.translation.confidence.guard import GuardReport, add_reports
 from transduce.translation.lines import LineTranslator, TranslatedLine
@@ -57,7 +57,7 @@ class DocumentTranslator:
     def translate(self, document: FormattedDocument) -> bytes:
         """Translate a document, and return the file."""
         if document.rules is None:
-            ((text, lines),) = _translate_texts(self._plain, [document.text])
+            ((text, lines),) = translate_texts(self._plain, [document.text])
             self.lines += lines
             return self._write(document, text)
         parts = split_markup(document.text, document.rules)
@@ -70,9 +70,11 @@ class DocumentTranslator:
 
     def _translate_passages(self, passages: Sequence[Passage]) -> dict[Passage, str]:
         markups: dict[Passage, str] = {}
+        language_tag = self._find_language_tag(passages)
         if self._with_tags is not None:
             marked = [passage for passage in passages if passage.get_marks()]
-            translations = _translate_texts(self._with_tags, [passage.to_marked_text() for passage in marked])
+            marked_texts = [passage.to_marked_text() for passage in marked]
+            translations = translate_texts(self._with_tags, marked_texts, language_tag)
             for passage, (text, lines) in zip(marked, translations, strict=True):
                 markup = passage.restore_tags(text)
                 if markup is not None:
@@ -80,10 +82,15 @@ class DocumentTranslator:
                     self.lines += lines
         in_parts = [passage for passage in passages if passage not in markups]
         texts = [text for passage in in_parts for text in passage.get_texts()]
-        translated = _translate_texts(self._plain, texts)
+        translated = translate_texts(self._plain, texts, language_tag)
         self.lines += [line for _, lines in translated for line in lines]
         pieces = (text for text, _ in translated)
         return markups | {passage: passage.replace_texts(pieces) for passage in in_parts}
+
+    def _find_language_tag(self, passages: Sequence[Passage]) -> str:
+        """The language tag with which the text of the first passage begins, for all passages; usually none."""
+        texts = passages[0].get_texts() if passages else ()
+        return self._plain.translator.tokenizer.split_tag(texts[0])[0] if texts else ""
 
 
 def write_translation(document: FormattedDocument, translation: str, source: str, target: str) -> bytes:
@@ -104,13 +111,20 @@ def write_translation(document: FormattedDocument, translation: str, source: str
     return document.write(translation, language)
 
 
-def _translate_texts(translator: LineTranslator, texts: Sequence[str]) -> list[tuple[str, list[TranslatedLine]]]:
-    """Translate the sentences of all texts together; returns each text with its sentences."""
-    documents = [split_document(text, translator.translator.source_language) for text in texts]
+def translate_texts(
+    translator: LineTranslator, texts: Sequence[str], tag: str = ""
+) -> list[tuple[str, list[TranslatedLine]]]:
+    """Translate the sentences of all texts together; returns each text with its sentences.
+
+    A sentence whose constraints cannot be met is left untranslated. `tag` is the language tag of texts that begin
+    without one: see `Translator.split_document`.
+    """
+    documents = [translator.translator.split_document(text, tag) for text in texts]
     lines = iter(translator.translate([sentence for document in documents for sentence in document.sentences]))
+    split_tag = translator.translator.tokenizer.split_tag
     found = []
     for document in documents:
         own = list(islice(lines, len(document.sentences)))
-        translations = [line.source if line.has_failed else line.translation.text for line in own]
+        translations = [split_tag(line.source)[1] if line.has_failed else line.translation.text for line in own]
         found.append((rebuild_document(document, translations), own))
     return found

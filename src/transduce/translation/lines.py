@@ -170,7 +170,7 @@ class LineTranslator:
         sources = [text if isinstance(text, str) else text.text for text in texts]
         if options.has_protected_text:
             encoded = [text for text in texts if isinstance(text, EncodedText)]
-            return self._translate_with_spans(SpanSearch(translator, self._head, encoded), sources)
+            return self._translate_with_spans(translator, encoded, sources)
         encoded = translator.encode(texts)
         if options.num_samples:
             found = translator.draw_samples(encoded, options.num_samples, sampling=options.sampling, seed=options.seed)
@@ -215,20 +215,36 @@ class LineTranslator:
         found |= {place: result for place, result in pairs if result.alternatives[0].score > -math.inf}
         return [found[place] for place in range(len(texts))]
 
-    def _translate_with_spans(self, span_search: SpanSearch, sources: Sequence[str]) -> list[TranslatedLine]:
+    def _translate_with_spans(
+        self, translator: Translator, encoded: Sequence[EncodedText], sources: Sequence[str]
+    ) -> list[TranslatedLine]:
+        split = [translator.tokenizer.split_tag(source) for source in sources]
+        lines: dict[int, TranslatedLine] = {}
+        for tag in dict.fromkeys(tag for tag, _ in split):
+            places = [place for place, (own, _) in enumerate(split) if own == tag]
+            search = SpanSearch(translator, self._head, encoded, tag)
+            found = self._translate_with_tag(search, tag, [split[place][1] for place in places])
+            lines.update(zip(places, found, strict=True))
+        return [lines[place] for place in range(len(sources))]
+
+    def _translate_with_tag(self, search: SpanSearch, tag: str, texts: Sequence[str]) -> list[TranslatedLine]:
+        """Translate lines with the same language tag (usually none), given without it."""
         kinds, language = self.options.protect, self.translator.source_language
         kept = translate_protected(
-            sources, span_search.search, kinds=kinds, glossary=self._glossary, language=language, fits=span_search.fits
+            texts, search.search, kinds=kinds, glossary=self._glossary, language=language, fits=search.fits
         )
         return [
             TranslatedLine(
-                source,
+                tag + text,
                 _make_translation(one),
                 one.how,
-                tuple(pair_kept_spans(source, one.text, kinds, language)),
+                tuple(
+                    (replace(span, start=len(tag) + span.start, end=len(tag) + span.end), other)
+                    for span, other in pair_kept_spans(text, one.text, kinds, language)
+                ),
                 one.is_given_up,
             )
-            for source, one in zip(sources, kept, strict=True)
+            for text, one in zip(texts, kept, strict=True)
         ]
 
 

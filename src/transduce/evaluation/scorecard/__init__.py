@@ -25,7 +25,7 @@ from transduce.evaluation.scorecard.behaviour import (
 from transduce.evaluation.scorecard.changed_input import CHANGED_INPUT, measure_lost_chrf
 from transduce.evaluation.scorecard.every_translation import EVERY_TRANSLATION
 from transduce.evaluation.scorecard.kept_text import KEPT_TEXT
-from transduce.evaluation.scorecard.options import DOCUMENT, GUARD, TranslationOption
+from transduce.evaluation.scorecard.options import GUARD, TranslationOption
 from transduce.evaluation.scorecard.unusual_input import UNUSUAL_INPUT
 from transduce.pages import Table
 from transduce.text.corpus import escape_surrogates
@@ -185,13 +185,9 @@ def measure_scorecard(
     inputs = [one for of_one in cases.values() for case in of_one for one in (case.text, *case.related)]
     translations = translate(list(dict.fromkeys(inputs)))
 
-    results = []
-    for behaviour in BEHAVIOURS:
-        if own := cases[behaviour.name]:
-            option = (
-                None if tag and behaviour.option is DOCUMENT else behaviour.option
-            )  # of the sentences of a document, only the first would have the tag
-            results.append(_judge(replace(behaviour, option=option), own, translations, translate))
+    results = [
+        _judge(behaviour, own, translations, translate) for behaviour in BEHAVIOURS if (own := cases[behaviour.name])
+    ]
     skipped = {behaviour.name: behaviour.absence for behaviour in BEHAVIOURS if not cases[behaviour.name]}
     return Scorecard(tuple(results), skipped, len(chosen), len(translations), seed, time.perf_counter() - started)
 

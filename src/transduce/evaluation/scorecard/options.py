@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from transduce.text import USUAL_KINDS, rebuild_document, split_document
-from transduce.translation import LineTranslator, TranslationOptions, Translator
+from transduce.text import USUAL_KINDS
+from transduce.translation import LineTranslator, TranslationOptions, Translator, translate_texts
 
 Translate = Callable[[Translator, Sequence[str]], list[str]]
 
@@ -29,10 +29,8 @@ def _translate_with(options: TranslationOptions) -> Translate:
 
 def _translate_as_documents(translator: Translator, texts: Sequence[str]) -> list[str]:
     """Translate the sentences of each text by themselves."""
-    documents = [split_document(text, translator.source_language) for text in texts]
-    sentences = list(dict.fromkeys(sentence for document in documents for sentence in document.sentences))
-    found = dict(zip(sentences, translator.translate(sentences), strict=True))
-    return [rebuild_document(document, [found[one] for one in document.sentences]) for document in documents]
+    line_translator = LineTranslator(translator, TranslationOptions())
+    return [translation for translation, _ in translate_texts(line_translator, texts)]
 
 
 PROTECT = TranslationOption("--protect", _translate_with(TranslationOptions(protect=[*USUAL_KINDS])))

@@ -13,7 +13,7 @@ from pydantic import Field
 from transduce.errors import DeadlineExceededError, TooLongError, UnsatisfiableError
 from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.models import LoadedModel
-from transduce.text import Document, has_letters, rebuild_document, split_document, split_segments, subdivide_document
+from transduce.text import Document, has_letters, rebuild_document, split_segments, subdivide_document
 from transduce.translation import (
     DescribedFields,
     EncodedPair,
@@ -202,9 +202,7 @@ def prepare_texts(
     documents = []
     for text in texts:
         check_waiting()
-        document = (
-            split_document(text, model.info.source) if options.should_split_texts else _make_single_sentence(text)
-        )
+        document = translator.split_document(text) if options.should_split_texts else _make_single_sentence(text)
         if not (options.prefix or options.require):  # otherwise the parts cannot be translated separately
             document = subdivide_document(document, divide)
         documents.append(document)

@@ -321,6 +321,7 @@ class SpanSearch:
         translator: the model and its tokenizer.
         head: the attention head that aligns spans; default: the mean of the last layer.
         encoded: texts that need not be tokenised again.
+        tag: the language tag that the model reads before every text, as in ">>de<< "; usually none.
 
     Raises:
         ConfigError: the engine is not the native one: the decoder's attention is read.
@@ -328,7 +329,11 @@ class SpanSearch:
     """
 
     def __init__(
-        self, translator: Translator, head: "AlignmentHead | None" = None, encoded: Sequence[EncodedText] = ()
+        self,
+        translator: Translator,
+        head: "AlignmentHead | None" = None,
+        encoded: Sequence[EncodedText] = (),
+        tag: str = "",
     ) -> None:
         from transduce.model import as_transformer  # noqa: PLC0415 - loads PyTorch
 
@@ -336,10 +341,11 @@ class SpanSearch:
         self._decoder = translator.make_forced_decoder("protected spans or a glossary")
         as_transformer(self._decoder.model, "keeping protected spans or a glossary")
         self._encoded = {one.text: one for one in encoded}
+        self._tag = tag
 
     def fits(self, text: str) -> bool:
         """Whether the model reads a text, whose spans may be spaces, as a whole; a `protection.Fits`."""
-        text = " ".join(text.split())
+        text = self._tag + " ".join(text.split())
         return self._encoded[text].is_whole if text in self._encoded else self._translator.fits(text)
 
     def search(self, requests: Sequence[ConstrainedText]) -> list[list[Translation]]:
@@ -373,9 +379,11 @@ class SpanSearch:
         )
 
         tokenizer = self._translator.tokenizer
-        sources = divide_lines_by_pieces(tokenizer, tokenizer.encode_all, [source for source, _ in pairs])
+        tagged = [self._tag + source for source, _ in pairs]
+        sources = divide_lines_by_pieces(tokenizer, tokenizer.encode_all, tagged)
         targets = divide_lines_by_pieces(tokenizer, tokenizer.encode_targets, [target for _, target in pairs])
-        return align_divided_pairs(self._decoder, sources, targets, self._head)
+        alignments = align_divided_pairs(self._decoder, sources, targets, self._head)
+        return list(map(_remove_first_word, alignments)) if self._tag else alignments
 
     def _spell_as_glossary(self, text: str, request: ConstrainedText) -> str:
         waiting: dict[str, list[str]] = {}
@@ -399,7 +407,8 @@ class SpanSearch:
         long to be read as a whole.
         """
         translator, tokenizer = self._translator, self._translator.tokenizer
-        encoded = translator.encode([self._encoded.get(text, text) for text in texts])
+        tagged = [self._tag + text for text in texts]
+        encoded = translator.encode([self._encoded.get(text, text) for text in tagged])
         found: dict[int, Translation] = {}
         for keeps, num_best in ((False, 1), (True, translator.search.beam)):
             indices = [index for index, one in enumerate(requests) if bool(one.spans or one.terms) == keeps]
@@ -455,7 +464,7 @@ class SpanSearch:
             for pair, alignment, own in zip(pairs, self._align(pairs), terms, strict=True)
         ]
         known = {index: one for index, one in enumerate(found) if one is not None}
-        encoded = encode_pairs(tokenizer, [(sources[index], one.text) for index, one in known.items()])
+        encoded = encode_pairs(tokenizer, [(self._tag + sources[index], one.text) for index, one in known.items()])
         short = {
             index: ids
             for index, ids in zip(known, encoded, strict=True)
@@ -466,6 +475,12 @@ class SpanSearch:
             (known[index], _make_alternative(known[index].text, scores[index])) if index in scores else None
             for index in range(len(found))
         ]
+
+
+def _remove_first_word(alignment: "Alignment") -> "Alignment":
+    """The alignment without the first word of the source, a language tag, which no word is a translation of."""
+    links = (link._replace(source=link.source - 1) for link in alignment.links if link.source)
+    return replace(alignment, source=alignment.source[1:], links=tuple(links))
 
 
 def _make_alternative(text: str, score: "PairScore") -> TranslationAlternative:
