@@ -14,7 +14,7 @@ from jaxtyping import Float64
 
 from transduce.errors import CorpusError, UserError
 from transduce.evaluation.scores import Score, choose_num_resamples, read_seed
-from transduce.evaluation.significance import NUM_TRIALS, SHUFFLED_LINES, Difference, compute_p
+from transduce.evaluation.significance import Difference, choose_resampling, make_difference
 from transduce.evaluation.test_sets import SystemOutput, TestSet
 from transduce.storage import compute_file_digest
 
@@ -143,29 +143,14 @@ def compare_lines(baseline: LineScores, values: LineScores) -> Difference:
         ConfigError: see `read_seed`.
     """
     differences = values - baseline
-    gain = float(differences.mean())
-    num_trials = min(NUM_TRIALS, max(1000, SHUFFLED_LINES // len(values)))
-    seed = read_seed()
+    num_resamples, num_trials, seed = choose_resampling(len(values))
     generator = np.random.default_rng(seed)
     # Exchanging two translations of a line turns the sign of their difference.
     exchanged = np.array(
         [float(differences @ (2 * generator.integers(0, 2, len(values)) - 1)) / len(values) for _ in range(num_trials)]
     )
-    resampled = _resample(differences, choose_num_resamples(len(values)), seed)
-    p_bootstrap, p_randomization = (
-        compute_p(np.abs(chance), gain) for chance in (resampled - resampled.mean(), exchanged)
-    )
-    low, high = np.quantile(resampled, (0.025, 0.975))
-    return Difference(
-        METRIC,
-        float(baseline.mean()),
-        float(values.mean()),
-        p_bootstrap,
-        p_randomization,
-        float(low),
-        float(high),
-        float(resampled.std()),
-    )
+    resampled = _resample(differences, num_resamples, seed)
+    return make_difference(METRIC, float(baseline.mean()), float(values.mean()), resampled, exchanged)
 
 
 def _resample(values: LineScores, count: int, seed: int | None) -> Float64[np.ndarray, " samples"]:

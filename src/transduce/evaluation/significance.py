@@ -50,11 +50,12 @@ class Difference:
     baseline: float
     value: float
     p_bootstrap: float
-    """Probability of a difference at least as large if the systems were equal, by paired bootstrap resampling of the
-    lines (Koehn 2004)."""
+    """Share of the resamples of the lines whose difference is above the mean of all resamples by at least the measured
+    difference, all without sign (Koehn 2004; sacreBLEU's formula). It looks at one side only, and is therefore smaller
+    than the probability of as large a difference in either direction."""
     p_randomization: float
-    """The same by approximate randomisation, which exchanges translations of both systems at random (Riezler & Maxwell
-    2005)."""
+    """Probability of a difference at least as large, in either direction, if the systems were equal, by approximate
+    randomisation, which exchanges translations of both systems at random (Riezler & Maxwell 2005)."""
     low: float
     """Lower end of the 95 % confidence interval of the difference, `value` minus `baseline`, by paired bootstrap."""
     high: float
@@ -161,21 +162,9 @@ def measure_differences(
         for own, lines in zip(found, others, strict=True):
             value_before, value = _score(scorer, np.stack([baseline.sum(axis=0), lines.sum(axis=0)])).tolist()
             resampled = _score(scorer, _sum_resamples(lines, resampling.resamples, seed)) - resampled_baseline
-            low, high = np.quantile(resampled, (0.025, 0.975))
             exchanged = _sum_exchanged(baseline - lines, resampling.trials, seed)
             by_chance = _score(scorer, lines.sum(axis=0) + exchanged) - _score(scorer, baseline.sum(axis=0) - exchanged)
-            own.append(
-                Difference(
-                    name,
-                    value_before,
-                    value,
-                    compute_p(np.abs(resampled) - np.abs(resampled).mean(), value - value_before),
-                    compute_p(np.abs(by_chance), value - value_before),
-                    float(low),
-                    float(high),
-                    float(resampled.std()),
-                )
-            )
+            own.append(make_difference(name, value_before, value, resampled, by_chance))
     return found
 
 
@@ -202,7 +191,37 @@ def correct_for_several_systems(differences: Sequence[Sequence[Difference]]) -> 
     return corrected
 
 
-def compute_p(by_chance: Float64[np.ndarray, " draws"], difference: float) -> float:
+def make_difference(
+    metric: str,
+    baseline: float,
+    value: float,
+    resampled: Float64[np.ndarray, " resamples"],
+    by_chance: Float64[np.ndarray, " trials"],
+) -> Difference:
+    """Test the difference of two scores.
+
+    Args:
+        metric: the name of the metric.
+        baseline: the score of the baseline.
+        value: the score of the system.
+        resampled: the differences in the resamples of the lines.
+        by_chance: the differences in the trials that exchange translations.
+    """
+    low, high = np.quantile(resampled, (0.025, 0.975))
+    sizes = np.abs(resampled)
+    return Difference(
+        metric,
+        baseline,
+        value,
+        _compute_p(sizes - sizes.mean(), value - baseline),
+        _compute_p(np.abs(by_chance), value - baseline),
+        float(low),
+        float(high),
+        float(resampled.std()),
+    )
+
+
+def _compute_p(by_chance: Float64[np.ndarray, " draws"], difference: float) -> float:
     """The probability of a difference of at least this size, from the sizes of differences by chance."""
     return float((1 + (by_chance >= abs(difference) - ROUNDING).sum()) / (1 + len(by_chance)))
 

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -34,8 +34,10 @@ from transduce.interop.onnx.network import (
     LAST_IDS,
     LOG_PROBABILITIES,
     OPSET,
+    SCALE,
     SOURCE_IDS,
     SOURCE_MASK,
+    ZERO,
     build_decoder_step_graph,
     build_encoder_graph,
     list_cache_names,
@@ -340,12 +342,10 @@ class OnnxFormat:
         return _OnnxRuntime(path)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
-        """The weights in `path` by their names in a bundle; None for int8, whose scales are elsewhere in the graphs."""
-        if read_settings(path).precision == "int8":
-            return None
+        """The weights in `path` by their names in a bundle."""
         parts: dict[str, dict[int, Tensor]] = defaultdict(dict)
         for file in (ENCODER_FILE, DECODER_STEP_FILE):
-            for label, tensor in _read_weights(path / file):
+            for label, tensor in _read_weights(path / file).items():
                 rows = _ROWS.fullmatch(label)
                 name, start = (label, 0) if rows is None else (rows["name"], int(rows["start"]))
                 if not torch.equal(parts[name].setdefault(start, tensor), tensor):
@@ -353,11 +353,17 @@ class OnnxFormat:
         return {name: torch.cat([tensor for _, tensor in sorted(found.items())]) for name, found in parts.items()}
 
 
-def _read_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    """The weights of a graph by their labels there; those of matrices in bytes are multiplied by their scales."""
     onnx = import_optional("onnx", "reading ONNX graphs")
-    for initializer in onnx.load(path).graph.initializer:
-        if not initializer.name.startswith(CONSTANT):
-            yield initializer.name, torch.from_numpy(onnx.numpy_helper.to_array(initializer).copy())
+    found = {
+        initializer.name: torch.from_numpy(onnx.numpy_helper.to_array(initializer).copy())
+        for initializer in onnx.load(path).graph.initializer
+        if not initializer.name.startswith(CONSTANT)
+    }
+    rounded = [label for label, tensor in found.items() if tensor.dtype == torch.uint8]
+    scales = {label: found.pop(f"{label}{SCALE}") for label in rounded}
+    return found | {label: (found[label].float() - ZERO) * scale[:, None] for label, scale in scales.items()}
 
 
 FORMAT = OnnxFormat()

@@ -149,8 +149,11 @@ def to_numpy(weight: Tensor, rows: slice | None = None) -> Array:
     return kept
 
 
-_ZERO = 128
+ZERO = 128
 """The byte that stands for 0: products of signed bytes overflow on processors without instructions for them."""
+
+SCALE = ".scale"
+"""What the name of the scales of a matrix in bytes, one for each row, ends with, behind the name of the matrix."""
 
 
 class FloatWeights:
@@ -190,7 +193,7 @@ class IntegerWeights:
         matrix, scale = self._matrix(weight, rows)
         rounded, input_scale, input_zero = graph.operations("DynamicQuantizeLinear", inputs, num_results=3)
         columns = graph.operation("Transpose", matrix, perm=[1, 0])
-        total = graph.operation("MatMulInteger", rounded, columns, input_zero, graph.constant(_ZERO, np.uint8))
+        total = graph.operation("MatMulInteger", rounded, columns, input_zero, graph.constant(ZERO, np.uint8))
         scales = graph.operation("Mul", input_scale, scale)
         return graph.operation("Add", graph.operation("Mul", graph.cast(total, np.float32), scales), bias)
 
@@ -198,16 +201,16 @@ class IntegerWeights:
         graph = self._graph
         matrix, scale = self._matrix(weight)
         bytes_found = graph.cast(graph.operation("Gather", matrix, ids), np.float32)
-        centred = graph.operation("Sub", bytes_found, graph.constant(_ZERO, np.float32))
+        centred = graph.operation("Sub", bytes_found, graph.constant(ZERO, np.float32))
         scales = graph.operation("Unsqueeze", graph.operation("Gather", scale, ids), graph.constant([-1], np.int64))
         return graph.operation("Mul", centred, scales)
 
     def _matrix(self, weight: Tensor, rows: slice | None = None) -> tuple[str, str]:
         exact = to_numpy(weight, rows)
         scale = np.abs(exact).max(axis=1).clip(min=np.finfo(np.float32).tiny) / np.float32(127)
-        rounded = (np.rint(exact / scale[:, None]) + _ZERO).astype(np.uint8)
+        rounded = (np.rint(exact / scale[:, None]) + ZERO).astype(np.uint8)
         name = self._graph.name_of(weight, rows)
-        return self._graph.initializer(name, rounded), self._graph.initializer(f"{name}.scale", scale)
+        return self._graph.initializer(name, rounded), self._graph.initializer(f"{name}{SCALE}", scale)
 
 
 Weights = FloatWeights | IntegerWeights
