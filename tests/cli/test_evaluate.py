@@ -60,6 +60,21 @@ def test_blank_references_have_no_score(transduce: Any, test_set: Path, run_fold
     assert "blank: the reference is blank" in answer.messages
 
 
+@pytest.mark.parametrize("command", ["evaluate", "compare"])
+def test_references_that_are_blank_in_part_are_named(transduce: Any, test_set: Path, command: str) -> None:
+    lines = (test_set / "test.target").read_text(encoding="utf-8").split("\n")[:30]
+    half = "".join(f"{line if number % 2 else ''}\n" for number, line in enumerate(lines, start=1))
+    (test_set / "half").write_text(half, encoding="utf-8")
+    (test_set / "others").write_bytes((test_set / "hypotheses").read_bytes())
+    systems = ["hypotheses", "others"][: 1 if command == "evaluate" else 2]
+    given = [command, *systems, "--source", "test.source", "--reference", "test.target", "--reference", "half"]
+    answer = transduce(*given)
+    assert answer.exit_code == 0
+    expected = "test: reference 2 is blank in 15 lines of 30 (the first is line 2), which makes scores worse"
+    assert expected in " ".join(answer.messages.split())
+    assert "the reference is blank in 15 lines" in transduce(*given[:-3], "half").messages
+
+
 def test_why_good_translations_of_short_lines_have_no_bleu_is_said(transduce: Any, workspace: Path) -> None:
     for name, text in {"short.en": "A dog.\nThe sun.\n", "short.de": "Ein Hund.\nDie Sonne.\n"}.items():
         (workspace / name).write_text(text, encoding="utf-8")

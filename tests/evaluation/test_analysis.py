@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.evaluation import SystemOutput, TestSet, mark_shared, score_corpus
+from transduce.evaluation import SystemOutput, TestSet, analyse, compare_systems, mark_shared, score_corpus
 from transduce.evaluation.analysis import (
     count_words,
     find_phrase_differences,
@@ -55,6 +55,18 @@ def test_of_several_references_the_nearest_counts() -> None:
     assert found.values == [[100.0]]
 
 
+def test_what_any_reference_has_is_right() -> None:
+    first, second = ["ein Hund läuft schnell"] * 10, ["ein schneller Hund rennt"] * 10
+    test_set = TestSet("t", ["s"] * 10, [first, second])
+    assert mark_shared(second[0], [first[0], second[0]]) == [(second[0], True)]
+    baseline, system = SystemOutput("one", ["ein Hund steht"] * 10), SystemOutput("other", second)
+    better, worse = find_phrase_differences(test_set, baseline, system, "13a")
+    assert [(one.phrase, one.baseline, one.value, one.total) for one in better] == [(second[0], 0, 10, 10)]
+    assert [(one.phrase, one.baseline, one.value) for one in worse] == [("ein Hund", 10, 0)]
+    comparison = compare_systems(test_set, [baseline, system])
+    assert analyse(comparison).by_frequency.names == ["10-99"], "every word is in one of the references"
+
+
 def test_phrases_are_those_that_make_the_difference() -> None:
     better, worse = find_phrase_differences(TEST_SET, BASELINE, SYSTEM, "13a")
     assert (better[0].phrase, better[0].baseline, better[0].value, better[0].total) == ("a small dog runs", 0, 10, 10)
@@ -94,7 +106,7 @@ def test_words_of_a_long_text_are_not_kept() -> None:
 
 @given(st.text("ab c", max_size=20), st.text("ab c", max_size=20))
 def test_marked_pieces_are_the_text(translation: str, reference: str) -> None:
-    pieces = mark_shared(translation, reference)
+    pieces = mark_shared(translation, [reference])
     assert "".join(text for text, _ in pieces) == translation
     assert all(text for text, _ in pieces)
     if translation == reference:

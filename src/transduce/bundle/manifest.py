@@ -12,6 +12,7 @@ from transduce.config import Record, SearchConfig, TransformerConfig
 from transduce.errors import BundleError
 from transduce.storage import compute_file_digest
 from transduce.text import TARGET_MODEL
+from transduce.text.languages import get_base_code
 
 FileName = Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)*$")]
 """A plain file name, which cannot lead out of the folder."""
@@ -161,6 +162,15 @@ class Languages(Record):
 
     target: str = ""
     """Target language."""
+
+    def describe_mismatch(self, source: str | None, target: str | None) -> str:
+        """What a model of these languages does instead of translating from `source` to `target`, as in "translates en
+        to de"; "" if it does that, as far as the languages are known.
+        """
+        for wanted, own in ((source, self.source), (target, self.target)):
+            if wanted and own and get_base_code(wanted) != get_base_code(own):
+                return f"translates {self.source or '?'} to {self.target or '?'}"
+        return ""
 
 
 class RecordedScore(Record):

@@ -80,6 +80,8 @@ class TestSetFlags:
     def read(self, systems: Sequence[Path]) -> list[TestSet]:
         """The test sets; see `read_test_sets`. An unknown tokenisation is refused before anything is read.
 
+        Blank references are reported.
+
         The languages of the first model among `systems` tell the sides of `pairs` apart where there are no `columns`.
 
         Raises:
@@ -91,8 +93,13 @@ class TestSetFlags:
         if is_in_one_file(self.source, self.reference, self.pairs, self.columns, name="--reference"):
             model = next((system for system in systems if not system.is_file()), None)
             languages = ("", "") if model is None else read_languages(model)
-            return read_paired_test_sets(self.pairs or [], self.columns, languages)
-        return read_test_sets(self.source or [], self.reference or [])
+            test_sets = read_paired_test_sets(self.pairs or [], self.columns, languages)
+        else:
+            test_sets = read_test_sets(self.source or [], self.reference or [])
+        for test_set in test_sets:
+            for message in test_set.describe_blank_references():
+                print_message(message)
+        return test_sets
 
 
 _TEST_SETS = TestSetFlags()

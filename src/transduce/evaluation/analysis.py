@@ -26,7 +26,7 @@ MAX_PHRASE = 4
 """Words of the longest phrase that is counted, as in BLEU."""
 
 MIN_LINES = 10
-"""Fewest sentences of a class of lengths that is scored."""
+"""Fewest sentences of a class of lengths, and fewest words of a class of frequencies, that are scored."""
 
 
 def split_words(lines: Iterable[str], tokenization: str) -> list[list[str]]:
@@ -144,7 +144,8 @@ class PhraseDifference:
     value: int
     """The same of the other system."""
     total: int
-    """How often the references have the phrase."""
+    """How often the references have the phrase: of several references of a sentence, the one that has it most often
+    counts."""
 
 
 MAX_PHRASES = 10
@@ -157,14 +158,15 @@ def find_phrase_differences(
     """The phrases of one to four words that the system has right more often than the baseline, and less often.
 
     Each list has at most `MAX_PHRASES`. Of phrases that contain each other and have equal counts, the longest is shown.
-    Phrases are found by the first reference.
     """
-    texts = (test_set.references[0], baseline.hypotheses, output.hypotheses)
-    references, *translations = (split_words(text, tokenization) for text in texts)
+    references = [split_words(one, tokenization) for one in test_set.references]
+    translations = [split_words(one.hypotheses, tokenization) for one in (baseline, output)]
     totals: Counter[tuple[str, ...]] = Counter()
     rights: tuple[Counter[tuple[str, ...]], ...] = (Counter(), Counter())
-    for index, words in enumerate(references):
-        expected = _count_phrases(words)
+    for index, (first, *more) in enumerate(zip(*references, strict=True)):
+        expected = _count_phrases(first)
+        for words in more:
+            expected |= _count_phrases(words)
         totals.update(expected)
         for right, lines in zip(rights, translations, strict=True):
             right.update(expected & _count_phrases(lines[index]))
@@ -229,8 +231,16 @@ def find_sentence_differences(
     return better, worse
 
 
-def mark_shared(translation: str, reference: str) -> list[tuple[str, bool]]:
-    """A translation in pieces, each with whether it also occurs in the reference, in the same order."""
+def mark_shared(translation: str, references: Sequence[str]) -> list[tuple[str, bool]]:
+    """A translation in pieces, each with whether it also occurs in a reference, in the same order.
+
+    Of several references, it is the one that shares the most characters with the translation.
+    """
+    marked = [_mark_shared(translation, reference) for reference in references]
+    return max(marked, key=lambda pieces: sum(len(text) for text, is_shared in pieces if is_shared))
+
+
+def _mark_shared(translation: str, reference: str) -> list[tuple[str, bool]]:
     # Words, and what is between them; single characters if the reference has no spaces.
     found, expected = (
         re.findall(r"\w+|\W", text) if " " in reference else list(text) for text in (translation, reference)

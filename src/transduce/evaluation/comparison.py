@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from transduce.evaluation.analysis import (
@@ -278,7 +279,7 @@ def analyse(comparison: Comparison, frequencies: Counter[str] | None = None) -> 
     test_set, tokenization = comparison.test_set, comparison.tokenization
     outputs = [one.output for one in comparison.systems]
     if frequencies is None:
-        frequencies = count_words(test_set.references[0], tokenization)
+        frequencies = count_words(chain.from_iterable(test_set.references), tokenization)
     pairs = []
     for output in outputs[1:]:
         phrases = find_phrase_differences(test_set, outputs[0], output, tokenization)

@@ -101,7 +101,7 @@ def _show(found: SentenceDifference) -> dict[str, object]:
         "source": source,
         "references": references,
         "outputs": [
-            (mark_shared(baseline, references[0]), f"{found.baseline_score:.1f}"),
-            (mark_shared(output, references[0]), f"{found.score:.1f}"),
+            (mark_shared(baseline, references), f"{found.baseline_score:.1f}"),
+            (mark_shared(output, references), f"{found.score:.1f}"),
         ],
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from transduce.errors import CorpusError, UserError
+from transduce.pages import format_count
 from transduce.text import ParallelCorpus, open_parallel_corpus, read_lines, split_name
 from transduce.translation import Translator
 
@@ -23,6 +24,20 @@ class TestSet:
     sources: Sequence[str]
     references: Sequence[Sequence[str]]
     """One sequence for each human translator, line for line."""
+
+    def describe_blank_references(self) -> list[str]:
+        """A message for each translator who left lines blank that the sources have; usually none."""
+        messages = []
+        for number, lines in enumerate(self.references, start=1):
+            pairs = enumerate(zip(self.sources, lines, strict=True), start=1)
+            blank = [line for line, (source, reference) in pairs if source.strip() and not reference.strip()]
+            if blank:
+                which = f"reference {number}" if len(self.references) > 1 else "the reference"
+                messages.append(
+                    f"{self.name}: {which} is blank in {format_count(len(blank), 'line')} of {len(lines):,} (the first "
+                    f"is line {blank[0]:,}), which makes scores worse: complete it, or leave these lines out everywhere"
+                )
+        return messages
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from transduce.bundle import Bundle, save_bundle
+from transduce.bundle import Bundle, Languages, save_bundle
 from transduce.config import CorpusConfig, RunConfig
 from transduce.data import open_corpus, prepare
 from transduce.errors import ConfigError, CorpusError
@@ -88,6 +88,16 @@ def test_an_ensemble_translates_together(config: RunConfig, copier: Any, tmp_pat
     ensemble = Translator.load(bundle.folder, ensemble=[tmp_path / "other"])
     assert targets == ensemble.translate(sources)
     assert targets != Translator.load(bundle.folder).translate(sources)
+
+
+def test_a_teacher_of_other_languages_is_refused(config: RunConfig, copier: Any, tmp_path: Path) -> None:
+    bundle = Bundle.open(copier.result.folder / "best")
+    description = bundle.description.model_copy(update={"languages": Languages(source="en", target="fr")})
+    save_bundle(tmp_path / "french", bundle.load_model(), bundle.load_tokenizer(), description)
+    for changes in ({"teacher": str(tmp_path / "french")}, {"teacher_ensemble": (str(tmp_path / "french"),)}):
+        other = config.model_copy(update={"data": config.data.model_copy(update=changes)})
+        with pytest.raises(ConfigError, match=r"the teacher .*french translates en to fr, .* from en to xx"):
+            make_student_text(other, tmp_path, lambda _: None)
 
 
 def test_an_ensemble_needs_a_teacher(make_config: Callable[..., RunConfig]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from transduce.bundle import Bundle
+from transduce.bundle import Bundle, Languages, save_bundle
 from transduce.config import RunConfig, load_run_config
 from transduce.data import open_corpus, prepare
 from transduce.data.settings_for_size import MAX_PAIRS_OF_PRESET
@@ -33,6 +33,16 @@ def run(make_config: Callable[..., RunConfig], text: Path, tmp_path: Path) -> Ca
         return make_config(**given)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def reverse_model(copier: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that copies, for the direction from xx to en."""
+    bundle = Bundle.open(copier.result.folder / "best")
+    description = bundle.description.model_copy(update={"languages": Languages(source="xx", target="en")})
+    folder = tmp_path_factory.mktemp("reverse") / "model"
+    save_bundle(folder, bundle.load_model(), bundle.load_tokenizer(), description)
+    return str(folder)
 
 
 def test_back_translation_trains_the_other_direction_first(
@@ -113,9 +123,9 @@ def test_the_other_run_has_settings_that_fit_its_pairs_alone(
 
 
 def test_text_that_has_changed_is_not_translated_for_a_run_that_will_refuse_it(
-    run: Callable[..., RunConfig], text: Path, tmp_path: Path, copier: Any
+    run: Callable[..., RunConfig], text: Path, tmp_path: Path, reverse_model: str
 ) -> None:
-    config = run(data__monolingual_target=str(text), data__monolingual_target_model=str(copier.result.folder))
+    config = run(data__monolingual_target=str(text), data__monolingual_target_model=reverse_model)
     train(config)
     before = sorted((tmp_path / "cache").iterdir())
     text.write_text("moon road\n", encoding="utf-8")
@@ -126,9 +136,9 @@ def test_text_that_has_changed_is_not_translated_for_a_run_that_will_refuse_it(
 
 
 def test_another_seed_is_for_samples_alone(
-    run: Callable[..., RunConfig], text: Path, tmp_path: Path, copier: Any
+    run: Callable[..., RunConfig], text: Path, tmp_path: Path, reverse_model: str
 ) -> None:
-    given = {"data__monolingual_target": str(text), "data__monolingual_target_model": str(copier.result.folder)}
+    given = {"data__monolingual_target": str(text), "data__monolingual_target_model": reverse_model}
     for search, num_files in (("beam", 1), ("sampling", 2)):
         for seed in (2, 3):
             config = run(**given, data__monolingual_search=search, training__seed=seed)
@@ -166,9 +176,10 @@ def test_a_model_of_the_same_direction_translates_source_text(
     assert '"source": "bird sun"' in path.read_text(encoding="utf-8")
 
 
-def test_a_given_model_is_used(run: Callable[..., RunConfig], text: Path, tmp_path: Path, copier: Any) -> None:
-    given = str(copier.result.folder)
-    config = run(data__monolingual_target=str(text), data__monolingual_target_model=given, data__monolingual_weight=3.0)
+def test_a_given_model_is_used(run: Callable[..., RunConfig], text: Path, tmp_path: Path, reverse_model: str) -> None:
+    config = run(
+        data__monolingual_target=str(text), data__monolingual_target_model=reverse_model, data__monolingual_weight=3.0
+    )
 
     def refuse(_: RunConfig) -> Path:
         raise AssertionError("nothing is to be trained")
@@ -183,12 +194,13 @@ def test_a_given_model_is_used(run: Callable[..., RunConfig], text: Path, tmp_pa
 
 
 def test_what_was_made_keeps_its_sides_where_those_of_the_files_are_exchanged(
-    run: Callable[..., RunConfig], text: Path, tmp_path: Path, copier: Any
+    run: Callable[..., RunConfig], text: Path, tmp_path: Path, reverse_model: str
 ) -> None:
-    given = str(copier.result.folder)
     for swap_sides in (False, True):
         config = run(
-            data__monolingual_target=str(text), data__monolingual_target_model=given, data__swap_sides=swap_sides
+            data__monolingual_target=str(text),
+            data__monolingual_target_model=reverse_model,
+            data__swap_sides=swap_sides,
         )
         data = add_synthetic_corpora(config, tmp_path / "cache", lambda one: Path(one.output), lambda _: None)
         targets = [target for _, target in open_corpus(data, data.training_corpora[-1])]
@@ -202,3 +214,27 @@ def test_a_run_from_a_trained_model_needs_a_model_for_the_text(
     config = run(data__monolingual_target=str(text), training__start_from=str(copier.result.folder))
     with pytest.raises(ConfigError, match=r"give one as data\.monolingual_target_model"):
         add_synthetic_corpora(config, Path("nowhere"), lambda one: Path(one.output), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "wanted"),
+    [
+        ("monolingual_target", "copier", "en to xx, .* from xx to en"),
+        ("monolingual_source", "reverse", "xx to en, .* from en to xx"),
+    ],
+)
+def test_a_given_model_of_the_wrong_direction_is_refused_before_it_translates(
+    run: Callable[..., RunConfig],
+    text: Path,
+    tmp_path: Path,
+    copier: Any,
+    reverse_model: str,
+    name: str,
+    model: str,
+    wanted: str,
+) -> None:
+    given = str(copier.result.folder) if model == "copier" else reverse_model
+    config = run(**{f"data__{name}": str(text), f"data__{name}_model": given})
+    with pytest.raises(ConfigError, match=f"data.{name}_model = .*: translates {wanted}: give a model that does that"):
+        add_synthetic_corpora(config, tmp_path / "cache", lambda one: Path(one.output), lambda _: None)
+    assert not [*tmp_path.glob("cache/*.jsonl")]

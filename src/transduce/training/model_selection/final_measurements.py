@@ -24,7 +24,6 @@ from transduce.evaluation import (
     translate_test_set,
 )
 from transduce.pages import Table
-from transduce.text.languages import get_base_code
 from transduce.training.model_selection.validation import VALIDATION_METRICS
 from transduce.training.reporting import MetricsLine
 from transduce.training.run_folder import RunFolder
@@ -90,17 +89,9 @@ def check_baseline(config: RunConfig) -> None:
             f"training.baseline = {given!r}: is in the folder of the run, whose model would be compared with itself; "
             "give another model, or a copy of this one"
         )
-    if difference := _find_other_languages(config, Bundle.open(find_bundle(Path(given)))):
+    languages = Bundle.open(find_bundle(Path(given))).description.languages
+    if difference := languages.describe_mismatch(config.data.source_language, config.data.target_language):
         raise ConfigError(f"training.baseline = {given!r}: {difference}; give a model of the same languages")
-
-
-def _find_other_languages(config: RunConfig, bundle: Bundle) -> str:
-    """How the languages of a model differ from those of a run, as far as both are known; "" if they do not."""
-    languages, data = bundle.description.languages, config.data
-    for own, other in ((data.source_language, languages.source), (data.target_language, languages.target)):
-        if own and other and get_base_code(own) != get_base_code(other):
-            return f"translates {languages.source or '?'} to {languages.target or '?'}"
-    return ""
 
 
 def compare_with_baseline(
@@ -126,7 +117,8 @@ def compare_with_baseline(
     try:
         bundle = Bundle.open(find_bundle(baseline))
         others = [Bundle.open(find_bundle(Path(other))) for other in _list_ensemble(config, baseline)]
-        if difference := _find_other_languages(config, bundle):
+        languages = bundle.description.languages
+        if difference := languages.describe_mismatch(data.source_language, data.target_language):
             report(f"not compared with {baseline}, which {difference}")
             return None
         is_start = baseline.resolve() == Path(config.training.start_from or "").resolve()

@@ -19,7 +19,7 @@ from transduce.config import CorpusConfig, DataConfig, RunConfig
 from transduce.data import choose_generated_columns, open_corpus
 from transduce.data.store import explain_cache_errors
 from transduce.data.training_text import RepetitionFinder, choose_held_out, may_be_kept
-from transduce.errors import CorpusError
+from transduce.errors import ConfigError, CorpusError
 from transduce.storage import replace_file, scratch_folder
 from transduce.text import Cleaner
 from transduce.training.synthetic.translation import SyntheticText
@@ -52,10 +52,11 @@ def make_student_text(
 
     Raises:
         BundleError, CorpusError: the teacher or the text cannot be read, no pair can be held out, or no source is left.
+        ConfigError: a teacher translates other languages.
     """
     data, columns = config.data, choose_generated_columns(config.data)
     names = [str(data.teacher), *data.teacher_ensemble]
-    open_teachers = functools.cache(lambda: [Bundle.open(find_bundle(Path(name))) for name in names])
+    open_teachers = functools.cache(lambda: [_open_teacher(name, data) for name in names])
     held_out = [] if data.has_validation_text else _choose_validation(config, cache)
     excluded = {source for source, _ in held_out}
     excluded |= {source.removeprefix(f"{tag} ") for source, _ in held_out for tag in data.tags}
@@ -84,6 +85,16 @@ def make_student_text(
     if held_out and not kept:
         changes |= {"validation_pairs": str(_write_pairs(cache, held_out)), "validation_columns": columns}
     return data.model_copy(update=changes)
+
+
+def _open_teacher(name: str, data: DataConfig) -> Bundle:
+    bundle = Bundle.open(find_bundle(Path(name)))
+    if mismatch := bundle.description.languages.describe_mismatch(data.source_language, data.target_language):
+        raise ConfigError(
+            f"the teacher {name} {mismatch}, and this text is to be translated from {data.source_language} to "
+            f"{data.target_language}: give a teacher of the same languages"
+        )
+    return bundle
 
 
 def _find_repeated_sources(config: RunConfig, cache: Path) -> list[Iterable[int]]:

@@ -105,7 +105,16 @@ def _open_models(
     setting = f"{name}_model"
     given = getattr(config.data, setting)
     if given is not None:
-        return [Bundle.open(find_bundle(Path(given)))]
+        bundle = Bundle.open(find_bundle(Path(given)))
+        source, target = config.data.source_language, config.data.target_language
+        if name == "monolingual_target":
+            source, target = target, source
+        if mismatch := bundle.description.languages.describe_mismatch(source, target):
+            raise ConfigError(
+                f"data.{setting} = {given!r}: {mismatch}, and data.{name} is to be translated from {source} to "
+                f"{target}: give a model that does that, or none, so that one is trained"
+            )
+        return [bundle]
     if config.training.start_from is not None:
         raise ConfigError(
             f"data.{name}: the run starts from {config.training.start_from}, so that its settings cannot train the "
