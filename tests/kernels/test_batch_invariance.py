@@ -9,7 +9,7 @@ from transduce.kernels.batch_invariance import linear
 
 @torch.no_grad()
 @pytest.mark.parametrize("num_threads", [1, 2])
-@pytest.mark.parametrize(("width", "num_outputs"), [(16, 24), (128, 384), (512, 129)])
+@pytest.mark.parametrize(("width", "num_outputs"), [(16, 24), (128, 384), (512, 129), (33, 24), (10, 17)])
 def test_what_a_row_gets_does_not_depend_on_the_number_of_rows(
     width: int, num_outputs: int, num_threads: int, *, adds_up_alike: bool
 ) -> None:

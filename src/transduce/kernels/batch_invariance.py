@@ -12,6 +12,9 @@ from torch.nn import functional as F
 ROW_PADDING_MULTIPLE = 4
 """Number of rows that matrix libraries process together; remaining rows may be rounded differently: see `linear`."""
 
+MIN_MULTIPLICATIONS = 400
+"""Multiplications of the smallest product of matrices that PyTorch adds up as it does larger ones."""
+
 KEY_PADDING_MULTIPLE = 16
 """Numbers in the widest SIMD register. Keys are padded to a multiple of it: softmax sums a partial register in a
 different order, which changes rounding."""
@@ -37,13 +40,19 @@ def linear(
     """The product x W^T + b; in float32 on a CPU without gradients, a row's result is independent of the other rows.
 
     Matrix libraries process rows in groups of four. The one to three remaining rows, of all or of one thread's share,
-    may be summed in another order and round differently, so zero rows are appended up to a multiple of four.
+    may be summed in another order and round differently, so zero rows are appended up to a multiple of four, and zeros
+    to each row, as for `pad_width`.
     """
-    num_rows = inputs.numel() // inputs.size(-1)
-    missing = -num_rows % ROW_PADDING_MULTIPLE
-    if not missing or not needs_batch_invariance(inputs):
+    if not needs_batch_invariance(inputs):
         return F.linear(inputs, weight, bias)
-    rows = F.pad(inputs.reshape(num_rows, -1), (0, 0, 0, missing))
+    width = inputs.size(-1)
+    num_rows = inputs.numel() // width
+    missing = -num_rows % ROW_PADDING_MULTIPLE
+    rows = inputs.reshape(num_rows, width)
+    if more := -width % HEAD_WIDTH_MULTIPLE:
+        weight = F.pad(weight, (0, more))
+    if missing or more:
+        rows = F.pad(rows, (0, more, 0, missing))
     return F.linear(rows, weight, bias)[:num_rows].view(*inputs.shape[:-1], len(weight))
 
 
@@ -85,11 +94,18 @@ def pad_keys(
 ]:
     """Pad keys and values with masked zeros to a multiple of `KEY_PADDING_MULTIPLE`.
 
+    Where heads are narrow, there are at least as many keys as four queries need for `MIN_MULTIPLICATIONS`.
+
     The result of a query then does not depend on the longest sentence of its batch, if the number of queries is a
     multiple of four: see `linear`. In other types than float32, on other devices than a CPU and with gradients, nothing
     is padded.
     """
-    padding = count_padding(keys, keys.size(2), KEY_PADDING_MULTIPLE)
+    if not needs_batch_invariance(keys):
+        return keys, values, mask
+    width = min(keys.size(3), values.size(3))
+    padded_width = width + -width % HEAD_WIDTH_MULTIPLE
+    num_keys = max(keys.size(2), -(-MIN_MULTIPLICATIONS // (ROW_PADDING_MULTIPLE * padded_width)))
+    padding = num_keys + -num_keys % KEY_PADDING_MULTIPLE - keys.size(2)
     if not padding:
         return keys, values, mask
     return F.pad(keys, (0, 0, 0, padding)), F.pad(values, (0, 0, 0, padding)), F.pad(mask, (0, padding))

@@ -7,14 +7,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from transduce.kernels.batch_invariance import MIN_MULTIPLICATIONS
+
 STRIDE = 16
 """Positions by which a cache grows at a time. Attention is to all of them, unused ones masked: oneDNN builds a kernel
 for each number of positions, and copies tensors that are not contiguous."""
 
 _MIN_KEYS = 16
-_MIN_MULTIPLICATIONS = 400
-"""Minimum numbers of keys (as many as the widest register holds) and of multiplications in a product: torch adds up
-smaller products in another order."""
+"""Minimum number of keys, as many as the widest register holds."""
 
 
 def compute_source_capacity(length: int, d_head: int) -> int:
@@ -27,7 +27,7 @@ def compute_source_capacity(length: int, d_head: int) -> int:
         length: number of tokens of the longest source of the batch.
         d_head: width of a key or of a value, the narrower of the two.
     """
-    return max(length, _MIN_KEYS, -(-_MIN_MULTIPLICATIONS // d_head))
+    return max(length, _MIN_KEYS, -(-MIN_MULTIPLICATIONS // d_head))
 
 
 @dataclass(frozen=True)

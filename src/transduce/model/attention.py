@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.kernels.batch_invariance import linear, pad_keys, pad_width
+from transduce.kernels.batch_invariance import compute_elementwise, linear, pad_keys, pad_width
 from transduce.kernels.layers import MAX_FEW_KEYS, attend_to_few_keys
 from transduce.kernels.linear import Linear, is_avx512_forbidden
 from transduce.model.embeddings import RotaryPositions
@@ -95,12 +95,13 @@ class AdditiveScore(nn.Module):
             weight.to(queries.dtype) for weight in (self.query_weight, self.key_weight, self.hidden_weight)
         )
         hidden = linear(queries, query_weight).unsqueeze(-2) + linear(keys, key_weight).unsqueeze(-3)
-        return linear(hidden.tanh(), hidden_weight).squeeze(-1)
+        return linear(compute_elementwise(torch.tanh, hidden), hidden_weight).squeeze(-1)
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
         """The attention-weighted sum of the values."""
         keys, values, mask = pad_keys(keys, values, mask)
-        return attention_weights(self, queries, keys, mask) @ values
+        attended = attention_weights(self, queries, keys, mask) @ pad_width(values)
+        return attended[..., : values.size(-1)]
 
 
 class RelativeScore(nn.Module):

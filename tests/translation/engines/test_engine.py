@@ -30,6 +30,9 @@ VARIANTS = [
     {"feed_forward": "gated", "activation": "swish", "d_ff": 85},
     {"positions": "relative", "d_k": 6, "d_v": 5},
     {"positions": "rotary", "d_k": 6},
+    {"attention_score": "additive", "d_model": 80, "num_heads": 8},
+    {"positions": "relative", "d_model": 40, "num_heads": 10},
+    {"positions": "relative", "d_model": 36, "num_heads": 12, "d_ff": 33},
 ]
 """Networks of the compiled kernels, then those that the model itself computes."""
 
