@@ -308,6 +308,7 @@ WRONG = {
     "text.vocabulary=3": "text: vocabulary = 3 must be from 264 (the 256 bytes, the special symbols and a few letters) "
     'to 1000000, or "fitted"',
     "data.columns=12": "--set: data.columns = 12: must be a list",
+    "training.r_drop=1e39": "--set: training.r_drop = 1e+39: must be less than or equal to 1000",
     'data.columns=["1"]': "--set: data.columns = ['1']: must be a list with more items",
     'data.columns=["1", "2", "3"]': "--set: data.columns = ['1', '2', '3']: must be a list with fewer items",
     "data.columns=[true, 2]": "--set: data.columns = [True, 2]: must be a valid string",

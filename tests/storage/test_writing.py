@@ -548,6 +548,17 @@ def test_removing_a_folder(tmp_path: Path) -> None:
     assert not _contents(tmp_path)
 
 
+def test_a_link_to_a_removed_folder_stays(tmp_path: Path) -> None:
+    _write(tmp_path / "elsewhere" / "folder", "text")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "folder")
+    remove_folder(tmp_path / "link")
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+    with replace_folder(tmp_path / "link", "file") as temporary:
+        (temporary / "file").write_text("new", encoding="utf-8")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "elsewhere" / "folder" / "file").read_text(encoding="utf-8") == "new"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_the_umask_decides_who_may_read(tmp_path: Path, umask: int) -> None:

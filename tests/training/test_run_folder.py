@@ -1,4 +1,5 @@
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transduce.bundle import Bundle, find_bundle
+from transduce.bundle import Bundle, find_bundle, is_bundle
 from transduce.config import DataConfig, RunConfig
 from transduce.errors import BusyError, RunError
 from transduce.storage import lock_folder
@@ -266,6 +267,43 @@ def test_a_file_is_no_folder(make_config: MakeConfig) -> None:
     Path(config.output).write_text("", encoding="utf-8")
     with pytest.raises(RunError, match="is a file"):
         train(config)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_is_in_the_way_of_the_runs_own_files_is_found_before_it_trains(
+    make_config: MakeConfig, used: Path, watcher: Any, restart: bool
+) -> None:
+    config = make_config(training__updates=9)
+    for name in ("best", "last", "checkpoints", "config.toml", "metrics.jsonl"):
+        place, aside = used / name, used.with_name("aside")
+        if place.exists():
+            place.rename(aside)
+        kind = "file" if name in {"best", "last", "checkpoints"} else "folder"
+        place.touch() if kind == "file" else place.mkdir()
+        before, told = files(used), watcher()
+        with pytest.raises(RunError, match=f"{re.escape(str(place))}: is a {kind}, and the run writes a|not empty"):
+            train(config, told, restart=restart)
+        assert files(used) == before
+        assert told.updates == []
+        place.unlink() if kind == "file" else place.rmdir()
+        if aside.exists():
+            aside.rename(place)
+
+
+def test_a_name_that_is_too_long_is_refused(make_config: MakeConfig) -> None:
+    with pytest.raises(RunError, match=r"x: cannot be (read|written) \(File name too long\): .*choose another output"):
+        train(make_config("x" * 256))
+
+
+def test_restart_replaces_a_model_elsewhere_that_a_link_leads_to(
+    make_config: MakeConfig, used: Path, tmp_path: Path
+) -> None:
+    (used / "best").rename(tmp_path / "elsewhere")
+    (used / "best").symlink_to(tmp_path / "elsewhere")
+    assert train(make_config(training__updates=1, training__seed=2), restart=True).updates == 1
+    assert (used / "best").is_symlink()
+    assert is_bundle(tmp_path / "elsewhere")
+    assert sorted(path.name for path in tmp_path.iterdir() if "transduce-" in path.name) == []
 
 
 def test_an_empty_folder_will_do(make_config: MakeConfig) -> None:

@@ -124,11 +124,11 @@ class TrainingConfig(Section):
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Probability spread evenly over all tokens in the training target (paper 5.4)."""
 
-    guided_alignment: float = Field(default=0.0, ge=0.0)
+    guided_alignment: float = Field(default=0.0, ge=0.0, le=1000.0)
     """Weight of a second loss that trains one head of the encoder-decoder attention to follow a word alignment learned
     from the training text (Chen et al. 2016, Garg et al. 2019). 0: off."""
 
-    r_drop: float = Field(default=0.0, ge=0.0)
+    r_drop: float = Field(default=0.0, ge=0.0, le=1000.0)
     """R-Drop (Liang et al. 2021): every batch passes twice through the network, with different dropout, and the
     Kullback-Leibler divergence between the two predictions, the mean of both directions, is added to the loss with this
     weight (alpha; 5 in their translation). An update takes about twice the time and memory. 0: off. Requires

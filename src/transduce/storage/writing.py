@@ -375,10 +375,14 @@ def make_folder_beside(path: Path, timeout: float = 0.0) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove `folder`; it is renamed first, so that a crash does not leave an incomplete folder under its name."""
-    aside = _name_aside(folder, "removed")
+    """Remove `folder`; it is renamed first, so that a crash does not leave an incomplete folder under its name.
+
+    Of a link, the folder that it leads to is removed, and the link stays, so that another one is made in its place.
+    """
+    place = folder.resolve()
+    aside = _name_aside(place, "removed")
     shutil.rmtree(aside, ignore_errors=True)
-    folder.rename(aside)
+    place.rename(aside)
     shutil.rmtree(aside)
 
 

@@ -107,7 +107,10 @@ def _train(
     config: RunConfig, reporter: Reporter, ranks: Ranks, standard_input: BinaryIO | None, *, restart: bool
 ) -> TrainingResult:
     if not config.data.training_corpora:
-        raise ConfigError("no training text: give data.source and data.target, data.pairs or data.corpora")
+        raise ConfigError(
+            "no training text: give --source and --target, or --pairs; or in a recipe data.source and data.target, "
+            "data.pairs, or data.corpora"
+        )
     device = ranks.select_device(find_device(config.training.device))
     folder, text, start = RunFolder(Path(config.output)), config.text, None
     if not ranks.is_remote:
@@ -298,22 +301,28 @@ def _read_tokenizer_files(tokenizer: str | Path | None) -> object:
 @contextmanager
 def _explain_failures(folder: RunFolder, resume_hint: str) -> Iterator[None]:
     """Turn errors of a full disk or full memory into errors that name the folder and say how to resume."""
+
+    def explain_next_step(cause: str) -> str:
+        if has_checkpoint(folder.checkpoints):
+            return f"checkpoints are intact: {cause}, and {resume_hint} resumes from the last checkpoint"
+        return f"there is no checkpoint: {cause}, and {resume_hint} begins anew"
+
     try:
         yield
     except BrokenPipeError:
         raise
     except (OSError, WriteError) as error:
         raise TrainingError(
-            f"{folder.path}: training stopped, because a file could not be read or written: {error}; checkpoints are "
-            f"intact: fix the cause, and {resume_hint} resumes from the last checkpoint"
+            f"{folder.path}: training stopped, because a file could not be read or written: {error}; "
+            f"{explain_next_step('fix the cause')}"
         ) from error
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         raise TrainingError(
-            f"{folder.path}: training stopped, because memory is full; checkpoints are intact: close other programs, "
-            f"and {resume_hint} resumes from the last checkpoint. If validation needs too much, lower "
-            "search.batch_tokens; if training does, start a new run with a lower training.batch_tokens"
+            f"{folder.path}: training stopped, because memory is full; {explain_next_step('close other programs')}. If "
+            "validation needs too much, lower search.batch_tokens; if training does, start a new run with a lower "
+            "training.batch_tokens"
         ) from error
 
 

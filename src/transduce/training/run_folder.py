@@ -132,6 +132,14 @@ class RunFolder:
         Raises:
             RunError: the folder contains other files, or a run with other settings.
         """
+        try:
+            self._check_place(config, report, restart=restart)
+        except OSError as error:  # as for a name that is too long, and a folder that may not be entered
+            raise RunError(
+                f"{self.path}: cannot be read ({error.strerror}): make it readable, or choose another output"
+            ) from error
+
+    def _check_place(self, config: RunConfig, report: Callable[[str], None], *, restart: bool) -> None:
         for place in (self.path, *self.path.parents):
             if place.is_symlink() and not place.exists():
                 raise RunError(
@@ -148,8 +156,23 @@ class RunFolder:
                 raise RunError(
                     f"{self.path}: is not empty (it contains {foreign[0]}) and is not a run: choose another output"
                 )
-        elif not restart:
+            return
+        self._check_own_files()
+        if not restart:
             self._check_same_settings(config, report)
+
+    def _check_own_files(self) -> None:
+        """Check that no file is in the place of a folder of the run, and no folder in the place of a file.
+
+        Otherwise this would be found when it is written, maybe hours later. Report and TensorBoard's files are not
+        needed: a run goes on without them.
+        """
+        for place in (self.checkpoints, self.best, self.last):
+            if place.exists() and not place.is_dir():
+                raise RunError(f"{place}: is a file, and the run writes a folder there: move it elsewhere")
+        for place in (self.config_file, self.metrics.path):
+            if place.is_dir():
+                raise RunError(f"{place}: is a folder, and the run writes a file there: move it elsewhere")
 
     def holds_run(self) -> bool:
         """Whether a run has begun here: other programs have a config.toml, too."""

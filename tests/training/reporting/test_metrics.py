@@ -89,6 +89,13 @@ def test_an_unfinished_last_line_is_no_damage(log: MetricsLog) -> None:
     assert log.find_damaged_lines() == []
 
 
+def test_says_what_limits_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MKL_ENABLE_INSTRUCTIONS", raising=False)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    found = describe_environment(torch.device("cpu"), "float32")["instructions"]
+    assert found == f"{torch.backends.cpu.get_cpu_capability()}, ONEDNN_MAX_CPU_ISA=AVX2"
+
+
 def test_says_what_a_run_is_computed_by() -> None:
     found = describe_environment(torch.device("cpu"), "bfloat16")
     assert found["device"] == "cpu"

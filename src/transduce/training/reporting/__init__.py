@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -88,18 +89,29 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
     return found if is_ours else None
 
 
+_LIMITS_OF_INSTRUCTIONS = ("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+"""Environment variables that limit the instructions of the libraries for matrix products, and so change rounding."""
+
+
 def describe_environment(device: torch.device, precision: str) -> dict[str, str]:
     """Device, hardware, precision and versions that affect the figures and speed of a run, by name."""
     return {
         "device": str(device),
         "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else _find_processor_name(),
         "threads": str(torch.get_num_threads()),
+        "instructions": _describe_instructions(),
         "precision": precision,
         "kernels": _describe_kernels(),
         "system": f"{platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
         **{name: version(name) for name in ("transduce", "torch", "numpy", "sentencepiece", "sacrebleu")},
     }
+
+
+def _describe_instructions() -> str:
+    """The processor's vector instructions that PyTorch uses, and what limits those of its libraries."""
+    limits = [f"{name}={os.environ[name]}" for name in _LIMITS_OF_INSTRUCTIONS if name in os.environ]
+    return ", ".join([torch.backends.cpu.get_cpu_capability(), *limits])
 
 
 def _describe_kernels() -> str:
