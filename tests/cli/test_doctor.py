@@ -162,7 +162,7 @@ def test_pairs_come_from_standard_input(transduce: Callable, workspace: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "no parallel text: give source and target"),
+        ([], "no parallel text: give --source and --target, or --pairs"),
         (["--source", "train.source"], "source is given without target"),
         (["--source", "nothing", "--target", "train.target"], "nothing: there is no such file"),
         (["tiny.toml", "--test-source", "valid.source"], "give both of them"),

@@ -174,7 +174,7 @@ def test_the_languages_of_the_model_say_which_side_is_which(transduce: Any, test
     ("arguments", "named"),
     [
         ([], "no text: give --source and --reference"),
-        (["--source", "test.source"], "no text: give --source and --reference"),
+        (["--source", "test.source"], "--source is given without --reference: give both"),
         (["--pairs", "both.tsv", "--source", "test.source"], "leave out --source and --reference"),
         (["--source", "test.source", "--reference", "test.target", "--columns", "a", "b"], "give it as --pairs"),
         (["--pairs", "both.tsv", "--columns", "a", "b"], "--columns"),

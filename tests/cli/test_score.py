@@ -389,7 +389,7 @@ def test_a_file_with_both_sides_is_read_as_two_files_are(
     ("options", "named"),
     [
         ([], "no text: give --source and --target, or a file with both sides as --pairs"),
-        (["--target", "valid.target"], "no text: give --source and --target"),
+        (["--target", "valid.target"], "--target is given without --source: give both"),
         (["--pairs", "valid.jsonl", "--source", "valid.source"], "leave out --source and --target"),
         ([*TO_ALIGN, "--columns", "xx", "yy"], "give it as --pairs"),
         (["--pairs", "valid.jsonl", "--columns", "xx", "zz"], "zz"),

@@ -13,6 +13,8 @@ A_FILE = {"source": "a", "target": "b"}
     ("given", "message"),
     [
         ({"source": "a"}, "source is given without target: give both"),
+        ({"pairs": "p", "source": "a"}, "pairs and source are both given"),
+        ({"pairs": "p", "target": "a"}, "pairs and target are both given"),
         ({"target": "b"}, "target is given without source: give both"),
         ({**A_FILE, "pairs": "c"}, "pairs and source are both given: give one of them"),
         ({"validation_source": "a"}, "validation_source is given without validation_target"),

@@ -79,7 +79,10 @@ def is_in_one_file(
         raise UserError(f"--pairs has both sides in one file: leave out --source and {name}")
     if columns is not None and not pairs:
         raise UserError("--columns are those of a file with both sides: give it as --pairs")
-    if not pairs and not (source and other):
+    if not pairs and bool(source) != bool(other):
+        given, missing = ("--source", name) if source else (name, "--source")
+        raise UserError(f"{given} is given without {missing}: give both")
+    if not pairs and not source:
         raise UserError(f"no text: give --source and {name}, or a file with both sides as --pairs")
     return bool(pairs)
 

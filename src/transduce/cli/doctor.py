@@ -85,7 +85,8 @@ def doctor(
     """Look for mistakes in parallel text before training on it.
 
     Args:
-        recipe: a TOML file with settings, as of `transduce train`; without one, give --source and --target.
+        recipe: a TOML file with settings, as of `transduce train`; without one, give --source and --target, or
+            --pairs.
         texts: the text files.
         test: the test text.
         output: a page (page.html) with samples and charts, or the name of a folder for the page, the same as JSON, and

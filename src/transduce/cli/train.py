@@ -33,7 +33,8 @@ def train(
     """Train a model from parallel text, or resume a stopped run.
 
     Args:
-        recipe: a TOML file with the settings that differ from the defaults; without one, give --source and --target.
+        recipe: a TOML file with the settings that differ from the defaults; without one, give --source and --target, or
+            --pairs.
         texts: the text files.
         output: folder of the run. Default: runs/ and the recipe's name.
         time: time budget, as in 30m or 2h. Without a recipe, the model size and schedule are chosen to fit it.

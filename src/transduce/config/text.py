@@ -271,11 +271,11 @@ class DataConfig(Section):
 
 def _check_names(prefix: str, source: str | None, target: str | None, pairs: str | None) -> None:
     """Check that there are two files, or one with both sides, or none; errors name settings with `prefix`."""
+    missing, given = ("source", "target") if source is None else ("target", "source")
+    if pairs is not None and (source is not None or target is not None):
+        raise ValueError(f"{prefix}pairs and {prefix}{given} are both given: give one of them")
     if (source is None) != (target is None):
-        missing, given = ("target", "source") if target is None else ("source", "target")
         raise ValueError(f"{prefix}{given} is given without {prefix}{missing}: give both")
-    if pairs is not None and source is not None:
-        raise ValueError(f"{prefix}pairs and {prefix}source are both given: give one of them")
 
 
 def _check_columns(prefix: str, source: str | None, columns: tuple[str, str] | None) -> None:

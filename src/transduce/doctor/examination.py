@@ -113,7 +113,7 @@ def examine_corpus(
         UserError: the tokenizer cannot be read.
     """
     if not data.training_corpora:
-        raise ConfigError("no parallel text: give source and target, pairs, or corpora")
+        raise ConfigError("no parallel text: give --source and --target, or --pairs, or a recipe with data.corpora")
     with _spool(data, standard_input) as spooled:
         given = {"training": data.training_corpora}
         given |= {

@@ -108,7 +108,7 @@ def test_the_page_tells_the_figures_and_asks_nobody_else(tmp_path: Path) -> None
     assert set(re.findall(r'href="#(.*?)"', page)) == set(re.findall(r'id="(.*?)"', page))
     assert "<script" not in page
     assert "&lt;script&gt;" in page
-    assert "Best model so far: the one after update 200." in page
+    assert "Best model: the one after update 200." in page
 
 
 def test_cleaning_is_told_corpus_by_corpus_where_there_are_several(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_findings_and_their_end_stand_at_the_top(tmp_path: Path) -> None:
 def test_an_average_that_is_best_is_named_and_stands_in_the_table(tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", CONFIG, [*lines(), {**lines()[-1], "kind": "average", "loss": 1.875}])
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "Best model so far: the average of checkpoints after update 200." in page
+    assert "Best model: the average of checkpoints after update 200." in page
     table = page[page.index("Validations as a table") : page.index("<h2>Samples")]
     for cell in (">200<", ">2.000<", ">200 (average of checkpoints)<", ">1.875<", ">12.35 (11.00–13.70)<", ">34.50<"):
         assert cell in table
@@ -186,7 +186,7 @@ def test_a_moving_average_has_its_own_name(tmp_path: Path) -> None:
     moving = {**lines()[-1], "kind": "average", "averaged_checkpoints": 1, "ema_decay": 0.999}
     write_report(tmp_path / "report.html", CONFIG, [*lines(), moving])
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "Best model so far: the moving average after update 200." in page
+    assert "Best model: the moving average after update 200." in page
     assert ">200 (moving average)<" in page
 
 

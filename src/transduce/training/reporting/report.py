@@ -221,7 +221,7 @@ def _collect_samples(lines: Sequence[MetricsLine]) -> list[dict[str, Any]]:
             "outputs": [
                 (
                     first if first == last else f"{first} to {last}",
-                    mark_shared(shorten_text(translation), shorten_text(reference)),
+                    mark_shared(shorten_text(translation), [shorten_text(reference)]),
                 )
                 for first, last, translation in sample_evenly(outputs[source, reference], MAX_OUTPUTS)
             ],
