@@ -292,14 +292,18 @@ def _make_describe(
 
 
 def _load_measurements(settings: BlockTranslatorSettings) -> "tuple[AlignmentHead | None, Confidence | None]":
-    """The alignment head and the confidence of a calibrated bundle, as far as the settings need them."""
+    """The alignment head and the confidence of a calibrated bundle, as far as the settings need them.
+
+    With an ensemble, words are aligned by the attention of the first model, and there is no confidence: it was
+    calibrated for the probabilities of that model alone, and not for their mean.
+    """
     bundle = open_calibrated_bundle(settings.model) if settings.engine == NATIVE else None
     if bundle is None or not (settings.json or settings.options.has_protected_text):
         return None, None
     from transduce.translation import AlignmentHead  # noqa: PLC0415 - loads PyTorch
 
     head = AlignmentHead.load(bundle)
-    if not settings.json:
+    if not settings.json or settings.ensemble:
         return head, None
     from transduce.translation import Confidence  # noqa: PLC0415 - loads sacreBLEU
 

@@ -55,7 +55,7 @@ def translate(
         model: a bundle, the folder of a run, or, with --engine, a folder written by `transduce export`.
         flags: options of the search.
         ensemble: another bundle with the same tokenizer, whose probabilities are averaged with the model's; may be
-            given several times.
+            given several times. Words are aligned by the model's attention, and there is no confidence.
         source_flags: protected spans and glossary.
         json: print one JSON object per line: translation, score, tokens, alternatives, alignment, confidence.
         input_flags: how the input is read.
