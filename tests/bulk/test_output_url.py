@@ -1,6 +1,7 @@
 """Output in a bucket of S3, which a server on this machine offers."""
 
 import gzip
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +95,34 @@ def test_a_crash_while_a_file_is_put_in_its_place(
     assert run(task)[-1].num_lines == 0
     assert run(task)[-1].num_lines == 0
     assert bucket.cat_file("bucket/out/text") == expected
+
+
+@pytest.fixture
+def folder_task(tmp_path: Path, make_task: Callable[..., BulkTask]) -> BulkTask:
+    """A task whose store has real folders."""
+    pytest.importorskip("fsspec", reason="needs pip install fsspec")
+    (tmp_path / "new/out" / WORKING_FOLDER / "000000").mkdir(parents=True)
+    return make_task("in/**", output=f"file://{tmp_path}/new/out")
+
+
+def test_what_is_damaged_is_named_and_copies_are_ignored(
+    folder_task: BulkTask, tmp_path: Path, write_text: Any, run: Any
+) -> None:
+    write_text("in/text", 30)
+    begin(folder_task)
+    work = tmp_path / "new/out" / WORKING_FOLDER
+    (block,) = (work / "000000").iterdir()
+    shutil.copytree(work / "000000", work / "000000 (copy)")
+    shutil.copyfile(block, work / "000000" / f"a copy-{block.stat().st_size}")
+    assert run(folder_task)[-1].num_lines == 20
+    (work / "000000/finished.json").write_bytes(b"")
+    with pytest.raises(
+        OutputError, match=rf"^file://\S*/out/{WORKING_FOLDER}/000000/finished\.json: is damaged: remove it and"
+    ):
+        run(folder_task)
+    (work / "000000/finished.json").unlink()
+    (tmp_path / "new/out/text").unlink()
+    assert run(folder_task)[-1].num_lines == 30
 
 
 def test_files_of_others_are_not_replaced(bucket: Any, task: BulkTask, write_text: Any, run: Any) -> None:

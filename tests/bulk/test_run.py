@@ -350,6 +350,31 @@ def test_files_of_others_are_not_replaced(half_done: BulkTask, run: Any, tmp_pat
     assert run(half_done)[-1].num_lines == 30  # what was removed is made again
 
 
+@pytest.mark.parametrize("content", [b"", b"[1", b"{}", b"[1]", b"\xff"])
+def test_a_damaged_record_of_a_finished_file_is_named(
+    content: bytes, half_done: BulkTask, run: Any, tmp_path: Path
+) -> None:
+    record = tmp_path / "out" / WORKING_FOLDER / "000000" / "finished.json"
+    record.write_bytes(content)
+    with pytest.raises(OutputError, match=r"000000/finished\.json: is damaged: remove it and, if the file is complete"):
+        run(half_done)
+    record.unlink()
+    assert run(half_done)[-1].num_lines == 50
+
+
+def test_copies_that_a_desktop_makes_are_ignored(half_done: BulkTask, run: Any, tmp_path: Path) -> None:
+    work = tmp_path / "out" / WORKING_FOLDER
+    shutil.copytree(work / "000000", work / "000000 (copy)")
+    (work / "000000" / "000000001 (copy)").write_bytes(b"sun\n")
+    assert run(half_done)[-1].num_lines == 50
+    shutil.rmtree(tmp_path / "out")
+    work.mkdir(parents=True)
+    (work / "plan.json").write_bytes(b'{"input": {}}')
+    (work / "000000 (copy)").mkdir()
+    (work / "000000 (copy)" / "000000000").write_bytes(b"sun\n")
+    assert run(half_done)[-1].num_lines == 60, "nothing was translated by the other plan"
+
+
 def test_one_process_at_a_time_writes(half_done: BulkTask, run: Any) -> None:
     states = translate_files(half_done, lambda *given: ProcessPool(*given, 1))
     next(states)

@@ -14,8 +14,9 @@ A file is written under the name `unfinished`, flushed to the disk and renamed. 
 import errno
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ WORKING_FOLDER = ".transduce-bulk"
 
 PLAN, _LOCK, _UNFINISHED, _JOINED, FINISHED = "plan.json", "lock", "unfinished", "joined", "finished.json"
 
+_FILE_NUMBER = re.compile(r"\d{6,}", re.ASCII)
+"""Name of the folder of blocks of an input file."""
+
 
 class OutputFolder:
     """The blocks and finished files of a translation; made by `open_output_folder`, which holds the lock."""
@@ -43,12 +47,12 @@ class OutputFolder:
         """Whether a file is in its place; one that was joined and not put there yet is put there.
 
         Raises:
-            OutputError: another file is in its place.
+            OutputError: another file is in its place, or finished.json is damaged.
             WriteError: it cannot be put there.
         """
         folder, place = self._find_folder(number), self.find_place(number)
         with suppress(FileNotFoundError):
-            known = json.loads((folder / FINISHED).read_bytes())
+            known = read_finished((folder / FINISHED).read_bytes(), folder / FINISHED)
             if os.path.lexists(place):
                 if place.is_file() and _identify(place) == known:
                     self._remove_blocks(number)
@@ -126,6 +130,35 @@ class OutputFolder:
         return self._find_folder(number) / f"{block:09}"
 
 
+def read_finished(content: bytes, path: Path | str) -> list[Any]:
+    """The size of a joined file and what changes with its content, from the bytes of its finished.json.
+
+    Args:
+        content: the bytes.
+        path: path or URL of the finished.json, for the message.
+
+    Raises:
+        OutputError: it is damaged.
+    """
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, list) and len(found) == 2:
+        return found
+    raise OutputError(
+        f"{path}: is damaged: remove it and, if the file is complete, its translation, which is made again"
+    )
+
+
+def find_begun_files(names: Iterable[str]) -> set[int]:
+    """The numbers of input files whose folders of blocks have these names; other names are ignored.
+
+    Desktops and programs that synchronise folders make others, such as "000000 (copy)".
+    """
+    return {int(name) for name in names if _FILE_NUMBER.fullmatch(name)}
+
+
 @contextmanager
 def open_output_folder(folder: Path, files: Sequence[InputFile], plan: Mapping[str, Any]) -> Iterator[OutputFolder]:
     """The folder of a translation with this plan, locked; made if it is not there, else the translation goes on.
@@ -150,7 +183,7 @@ def _record_plan(work: Path, plan: Mapping[str, Any], folder: Path) -> None:
     content = write_plan(plan)
     path = work / PLAN
     if path.is_file():
-        begun = {int(one.parent.name) for one in work.glob("[0-9]*/*") if one.name != _UNFINISHED}
+        begun = find_begun_files(one.parent.name for one in work.glob("[0-9]*/*") if one.name != _UNFINISHED)
         if check_plan(path.read_bytes(), content, folder, work, begun):
             return
     with _report_errors(path):

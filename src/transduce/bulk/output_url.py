@@ -11,13 +11,14 @@ the same work twice, and write the same.
 
 import errno
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from transduce.bulk.inputs import InputFile
-from transduce.bulk.output_folder import FINISHED, PLAN, WORKING_FOLDER
+from transduce.bulk.output_folder import FINISHED, PLAN, WORKING_FOLDER, find_begun_files, read_finished
 from transduce.bulk.plan import check_plan, write_plan
 from transduce.bulk.stores import find_store, identify, report_store
 from transduce.errors import CorpusError, OutputError
@@ -28,6 +29,9 @@ _ON_ITS_WAY = "on its way"
 """The version in finished.json while a joined file is being uploaded, before the store has given it one."""
 
 _COMPARED_BYTES = 2**20
+
+_BLOCK_NAME = re.compile(r"(?P<block>\d{9,})-(?P<size>\d+)", re.ASCII)
+"""Name of a translated block; other names, as of copies that a desktop makes, are ignored."""
 
 
 class OutputUrl:
@@ -66,7 +70,7 @@ class OutputUrl:
             if before is not None:
                 self._store.invalidate_cache()
                 folders = {found.rsplit("/", 2)[1] for found in self._store.find(self._work)}
-                begun = {int(name) for name in folders if name.isdecimal()}
+                begun = find_begun_files(folders)
                 work = f"{self._url}/{WORKING_FOLDER}"
                 if check_plan(before, content, self._url, work, begun):
                     return
@@ -76,7 +80,7 @@ class OutputUrl:
         """Whether a file is in its place.
 
         Raises:
-            OutputError: another file is in its place.
+            OutputError: another file is in its place, or finished.json is damaged.
         """
         place = self._find_place(number)
         with report_store(f"{self._url}/{self._files[number].name}"):
@@ -84,7 +88,8 @@ class OutputUrl:
             if found is None:
                 return False
             record = self._read(f"{self._find_folder(number)}/{FINISHED}")
-            known = None if record is None else json.loads(record)
+            path = f"{self._url}/{WORKING_FOLDER}/{number:06}/{FINISHED}"
+            known = None if record is None else read_finished(record, path)
             if known == found:
                 self._remove_blocks(number)
                 return True
@@ -98,9 +103,9 @@ class OutputUrl:
             with report_store(self._url):
                 self._blocks[number] = {}
                 for path, information in self._find(number).items():
-                    index, _, size = path.rpartition("/")[2].partition("-")
-                    if size == str(information["size"]):
-                        self._blocks[number][int(index)] = path
+                    name = _BLOCK_NAME.fullmatch(path.rpartition("/")[2])
+                    if name is not None and name["size"] == str(information["size"]):
+                        self._blocks[number][int(name["block"])] = path
         return block in self._blocks[number]
 
     def write_block(self, number: int, block: int, content: bytes) -> None:
