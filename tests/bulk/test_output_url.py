@@ -99,9 +99,8 @@ def test_a_crash_while_a_file_is_put_in_its_place(
 
 @pytest.fixture
 def folder_task(tmp_path: Path, make_task: Callable[..., BulkTask]) -> BulkTask:
-    """A task whose store has real folders."""
+    """A task whose store has real folders; that of the output is not there yet."""
     pytest.importorskip("fsspec", reason="needs pip install fsspec")
-    (tmp_path / "new/out" / WORKING_FOLDER / "000000").mkdir(parents=True)
     return make_task("in/**", output=f"file://{tmp_path}/new/out")
 
 
@@ -123,6 +122,15 @@ def test_what_is_damaged_is_named_and_copies_are_ignored(
     (work / "000000/finished.json").unlink()
     (tmp_path / "new/out/text").unlink()
     assert run(folder_task)[-1].num_lines == 30
+
+
+def test_folders_are_made_in_a_store_that_has_them(
+    folder_task: BulkTask, tmp_path: Path, write_text: Any, run: Any, translate_alone: Any
+) -> None:
+    content = write_text("in/more/text", 15)
+    assert run(folder_task)[-1].num_lines == 15
+    assert (tmp_path / "new/out/more/text").read_bytes() == translate_alone(content)
+    assert run(folder_task)[-1].num_lines == 0
 
 
 def test_files_of_others_are_not_replaced(bucket: Any, task: BulkTask, write_text: Any, run: Any) -> None:

@@ -74,7 +74,7 @@ class OutputUrl:
                 work = f"{self._url}/{WORKING_FOLDER}"
                 if check_plan(before, content, self._url, work, begun):
                     return
-            self._store.pipe_file(path, content)
+            self._write(path, content)
 
     def is_finished(self, number: int) -> bool:
         """Whether a file is in its place.
@@ -112,7 +112,7 @@ class OutputUrl:
         """Write the translation of a block."""
         path = f"{self._find_folder(number)}/{block:09}-{len(content)}"
         with report_store(self._url):
-            self._store.pipe_file(path, content)
+            self._write(path, content)
         self._blocks[number][block] = path
 
     def finish(self, number: int, num_blocks: int, join: Callable[[Sequence[Path], Path], None]) -> None:
@@ -144,14 +144,15 @@ class OutputUrl:
     def _put_in_place(self, number: int, joined: Path) -> None:
         place, record = self._find_place(number), f"{self._find_folder(number)}/{FINISHED}"
         if self._identify(place) is None:
-            self._store.pipe_file(record, json.dumps([joined.stat().st_size, _ON_ITS_WAY]).encode())
+            self._write(record, json.dumps([joined.stat().st_size, _ON_ITS_WAY]).encode())
             try:
-                self._store.put_file(str(joined), place, mode="create")  # S3 does not replace another one then
+                # S3 does not replace another one then.
+                self._make_folder_if_missing(place, lambda: self._store.put_file(str(joined), place, mode="create"))
             except FileExistsError:
                 raise self._make_error(number) from None
         elif not self._has_content(place, joined):
             raise self._make_error(number)
-        self._store.pipe_file(record, json.dumps(self._identify(place)).encode())
+        self._write(record, json.dumps(self._identify(place)).encode())
         self._remove_blocks(number)
 
     def _has_content(self, path: str, expected: Path) -> bool:
@@ -174,6 +175,24 @@ class OutputUrl:
             return list(identify(self._store, path))
         except FileNotFoundError:
             return None
+
+    def _write(self, path: str, content: bytes) -> None:
+        self._make_folder_if_missing(path, lambda: self._store.pipe_file(path, content))
+
+    def _make_folder_if_missing(self, path: str, write: Callable[[], object]) -> None:
+        """Write a file, and make its folder before if that is missing in a store that has folders, as a disk does.
+
+        What a path begins with is never made: it may be a bucket, whose name may be a mistake.
+        """
+        try:
+            write()
+        except FileNotFoundError:
+            parent = path.rpartition("/")[0]
+            first = "/" * path.startswith("/") + path.lstrip("/").partition("/")[0]
+            if not self._store.exists(first):
+                raise
+            self._store.makedirs(parent, exist_ok=True)
+            write()
 
     def _read(self, path: str) -> bytes | None:
         try:
