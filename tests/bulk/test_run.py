@@ -388,6 +388,7 @@ def test_mistakes_are_named_before_anything_is_written(
 ) -> None:
     write_text("in/text", 3)
     (tmp_path / "in/a.jsonl").write_text('{"s": "sun"}\n', encoding="utf-8")
+    (tmp_path / "in/a.tsv").write_text("s\nsun\n", encoding="utf-8")
     (tmp_path / "file").write_text("", encoding="utf-8")
     for task, error, message in (
         (make_task("in"), CorpusError, r"in: is a folder: give its files, as in .*in/\*"),
@@ -398,6 +399,10 @@ def test_mistakes_are_named_before_anything_is_written(
         (make_task("in/text", block_lines=0), ConfigError, "--block-lines 0: must be 1 or more"),
         (make_task("in/a.jsonl", column="x\udce9"), ConfigError, "--column x.*: is not UTF-8"),
         (make_task("in/text", translation_column="x\udce9"), ConfigError, "--translation-column x.*: is not UTF-8"),
+        *(
+            (make_task("in/a.tsv", column="s", translation_column=f"a{end}b"), ConfigError, "has a tab or a line end")
+            for end in "\t\n\r"
+        ),
         (make_task("in/text", options={"temperature": 2}), ConfigError, "apply to sampling"),
     ):
         with pytest.raises(error, match=message):

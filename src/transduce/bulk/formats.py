@@ -54,7 +54,7 @@ def choose_file_format(name: str, column: str | None, translation_column: str, *
         json_input: whether each line is a JSON object with options, and the output a line of text.
 
     Raises:
-        ConfigError: the format needs a column, or has none.
+        ConfigError: the format needs a column, or has none, or cannot have one of that name.
         CorpusError: files of this format are not translated.
     """
     _, ending, compression = split_name(PurePosixPath(name))
@@ -72,6 +72,11 @@ def choose_file_format(name: str, column: str | None, translation_column: str, *
     if column is None:
         raise ConfigError(f"{name}: say by --column which column, key or number of a column is translated")
     if ending == ".tsv":
+        if set(translation_column) & set("\t\n\r"):
+            raise ConfigError(
+                f"--translation-column {translation_column!r}: has a tab or a line end, which would break the rows of "
+                f"{name}: give another name"
+            )
         return TsvFormat(column, translation_column)
     if ending == ".parquet":
         if compression:
