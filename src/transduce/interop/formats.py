@@ -50,9 +50,11 @@ SATURATING = "whose sums of 8-bit products saturate on this processor"
 """Part of the name of a `Runtime` that does not add up products of 8 bits exactly."""
 
 
-_BATCH_TOKENS = 4096
+BATCH_TOKENS = 4096
+"""Tokens of a batch that another program computes, padding included."""
+
 MAX_ROWS = 64
-"""Sentences of a batch: its log-probabilities should not take much memory."""
+"""Sentences of such a batch: more need more memory, as for log-probabilities, and are no faster."""
 
 
 class NetworkRuntime:
@@ -80,7 +82,7 @@ class NetworkRuntime:
         found: list[list[float]] = [[] for _ in sources]
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         pad_id = self._tokenizer.pad_id
-        for indices in batch_by_length(lengths, _BATCH_TOKENS, MAX_ROWS):
+        for indices in batch_by_length(lengths, BATCH_TOKENS, MAX_ROWS):
             batch = Batch.from_ids([sources[index] for index in indices], [targets[index] for index in indices], pad_id)
             state = self._network.start(batch.source_ids, batch.source_mask)
             last_ids = torch.full((len(indices), 1), pad_id)

@@ -10,7 +10,14 @@ import torch
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError
 from transduce.interop.ctranslate2.layout import count_positions
-from transduce.interop.formats import SECTION, ExportedSettings, check_foreign_path, import_optional
+from transduce.interop.formats import (
+    BATCH_TOKENS,
+    MAX_ROWS,
+    SECTION,
+    ExportedSettings,
+    check_foreign_path,
+    import_optional,
+)
 from transduce.interop.tokenizers import SentencePieceCodec, number_pieces
 from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
 from transduce.text import Tokenizer
@@ -52,9 +59,6 @@ def read_settings(folder: Path) -> ExportedSettings:
             "transduce export --to ctranslate2"
         )
     return settings
-
-
-BATCH_TOKENS = 4096
 
 
 class _Translator:
@@ -135,9 +139,6 @@ class CTranslate2Runtime(_Translator):
 
 
 Ids = list[list[int]]
-
-MAX_ROWS = 64
-"""Sentences in a batch: more need more memory and are no faster."""
 
 _REMEDY = "use the engine native"
 _NO_SAMPLES = f"--samples {{}}: the engine ctranslate2 does not support reproducible sampling; {_REMEDY}"

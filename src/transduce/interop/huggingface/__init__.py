@@ -22,6 +22,7 @@ from transduce.errors import BundleError, ParityError, UserError
 from transduce.interop.bundle_tensors import TokenRows, arrange_token_matrices, make_config, make_search_config
 from transduce.interop.channel_order import classify_positions
 from transduce.interop.formats import (
+    BATCH_TOKENS,
     SECTION,
     ExportedSettings,
     ImportedModel,
@@ -73,7 +74,6 @@ def silence_transformers(transformers: ModuleType) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-BATCH_TOKENS = 4096
 MAX_LOGITS = 2**26
 """Logits of a batch, padding included: a quarter of a gigabyte, and as much for their softmax."""
 
