@@ -6,8 +6,8 @@ from transduce.interop.bundle_tensors import (
     TokenRows,
     arrange_token_matrices,
     make_search_config,
+    parse_tensor_name,
     select_rows,
-    split_name,
 )
 from transduce.model import EXCLUDED_TOKEN_BIAS
 
@@ -32,10 +32,10 @@ def test_ids_that_targets_lack_are_never_predicted() -> None:
 
 
 def test_names_say_stack_layer_part_and_kind() -> None:
-    assert split_name("decoder.layers.2.feed_forward.inner.bias") == ("decoder", 2, "feed_forward.inner", "bias")
-    assert split_name("encoder.final.gain") == ("encoder", None, "final", "gain")
+    assert parse_tensor_name("decoder.layers.2.feed_forward.inner.bias") == ("decoder", 2, "feed_forward.inner", "bias")
+    assert parse_tensor_name("encoder.final.gain") == ("encoder", None, "final", "gain")
     with pytest.raises(KeyError, match=r"source_embedding\.weight"):
-        split_name("source_embedding.weight")
+        parse_tensor_name("source_embedding.weight")
 
 
 def test_searches_stay_within_positions() -> None:

@@ -102,7 +102,7 @@ def make_search_config(num_positions: int, beam: int | None = None) -> SearchCon
 _NAME = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.)?(.+)\.(weight|gain|bias)")
 
 
-def split_name(name: str) -> tuple[str, int | None, str, str]:
+def parse_tensor_name(name: str) -> tuple[str, int | None, str, str]:
     """Stack, number of the layer, part and kind in the name of a tensor: "decoder", 0, "feed_forward.inner", "bias".
 
     Raises:

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError
-from transduce.interop.bundle_tensors import ROWS_ARE_TOKENS, gather_tensors, split_name
+from transduce.interop.bundle_tensors import ROWS_ARE_TOKENS, gather_tensors, parse_tensor_name
 from transduce.interop.channel_order import classify_positions, compute_tensor2tensor_sinusoids
 
 MODEL_FILE = "model.bin"
@@ -269,7 +269,7 @@ def list_variables(name: str) -> tuple[str, ...]:
     """The variables whose rows, stacked, are the rows of the bundle's tensor."""
     if name in _OUTSIDE_LAYERS:
         return (_OUTSIDE_LAYERS[name],)
-    stack, layer, part, kind = split_name(name)
+    stack, layer, part, kind = parse_tensor_name(name)
     if part.endswith(("normalization", "final")):
         kind = "gamma" if kind == "gain" else "beta"
     prefix = stack if layer is None else f"{stack}/layer_{layer}"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from transduce.bundle import BundleDescription
 from transduce.config import TransformerConfig
-from transduce.interop.bundle_tensors import gather_tensors, split_name
+from transduce.interop.bundle_tensors import gather_tensors, parse_tensor_name
 from transduce.interop.channel_order import interleave_channels, split_channels
 from transduce.interop.formats import SECTION, ExportedSettings
 from transduce.interop.tokenizers import list_pieces, number_pieces
@@ -226,6 +226,6 @@ def _transformers_names(config: TransformerConfig, name: str) -> tuple[str, ...]
         return ("model.shared.weight",)
     if name in _OUTSIDE_LAYERS:
         return (_OUTSIDE_LAYERS[name],)
-    stack, layer, part, kind = split_name(name)
+    stack, layer, part, kind = parse_tensor_name(name)
     place = f"model.{stack}" if layer is None else f"model.{stack}.layers.{layer}"
     return tuple(f"{place}.{one}.{'bias' if kind == 'bias' else 'weight'}" for one in _PARTS[part])

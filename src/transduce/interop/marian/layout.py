@@ -25,7 +25,7 @@ from transduce.interop.bundle_tensors import (
     arrange_token_matrices,
     gather_tensors,
     make_config,
-    split_name,
+    parse_tensor_name,
 )
 from transduce.interop.channel_order import (
     classify_positions,
@@ -120,7 +120,7 @@ def _marian_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
         return ("Wemb" if config.tied_embeddings == "three_way" else "encoder_Wemb",)
     if name in _OUTSIDE_LAYERS:
         return (_OUTSIDE_LAYERS[name],)
-    stack, layer, part, kind = split_name(name)
+    stack, layer, part, kind = parse_tensor_name(name)
     of_norm = "scale" if kind == "gain" else "bias"
     if layer is None:
         return (f"{stack}_top_ln_{of_norm}",)
