@@ -7,13 +7,18 @@ import pytest
 from scipy import stats
 
 from transduce.lab import Claim
+from transduce.lab.conclusion import Verdict
 from transduce.lab.statistics import (
+    Interval,
+    combine_verdicts,
     compare,
     compare_ratio,
     compute_p_value,
     confidence_interval,
     judge_equal,
     judge_exactly,
+    judge_interval_above,
+    judge_interval_within,
     judge_larger,
     judge_larger_than_all,
     judge_ratio_above,
@@ -118,6 +123,37 @@ def test_larger_than_all(others: dict[str, list[float]], verdict: str) -> None:
     claim_result = judge_larger_than_all(CLAIM, {0: 3.0, 1: 3.0, 2: 3.2}, by_seed, "size of one")
     assert claim_result.verdict == verdict
     assert claim_result.measured.startswith("size of one minus that of each other: a: ")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        (["supported", "supported"], "supported"),
+        (["supported", "not decided"], "not decided"),
+        (["not decided", "not supported", "supported"], "not supported"),
+        ([], "not decided"),
+    ],
+    ids=str,
+)
+def test_a_claim_of_several_parts_needs_all(verdicts: list[Verdict], expected: Verdict) -> None:
+    assert combine_verdicts(verdicts) == expected
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "above", "within"),
+    [
+        (1.5, 2.5, "supported", "not decided"),
+        (1.2, 1.8, "supported", "supported"),
+        (0.5, 1.5, "not decided", "not decided"),
+        (0.2, 0.8, "not supported", "not supported"),
+        (2.2, 2.8, "supported", "not supported"),
+    ],
+    ids=str,
+)
+def test_a_verdict_needs_the_whole_interval(low: float, high: float, above: Verdict, within: Verdict) -> None:
+    found = Interval((low + high) / 2, low, high, 3)
+    assert judge_interval_above(found, 1.0) == above
+    assert judge_interval_within(found, 1.0, 2.0) == within
 
 
 def test_ratios_are_compared_by_their_logarithms() -> None:

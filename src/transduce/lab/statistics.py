@@ -111,7 +111,9 @@ def judge_larger(
     p_value = compute_p_value(larger, smaller, margin)
     counted, against = (f", where more than {margin:{form}} counts", " against that:") if margin else ("", "")
     tested = "" if math.isnan(p_value) else f"; paired t-test{against} p = {p_value:.2g}"
-    return ClaimResult(claim, f"{what}: {difference.format(form)}{counted}{tested}", _place(difference, margin))
+    return ClaimResult(
+        claim, f"{what}: {difference.format(form)}{counted}{tested}", judge_interval_above(difference, margin)
+    )
 
 
 def judge_larger_than_all(
@@ -130,12 +132,7 @@ def judge_larger_than_all(
         form: how numbers are printed.
     """
     claim_results = {name: judge_larger(claim, larger, values, "", form=form) for name, values in others.items()}
-    verdicts = {claim_result.verdict for claim_result in claim_results.values()}
-    verdict: Verdict = "not decided"
-    if "not supported" in verdicts:
-        verdict = "not supported"
-    elif verdicts == {"supported"}:
-        verdict = "supported"
+    verdict = combine_verdicts(claim_result.verdict for claim_result in claim_results.values())
     differences = ", ".join(f"{name}{claim_result.measured}" for name, claim_result in claim_results.items())
     return ClaimResult(claim, f"{what} minus that of each other: {differences}", verdict)
 
@@ -150,7 +147,7 @@ def judge_equal(
     """
     difference = compare(first, second)
     measured = f"{what}: {difference.format(form)}, where up to ±{tolerance:{form}} counts as the same"
-    return ClaimResult(claim, measured, _place_within(difference, -tolerance, tolerance))
+    return ClaimResult(claim, measured, judge_interval_within(difference, -tolerance, tolerance))
 
 
 def judge_above(claim: Claim, values: BySeed, threshold: float, what: str) -> ClaimResult:
@@ -160,7 +157,7 @@ def judge_above(claim: Claim, values: BySeed, threshold: float, what: str) -> Cl
     """
     interval = confidence_interval(values)
     measured = f"{what}: {interval.format('.3g')}, where more than {threshold:.3g} counts"
-    return ClaimResult(claim, measured, _place(interval, threshold))
+    return ClaimResult(claim, measured, judge_interval_above(interval, threshold))
 
 
 def judge_ratio_above(claim: Claim, first: BySeed, second: BySeed, threshold: float, what: str) -> ClaimResult:
@@ -171,7 +168,7 @@ def judge_ratio_above(claim: Claim, first: BySeed, second: BySeed, threshold: fl
     """
     ratio = compare_ratio(first, second)
     measured = f"{what}: {ratio.format('.3g')}, where more than {threshold:.3g} counts"
-    return ClaimResult(claim, measured, _place(ratio, threshold))
+    return ClaimResult(claim, measured, judge_interval_above(ratio, threshold))
 
 
 def judge_ratio_equal(claim: Claim, first: BySeed, second: BySeed, what: str, *, tolerance: float) -> ClaimResult:
@@ -182,7 +179,7 @@ def judge_ratio_equal(claim: Claim, first: BySeed, second: BySeed, what: str, *,
     """
     ratio, lowest, highest = compare_ratio(first, second), 1 - tolerance, 1 + tolerance
     measured = f"{what}: {ratio.format('.3g')}, where {lowest:.3g} to {highest:.3g} counts as the same"
-    return ClaimResult(claim, measured, _place_within(ratio, lowest, highest))
+    return ClaimResult(claim, measured, judge_interval_within(ratio, lowest, highest))
 
 
 def judge_share_above(claim: Claim, num_right: int, num_all: int, threshold: float, what: str) -> ClaimResult:
@@ -196,7 +193,9 @@ def judge_share_above(claim: Claim, num_right: int, num_all: int, threshold: flo
     low, high = _import_stats().binomtest(num_right, num_all).proportion_ci(CONFIDENCE)
     interval = Interval(num_right / num_all, float(low), float(high), num_all)
     text = f"{interval.mean:.1%} ({interval.low:.1%} to {interval.high:.1%}) of {num_all:,}"
-    return ClaimResult(claim, f"{what}: {text}, where more than {threshold:.0%} counts", _place(interval, threshold))
+    return ClaimResult(
+        claim, f"{what}: {text}, where more than {threshold:.0%} counts", judge_interval_above(interval, threshold)
+    )
 
 
 def judge_exactly(claim: Claim, measured: str, *, holds: bool | None) -> ClaimResult:
@@ -209,16 +208,26 @@ def judge_exactly(claim: Claim, measured: str, *, holds: bool | None) -> ClaimRe
     return ClaimResult(claim, measured, "supported" if holds else "not supported")
 
 
-def _place(difference: Interval, margin: float) -> Verdict:
-    if difference.low > margin:
+def judge_interval_above(found: Interval, threshold: float) -> Verdict:
+    """Supported if all of an interval lies above `threshold`, not supported if all lies below, else not decided."""
+    if found.low > threshold:
         return "supported"
-    return "not supported" if difference.high < margin else "not decided"
+    return "not supported" if found.high < threshold else "not decided"
 
 
-def _place_within(found: Interval, lowest: float, highest: float) -> Verdict:
+def judge_interval_within(found: Interval, lowest: float, highest: float) -> Verdict:
+    """Supported if all of an interval lies within limits, not supported if all lies on one side, else not decided."""
     if lowest < found.low and found.high < highest:
         return "supported"
     return "not supported" if found.low > highest or found.high < lowest else "not decided"
+
+
+def combine_verdicts(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict on a claim that has several parts: supported if all are, not supported if one is not."""
+    found = set(verdicts)
+    if "not supported" in found:
+        return "not supported"
+    return "supported" if found == {"supported"} else "not decided"
 
 
 def _import_stats() -> Any:  # noqa: ANN401 - a module without types

@@ -10,7 +10,14 @@ from transduce.lab.conclusion import Claim, ClaimResult, Conclusion, Verdict
 from transduce.lab.experiment import Experiment, Trial
 from transduce.lab.laboratory import Laboratory
 from transduce.lab.measurements import Results, Value
-from transduce.lab.statistics import compare, confidence_interval, format_mean
+from transduce.lab.statistics import (
+    combine_verdicts,
+    compare,
+    confidence_interval,
+    format_mean,
+    judge_interval_above,
+    judge_interval_within,
+)
 from transduce.lab.variants import OWN_TEXT
 from transduce.pages import Table
 
@@ -176,16 +183,11 @@ def judge_row(row: Row, results: Results) -> Verdict:
     has the other, and else not decided. If the paper's losses differ by at most `PRINTED`: supported if the interval
     lies within ± `SIMILAR`, not supported if all of it lies outside, and else not decided.
     """
-    change = compare(results.by_seed("loss", row=row.name), results.by_seed("loss", row=BASE_ROW.name))
+    losses, base = results.by_seed("loss", row=row.name), results.by_seed("loss", row=BASE_ROW.name)
     expected = compute_change(row)
     if abs(expected) <= PRINTED:
-        if change.low > -SIMILAR and change.high < SIMILAR:
-            return "supported"
-        return "not supported" if change.low > SIMILAR or change.high < -SIMILAR else "not decided"
-    low, high = (change.low, change.high) if expected > 0 else (-change.high, -change.low)
-    if low > 0:
-        return "supported"
-    return "not supported" if high < 0 else "not decided"
+        return judge_interval_within(compare(losses, base), -SIMILAR, SIMILAR)
+    return judge_interval_above(compare(losses, base) if expected > 0 else compare(base, losses), 0.0)
 
 
 def judge_group(claim: Claim, results: Results) -> ClaimResult:
@@ -199,14 +201,8 @@ def judge_group(claim: Claim, results: Results) -> ClaimResult:
     for name in verdicts:
         change = compare(results.by_seed("loss", row=name), results.by_seed("loss", row=BASE_ROW.name))
         changes.append(f"{name}: {change.format('+.3f')}")
-    verdict: Verdict = "not decided"
-    if "not supported" in verdicts.values():
-        verdict = "not supported"
-    elif set(verdicts.values()) == {"supported"}:
-        verdict = "supported"
     agreeing = list(verdicts.values()).count("supported")
-    if has_not_learned(results):
-        verdict = "not decided"
+    verdict = "not decided" if has_not_learned(results) else combine_verdicts(verdicts.values())
     measured = (
         f"{agreeing} of {len(verdicts)} rows surely change as in the paper; loss minus that of the base row: "
         f"{'; '.join(changes)}"
