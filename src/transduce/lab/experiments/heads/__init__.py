@@ -121,9 +121,9 @@ def _copy_linear(weight: Tensor, bias: Tensor) -> nn.Linear:
     return copied
 
 
-def make_attention(kind: str, num_heads: int, d_model: int = WIDTH) -> Callable[[Tensor], Tensor]:
-    """Self-attention with `num_heads` heads in the width `d_model`, computed in this way."""
-    attention = MultiHeadAttention(TransformerConfig(d_model=d_model, num_heads=num_heads))
+def make_attention(kind: str, num_heads: int) -> Callable[[Tensor], Tensor]:
+    """Self-attention with `num_heads` heads in the width `WIDTH`, computed in this way."""
+    attention = MultiHeadAttention(TransformerConfig(d_model=WIDTH, num_heads=num_heads))
     if kind == LOOP:
         return LoopedHeads(attention)
 
