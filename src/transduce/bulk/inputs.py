@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from transduce.bulk.stores import find_store, identify_url, is_url, open_url, report_store
+from transduce.bulk.stores import convert_store_errors, find_store, identify_url, is_url, open_url
 from transduce.errors import CorpusError
 
 
@@ -145,7 +145,7 @@ def _identify_file(path: str) -> tuple[int, str]:
 
 def _match_url(pattern: str) -> tuple[str, list[str]]:
     store, path = find_store(pattern)
-    with report_store(pattern):
+    with convert_store_errors(pattern):
         names = store.glob(path) if glob.has_magic(path) else [path]
         paths = sorted(store.unstrip_protocol(name) for name in names if store.isfile(name))
     whole = store.unstrip_protocol(path)

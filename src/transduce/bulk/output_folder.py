@@ -86,7 +86,7 @@ class OutputFolder:
         Raises:
             WriteError: it cannot be written, as on a full disk.
         """
-        with _report_errors(self._find_block(number, block)):
+        with _convert_write_errors(self._find_block(number, block)):
             self._find_folder(number).mkdir(exist_ok=True)
             _write_whole(self._find_block(number, block), lambda unfinished: _write_bytes(unfinished, content))
 
@@ -99,7 +99,7 @@ class OutputFolder:
         """
         folder = self._find_folder(number)
         blocks = [self._find_block(number, block) for block in range(num_blocks)]
-        with _report_errors(self.find_place(number)):
+        with _convert_write_errors(self.find_place(number)):
             _write_whole(folder / _JOINED, lambda unfinished: join(blocks, unfinished))
             known = json.dumps(_identify(folder / _JOINED)).encode()
             _write_whole(folder / FINISHED, lambda unfinished: _write_bytes(unfinished, known))
@@ -107,7 +107,7 @@ class OutputFolder:
 
     def _put_in_place(self, number: int) -> None:
         joined, place = self._find_folder(number) / _JOINED, self.find_place(number)
-        with _report_errors(place):
+        with _convert_write_errors(place):
             place.parent.mkdir(parents=True, exist_ok=True)
             try:
                 _move_without_replacing(joined, place)
@@ -172,7 +172,7 @@ def open_output_folder(folder: Path, files: Sequence[InputFile], plan: Mapping[s
         raise OutputError(f"{folder}: is not a folder: give the name of a folder")
     work = folder / WORKING_FOLDER
     check_writable(work / PLAN)
-    with _report_errors(work):
+    with _convert_write_errors(work):
         work.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, work / _LOCK):
         _record_plan(work, plan, folder)
@@ -186,7 +186,7 @@ def _record_plan(work: Path, plan: Mapping[str, Any], folder: Path) -> None:
         begun = find_begun_files(one.parent.name for one in work.glob("[0-9]*/*") if one.name != _UNFINISHED)
         if check_plan(path.read_bytes(), content, folder, work, begun):
             return
-    with _report_errors(path):
+    with _convert_write_errors(path):
         _write_whole(path, lambda unfinished: _write_bytes(unfinished, content))
 
 
@@ -234,7 +234,7 @@ def _identify(path: Path) -> list[int]:
 
 
 @contextmanager
-def _report_errors(path: Path) -> Iterator[None]:
+def _convert_write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -20,7 +20,7 @@ from typing import Any
 from transduce.bulk.inputs import InputFile
 from transduce.bulk.output_folder import FINISHED, PLAN, WORKING_FOLDER, find_begun_files, read_finished
 from transduce.bulk.plan import check_plan, write_plan
-from transduce.bulk.stores import find_store, identify, report_store
+from transduce.bulk.stores import convert_store_errors, find_store, identify
 from transduce.errors import CorpusError, OutputError
 from transduce.storage import make_write_error
 from transduce.text import LONE_SURROGATE
@@ -62,10 +62,10 @@ class OutputUrl:
 
         Raises:
             OutputError: the folder has the translation of another plan, which the message compares.
-            CorpusError, TransduceError: see `report_store`, also in the other methods.
+            CorpusError, TransduceError: see `convert_store_errors`, also in the other methods.
         """
         content, path = write_plan(plan), f"{self._work}/{PLAN}"
-        with report_store(self._url):
+        with convert_store_errors(self._url):
             before = self._read(path)
             if before is not None:
                 self._store.invalidate_cache()
@@ -83,7 +83,7 @@ class OutputUrl:
             OutputError: another file is in its place, or finished.json is damaged.
         """
         place = self._find_place(number)
-        with report_store(f"{self._url}/{self._files[number].name}"):
+        with convert_store_errors(f"{self._url}/{self._files[number].name}"):
             found = self._identify(place)
             if found is None:
                 return False
@@ -100,7 +100,7 @@ class OutputUrl:
     def has_block(self, number: int, block: int) -> bool:
         """Whether the translation of a block of an input file was written before, with all its bytes."""
         if number not in self._blocks:
-            with report_store(self._url):
+            with convert_store_errors(self._url):
                 self._blocks[number] = {}
                 for path, information in self._find(number).items():
                     name = _BLOCK_NAME.fullmatch(path.rpartition("/")[2])
@@ -111,7 +111,7 @@ class OutputUrl:
     def write_block(self, number: int, block: int, content: bytes) -> None:
         """Write the translation of a block."""
         path = f"{self._find_folder(number)}/{block:09}-{len(content)}"
-        with report_store(self._url):
+        with convert_store_errors(self._url):
             self._write(path, content)
         self._blocks[number][block] = path
 
@@ -126,7 +126,7 @@ class OutputUrl:
         with TemporaryDirectory(prefix="transduce-bulk-") as name:
             joined = Path(name, "joined")
             blocks = [Path(name, str(block)) for block in range(num_blocks)]
-            with report_store(url):
+            with convert_store_errors(url):
                 for block, path in enumerate(blocks):
                     try:
                         self._store.get_file(self._blocks[number][block], str(path))
@@ -138,7 +138,7 @@ class OutputUrl:
                 join(blocks, joined)
             except OSError as error:
                 raise make_write_error(joined, error) from error
-            with report_store(url):
+            with convert_store_errors(url):
                 self._put_in_place(number, joined)
 
     def _put_in_place(self, number: int, joined: Path) -> None:

@@ -16,7 +16,7 @@ LOCAL = "local"
 """The address that starts a Ray of its own on this machine."""
 
 _CONNECT_SECONDS = 10.0
-_PATIENCE_SECONDS = 30.0
+_SECONDS_UNTIL_NOTICE = 30.0
 """Seconds without any worker after which the user is told that no worker has started yet."""
 
 
@@ -83,7 +83,7 @@ class RayPool:
 
     def wait(self) -> tuple[int, Answer]:
         """Wait for the next answer of any worker, and return the worker's number and the answer."""
-        while not (done := self._ray.wait(list(self._answers), timeout=_PATIENCE_SECONDS)[0]):
+        while not (done := self._ray.wait(list(self._answers), timeout=_SECONDS_UNTIL_NOTICE)[0]):
             if not self._has_answered:
                 self._report("no worker has started yet: Ray has no free core, or is still loading the model")
         self._has_answered = True

@@ -37,10 +37,10 @@ def open_url(url: str) -> BinaryIO:
     """The bytes of a file in a store.
 
     Raises:
-        CorpusError, TransduceError: see `report_store`.
+        CorpusError, TransduceError: see `convert_store_errors`.
     """
     store, path = find_store(url)
-    with report_store(url):
+    with convert_store_errors(url):
         return BufferedReader(store.open(path, "rb"))
 
 
@@ -48,10 +48,10 @@ def identify_url(url: str) -> tuple[int, str]:
     """Size in bytes of a file in a store, and what changes with its content, as far as the store knows.
 
     Raises:
-        CorpusError, TransduceError: see `report_store`.
+        CorpusError, TransduceError: see `convert_store_errors`.
     """
     store, path = find_store(url)
-    with report_store(url):
+    with convert_store_errors(url):
         return identify(store, path)
 
 
@@ -69,7 +69,7 @@ def identify(store: Any, path: str) -> tuple[int, str]:  # noqa: ANN401 - a file
 
 
 @contextmanager
-def report_store(url: str) -> Iterator[None]:
+def convert_store_errors(url: str) -> Iterator[None]:
     """Convert the errors of stores in this block, whose packages raise exceptions of any kind, to those of `errors.py`.
 
     Raises:
