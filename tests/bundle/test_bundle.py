@@ -384,15 +384,19 @@ def test_other_weights_of_the_same_shape_are_noticed(bundle_folder: Path) -> Non
 @pytest.mark.parametrize("look", [Bundle.open, find_bundle])
 def test_what_is_no_bundle_is_said(tmp_path: Path, look: Callable[[Path], object]) -> None:
     (tmp_path / "file").write_text("text", encoding="utf-8")
-    (tmp_path / "hugging").mkdir()
-    (tmp_path / "hugging" / "config.json").write_text("{}", encoding="utf-8")
+    for folder, *files in (("hugging", "config.json"), ("ct2", "config.json", "model.bin"), ("onnx", "encoder.onnx")):
+        (tmp_path / folder).mkdir()
+        for file in files:
+            (tmp_path / folder / file).write_text("{}", encoding="utf-8")
     (tmp_path / "empty").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name, words in {
         "nowhere": "there is no such folder",
         "pipe": "is neither a folder nor a regular file",
         "file": "is a file",
-        "hugging": "Hugging Face",
+        "hugging": r"bundle\.json.*has config\.json, .* Hugging Face .*; import it: transduce import \S*/hugging",
+        "ct2": r"has model\.bin, as a model for CTranslate2 has; import it: transduce import \S*/ct2 --output FOLDER",
+        "onnx": r"has encoder\.onnx, as a model for ONNX Runtime has; import it: ",
         "empty": "is not a bundle: looked for .*bundle.json",
     }.items():
         with pytest.raises(BundleError, match=rf"{name}: .*{words}"):

@@ -15,7 +15,7 @@ import pytest
 REMEDY = re.compile(
     r"\b(give|set|choose|check|convert|use|must|did you mean|needs|start over|delete|correct|rename|pipe|looks like|"
     r"ask for|cannot be changed|download or create|leave|only bundles|at least|at line|is a TOML file|update it|"
-    r"fix|restore|is neither a preset)\b"
+    r"fix|restore|import it|is neither a preset)\b"
 )
 TEXT = "train --source train.source --target train.target --output out"
 

@@ -4,6 +4,7 @@ Opening a bundle does not load PyTorch, unless its weights are unusual; only usi
 """
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -297,10 +298,18 @@ def name_model(folder: Path) -> str:
     return escape_surrogates(folder.parent.name if folder.name in {"best", "last"} else folder.name)
 
 
+_FOREIGN_FILES = {
+    "model.bin": "CTranslate2",
+    "encoder.onnx": "ONNX Runtime",
+    "config.json": "Hugging Face Transformers",
+}
+"""The program that a folder without a bundle is for, by the file that it is known by; the first one counts."""
+
+
 def _make_missing_bundle_error(path: Path, places: list[Path]) -> BundleError:
     if not path.exists():
         return BundleError(f"{path}: there is no such folder; give the folder of a bundle or of a run")
-    if path.exists() and not path.is_dir() and not path.is_file():
+    if not path.is_dir() and not path.is_file():
         return BundleError(
             f"{path}: is neither a folder nor a regular file: give the folder of a bundle or of a run, or write "
             "translations to a file first"
@@ -310,11 +319,12 @@ def _make_missing_bundle_error(path: Path, places: list[Path]) -> BundleError:
     if (path / "config.toml").is_file():
         return BundleError(f"{path}: this run has no model before its first validation: train further")
     looked_for = ", ".join(str(place / DESCRIPTION) for place in places)
-    if (path / "config.json").is_file():
-        return BundleError(
-            f"{path}: has a config.json of Hugging Face, but no {DESCRIPTION} (looked for {looked_for}); convert a "
-            "Marian model with transduce import"
-        )
+    for file, program in _FOREIGN_FILES.items():
+        if (path / file).is_file():
+            return BundleError(
+                f"{path}: is not a bundle (looked for {looked_for}), but has {file}, as a model for {program} has; "
+                f"import it: transduce import {shlex.quote(str(path))} --output FOLDER"
+            )
     return BundleError(f"{path}: is not a bundle: looked for {looked_for}; give the folder of a bundle or of a run")
 
 
