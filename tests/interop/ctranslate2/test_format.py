@@ -506,7 +506,18 @@ def test_embeddings_that_are_one_matrix_stay_one(read: Any, foreign: ForeignMode
 def test_embeddings_with_another_scale(read: Any, foreign: ForeignModel, scale: Any) -> None:
     for stack in (foreign.spec.encoder, foreign.spec.decoder):
         stack.scale_embeddings = scale if scale is False else np.float32(scale)
-    read(foreign)
+    matrices = foreign.spec.encoder.embeddings[0].weight.copy(), foreign.spec.decoder.embeddings.weight.copy()
+    found, model = read(foreign)
+    factor = (scale or 1.0) / math.sqrt(D_MODEL)  # a bundle's network multiplies by the square root of the width
+    pieces = found.tokenizer.pieces(range(found.config.vocabulary))
+    for tokens, theirs, ours in zip(
+        foreign.tokens, matrices, (model.source_embedding, model.target_embedding), strict=True
+    ):
+        rows = {pieces.index(token): index for index, token in enumerate(tokens) if token in pieces}
+        assert len(rows) > 30
+        expected = torch.from_numpy(theirs)[list(rows.values())] * factor
+        in_turn = expected.unflatten(1, (2, -1)).transpose(1, 2).flatten(1)  # sines and cosines are halves there
+        torch.testing.assert_close(ours.weight[list(rows)], in_turn)
 
 
 def test_linear_layers_without_bias(read: Any, foreign: ForeignModel) -> None:
