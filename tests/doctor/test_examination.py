@@ -296,3 +296,21 @@ def test_standard_input_is_read_several_times(invented: Callable[..., Pairs], tm
 def test_a_text_is_needed() -> None:
     with pytest.raises(ConfigError, match="no parallel text"):
         examine_corpus(DataConfig(), FITTED, report=lambda _: None)
+
+
+def test_languages_that_alternate_both_count(
+    examine: Callable[..., Examination], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sample of every other pair would see one of the two languages alone."""
+    pytest.importorskip("py3langid")
+    monkeypatch.setattr("transduce.doctor.examination.MAX_SENTENCES", 200)
+    targets = (
+        "Das Wetter in den nördlichen Bergen ist kalt, und niemand verlässt das Haus Nummer {}.",
+        "Il fait froid dans les montagnes du nord, et personne ne quitte la maison numéro {}.",
+    )
+    source = "The weather in the northern mountains is cold, and nobody leaves the house number {}."
+    pairs = [(source.format(row), targets[row % 2].format(row)) for row in range(399)]
+    (figures,) = examine(pairs).figures
+    shares = figures.languages[1].shares
+    assert shares["de"] == pytest.approx(0.5, abs=0.1)
+    assert shares["fr"] == pytest.approx(0.5, abs=0.1)

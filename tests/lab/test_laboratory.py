@@ -49,6 +49,8 @@ def test_fewer_generated_pairs_are_spread_over_the_text(tmp_path: Path) -> None:
     assert few.test_pairs == whole.test_pairs
     assert [f"{source}\t{target}" for source, target in whole.training_pairs] == lines
     assert [f"{source}\t{target}" for source, target in few.training_pairs] == lines[::300]
+    most = whole.with_fewer_pairs(len(lines) - 5).training_pairs
+    assert (len(most), "\t".join(most[-1])) == (len(lines) - 5, lines[-2])
     assert whole.with_fewer_pairs(10**6).training_file.read_text(encoding="utf-8").splitlines() == lines
 
 

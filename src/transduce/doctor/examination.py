@@ -40,7 +40,7 @@ from transduce.doctor.findings import Finding, sort_reported_findings
 from transduce.doctor.line_and_pair_checks import SEARCHES, CheckResults, check_lines_and_pairs
 from transduce.doctor.pairing import PairingResult
 from transduce.errors import ConfigError
-from transduce.pages import sample_evenly
+from transduce.pages import sample_randomly
 from transduce.text import ParallelCorpus, Tokenizer
 from transduce.text.languages import load_language_identifier
 
@@ -184,7 +184,7 @@ class _Examiner:
         checked = check_lines_and_pairs(self._texts, self._vocabulary, self._config, self._report)
         self._findings += checked.findings
         self._report("looking at languages, words and pieces")
-        samples = [text.fetch_pairs(sample_evenly(range(len(text)), MAX_TOKENIZED_PAIRS)) for text in self._texts]
+        samples = [text.fetch_pairs(sample_randomly(range(len(text)), MAX_TOKENIZED_PAIRS)) for text in self._texts]
         tokenizer, description = open_tokenizer(self._config, samples[0], len(self._training))
         figures = tuple(
             self._measure(text, sample, (tokenizer, description), checked, number)
@@ -207,7 +207,7 @@ class _Examiner:
         checked: CheckResults,
         number: int,
     ) -> TextFigures:
-        few = [(row, sample[row]) for row in sample_evenly(list(sample), MAX_SENTENCES)]
+        few = [(row, sample[row]) for row in sample_randomly(list(sample), MAX_SENTENCES)]
         languages = measure_languages(text, few, self._data.languages)
         scripts = measure_scripts(text, self._vocabulary)
         self._findings += find_wrong_languages(text, languages)

@@ -184,7 +184,8 @@ class Laboratory:
     def with_fewer_pairs(self, num_pairs: int) -> "Laboratory":
         """The same laboratory with `num_pairs` of its pairs to train on, spread evenly over the text."""
         pairs = self.training_pairs
-        return replace(self, chosen_pairs=pairs[:: max(1, len(pairs) // num_pairs)][:num_pairs])
+        count = min(num_pairs, len(pairs))
+        return replace(self, chosen_pairs=[pairs[index * len(pairs) // count] for index in range(count)])
 
     def with_fewer_generated_pairs(self, num_pairs: int) -> "Laboratory":
         """The same laboratory with `num_pairs` pairs to train on if text is generated; itself if a user gave text."""

@@ -72,7 +72,7 @@ def test_training_lines_have_one_to_three_pairs_and_are_the_shorter_ones() -> No
 
 
 def test_tested_lines_have_the_lengths_of_their_bins(
-    make_decoder: Callable[..., ForcedDecoder], sentences: list[str]
+    make_decoder: Callable[..., ForcedDecoder], sentences: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoder, longest = make_decoder(), 12
     pairs = [(sentence, sentence) for sentence in sentences]
@@ -82,6 +82,9 @@ def test_tested_lines_have_the_lengths_of_their_bins(
         assert 0 < len(lines) <= MAX_LINES
         lengths = [len(ids) for ids in decoder.tokenizer.encode_all([source for source, _ in lines])]
         assert all(low * longest < length <= high * longest for length in lengths)
+    whole = choose_test_lines(decoder, pairs, longest)[0]
+    monkeypatch.setattr("transduce.lab.experiments.positions.MAX_LINES", len(whole) - 2)
+    assert choose_test_lines(decoder, pairs, longest)[0][-1] == whole[-1]
 
 
 def test_long_lines_are_read_as_a_whole(make_decoder: Callable[..., ForcedDecoder], sentences: list[str]) -> None:

@@ -18,7 +18,7 @@ from transduce.doctor.findings import Finding, format_pairs, grade
 from transduce.text.languages import LANGUAGE_NAMES, get_base_code, load_language_identifier, normalize_code
 
 MAX_SENTENCES = 3_000
-"""Sentences of a side whose language is identified, spread evenly; each takes 0.15 ms."""
+"""Sentences of a side whose language is identified, chosen at random; each takes 0.15 ms."""
 
 MIN_LETTERS = 20
 """Minimum number of letters of a sentence whose language is identified."""

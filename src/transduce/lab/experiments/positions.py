@@ -18,7 +18,7 @@ from transduce.lab.measurements import Results, Settings, keep_finite
 from transduce.lab.statistics import format_mean, judge_equal, judge_exactly, judge_larger
 from transduce.lab.variants import tabulate_variants
 from transduce.model import sinusoids
-from transduce.pages import Series, Table, draw_line_chart
+from transduce.pages import Series, Table, draw_line_chart, sample_evenly
 from transduce.text import Pair
 from transduce.translation import Translator
 from transduce.translation.confidence.scoring import ForcedDecoder, score_pairs
@@ -156,7 +156,7 @@ def choose_test_lines(decoder: ForcedDecoder, pairs: Sequence[Pair], longest: in
         if min(lengths) > BINS[-1][1]:
             break
     # Of the first bin, lines of every number of pairs.
-    return [own[:: max(1, len(own) // MAX_LINES)][:MAX_LINES] for own in chosen]
+    return [sample_evenly(own, MAX_LINES) for own in chosen]
 
 
 def measure_lengths(decoder: ForcedDecoder, translator: Translator, pairs: Sequence[Pair]) -> Mapping[str, float]:
