@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -65,12 +66,18 @@ def vocabulary() -> Vocabulary:
 def read(tmp_path: Path, vocabulary: Vocabulary) -> Callable[..., Text]:
     """Read pairs as a text, with the words in the vocabulary of the test."""
 
-    def make(pairs: Sequence[tuple[str, str]], name: str = "training", **others: Sequence[tuple[str, str]]) -> Text:
+    def make(
+        pairs: Sequence[tuple[str, str]],
+        name: str = "training",
+        tags: Sequence[str] = ("",),
+        **others: Sequence[tuple[str, str]],
+    ) -> Text:
         corpora = []
         for corpus, content in {name: pairs, **others}.items():
             source, target = write_pairs(tmp_path, content, corpus)
             opened = open_parallel_corpus(tmp_path, source.name, target.name, None, None)
-            corpora.append((corpus, open_unequal_corpus(opened)))
+            tagged = replace(opened, tag=tags[min(len(corpora), len(tags) - 1)])
+            corpora.append((corpus, open_unequal_corpus(tagged)))
         return read_corpora(name, corpora, vocabulary, SEARCHES)
 
     return make

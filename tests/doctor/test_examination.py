@@ -314,3 +314,23 @@ def test_languages_that_alternate_both_count(
     shares = figures.languages[1].shares
     assert shares["de"] == pytest.approx(0.5, abs=0.1)
     assert shares["fr"] == pytest.approx(0.5, abs=0.1)
+
+
+def test_one_model_may_have_several_target_languages(tmp_path: Path) -> None:
+    pytest.importorskip("py3langid")
+    source = "The weather in the northern mountains is cold, and nobody leaves the house number {}."
+    targets = {
+        ">>de<<": "Das Wetter in den nördlichen Bergen ist kalt, und niemand verlässt das Haus Nummer {}.",
+        ">>fr<<": "Il fait froid dans les montagnes du nord, et personne ne quitte la maison numéro {}.",
+    }
+    corpora = []
+    for number, (tag, target) in enumerate(targets.items()):
+        given = write(tmp_path, f"{number}", [(source.format(row), target.format(row)) for row in range(100)])
+        corpora.append({**given, "tag": tag})
+    data = DataConfig(folder=str(tmp_path), corpora=corpora, source_language="en", target_language="de")  # type: ignore[arg-type]
+    examination = examine_corpus(data, FITTED, report=lambda _: None)
+    assert not {"wrong_language", "other_language"} & {finding.name for finding in examination.findings}
+    assert (
+        "whether the targets of the training text are in German was not judged: corpora with different tags are in "
+        "different languages"
+    ) in examination.remarks

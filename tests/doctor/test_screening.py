@@ -3,6 +3,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,14 +22,19 @@ FITTED = TextConfig(vocabulary="fitted")
 @pytest.fixture
 def screen(tmp_path: Path) -> Callable[..., Screening]:
     def run(
-        *corpora: Pairs, filters: tuple[FilterName, ...] = (), validation: Pairs | None = None, **options: Any
+        *corpora: Pairs,
+        filters: tuple[FilterName, ...] = (),
+        validation: Pairs | None = None,
+        tags: tuple[str, ...] = (),
+        **options: Any,
     ) -> Screening:
         opened = []
         for number, pairs in enumerate([*corpora, *([] if validation is None else [validation])]):
             names = f"{number}.source", f"{number}.target"
             for name, lines in zip(names, zip(*pairs, strict=True), strict=True):
                 (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            opened.append((f"corpus {number}", open_parallel_corpus(tmp_path, *names, None, None)))
+            corpus = open_parallel_corpus(tmp_path, *names, None, None)
+            opened.append((f"corpus {number}", replace(corpus, tag=tags[number] if tags else "")))
         text = None if validation is None else opened.pop()
         return screen_text(opened, text, FITTED, filters, report=lambda _: None, **options)
 
@@ -237,3 +243,15 @@ def test_every_filter_finds_what_is_planted(screen: Callable[..., Screening], in
     for name, changed in planted.items():
         share = len(changed.keys() & set(found[name])) / len(changed)
         assert share >= (0.7 if name in {"mispaired_lines", "unrelated_lines", "shifted_lines"} else 1.0), name
+
+
+def test_the_filter_of_languages_keeps_every_language_that_has_a_tag(screen: Callable[..., Screening]) -> None:
+    pytest.importorskip("py3langid")
+    source = "The weather in the northern mountains is cold, and nobody leaves the house number {}."
+    german = "Das Wetter in den nördlichen Bergen ist kalt, und niemand verlässt das Haus Nummer {}."
+    french = "Il fait froid dans les montagnes du nord, et personne ne quitte la maison numéro {}."
+    corpora = [[(source.format(row), target.format(row)) for row in range(120)] for target in (german, french)]
+    corpora[1][7] = corpora[1][7][0], corpora[0][7][1]
+    options = {"filters": ("other_language",), "languages": ("en", "")}
+    screening = screen(*corpora, tags=(">>de<<", ">>fr<<"), **options)
+    assert filtered(screening) == {"other_language": [127]}

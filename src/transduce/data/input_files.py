@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO
@@ -108,7 +108,7 @@ def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest
     untagged = [
         (
             "standard input" if config.pairs == "-" else config.name,
-            open_corpus(data, config.model_copy(update={"tag": None}), spooled),
+            open_untagged_corpus(data, config, spooled),
         )
         for config in data.training_corpora[:num_real]
     ]
@@ -153,6 +153,14 @@ def open_corpus(
     opened = open_parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, columns, languages, setting)
     opened = opened.swap_sides() if data.swap_sides else opened
     return opened if corpus.tag is None else opened.with_tag(corpus.tag)
+
+
+def open_untagged_corpus(
+    data: DataConfig, corpus: CorpusConfig, spooled: Path | None = None, setting: str | None = None
+) -> ParallelCorpus:
+    """A corpus as people wrote it: its tag is known, and not in front of its sources. As `open_corpus` otherwise."""
+    opened = open_corpus(data, corpus.model_copy(update={"tag": None}), spooled, setting)
+    return replace(opened, tag=corpus.tag or "")
 
 
 def choose_generated_columns(data: DataConfig) -> tuple[str, str]:

@@ -8,8 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
-from transduce.data import open_corpus
-from transduce.data.input_files import spool_standard_input
+from transduce.data.input_files import open_untagged_corpus, spool_standard_input
 from transduce.doctor.checks.coverage import Coverage, find_unknown_words, measure_coverage
 from transduce.doctor.checks.duplicates import NearDuplicates
 from transduce.doctor.checks.languages import (
@@ -135,8 +134,7 @@ def examine_corpus(
 def _open(data: DataConfig, config: CorpusConfig, spooled: Path | None, text_name: str) -> ParallelCorpus:
     """A corpus as people wrote it: without its tag, and read to the end if one of two texts is shorter."""
     setting = {"validation": "data.validation_columns", "test": "--test-columns"}.get(text_name)
-    untagged = config.model_copy(update={"tag": None})
-    return open_unequal_corpus(open_corpus(data, untagged, spooled, setting))
+    return open_unequal_corpus(open_untagged_corpus(data, config, spooled, setting))
 
 
 @contextmanager
@@ -260,6 +258,8 @@ class _Examiner:
             code = simplify_code(one.declared)
             if code and not one.is_judged and scripts.find_wrong_script(one.declared) is None:
                 reason = "too few of its sentences tell" if code in known else "py3langid does not know that language"
+                if one.has_several_languages:
+                    reason = "corpora with different tags are in different languages"
                 place = f"the {one.side}s of the {figures.text.name} text"
                 yield f"whether {place} are in {name_language(code)} was not judged: {reason}"
 

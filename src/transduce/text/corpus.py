@@ -28,6 +28,8 @@ class ParallelCorpus:
         is_by_language: whether the languages of source and target decide which texts are read if no columns are given.
         read_to_end: only for two texts paired line for line, else None: reads on where `read` raises an error because
             one text is shorter, with the given line in place of each missing one.
+        tag: the tag of the corpus among others, as for its target language, whether or not its sources begin with it;
+            "" if it has none.
     """
 
     name: str
@@ -36,6 +38,7 @@ class ParallelCorpus:
     describe_omissions: Callable[[], str] = lambda: ""
     is_by_language: bool = False
     read_to_end: Callable[[str], Iterator[Pair]] | None = None
+    tag: str = ""
 
     def __iter__(self) -> Iterator[Pair]:
         return self.read()
@@ -52,7 +55,10 @@ class ParallelCorpus:
     def with_tag(self, tag: str) -> "ParallelCorpus":
         """The same pairs with a tag and a space in front of each source."""
         return replace(
-            self, read=lambda: ((f"{tag} {source}", target) for source, target in self.read()), read_to_end=None
+            self,
+            read=lambda: ((f"{tag} {source}", target) for source, target in self.read()),
+            read_to_end=None,
+            tag=tag,
         )
 
     def check(self) -> int:

@@ -207,3 +207,51 @@ def test_scripts_are_known_of_languages_that_have_one() -> None:
     assert get_scripts("jpn") == get_scripts("ja") == {"Chinese characters", "Hiragana", "Katakana"}
     assert get_scripts("xyz") == get_scripts("sr") == get_scripts("zh-Latn") == get_scripts("") == frozenset()
     assert set(module._SCRIPTS) <= {*load_language_identifier().labels, "nb", "pb", "zt"}
+
+
+DE, FR = ">>de<<", ">>fr<<"
+
+
+@pytest.mark.parametrize("declared", [("en", "de"), ("en", "")])
+def test_each_tag_has_its_own_language(read: Callable[..., Text], declared: tuple[str, str]) -> None:
+    """One model for several target languages: none of them is wrong, but English among the French ones is."""
+    german, french = pairs("en", "de", 200), pairs("en", "fr", 150)
+    text = read(german, tags=(DE, FR), other=french)
+    content = [*german, *french]
+    measured = measure_languages(text, enumerate(content), declared)
+    assert measured[1].has_several_languages
+    assert not measured[0].has_several_languages
+    assert list(find_wrong_languages(text, measured)) == []
+    mixed = [*german, *pairs("en", "fr", 120), *pairs("en", "de", 30)]
+    measured = measure_languages(text, enumerate(mixed), ("en", ""))
+    (finding,) = find_wrong_languages(text, measured)
+    assert (finding.name, finding.num_pairs, finding.rows.tolist()) == ("other_language", 30, [*range(320, 350)])
+    assert f"about 20.0% of the targets with the tag {FR} are in German instead of French" in finding.summary
+
+
+def test_tags_may_be_written_in_the_sources(read: Callable[..., Text]) -> None:
+    tagged = [
+        (f"{DE if row < 100 else FR} {source}", target)
+        for row, (source, target) in enumerate([*pairs("en", "de", 100), *pairs("en", "fr", 100)])
+    ]
+    text = read(tagged)
+    assert list(find_wrong_languages(text, measure_languages(text, enumerate(tagged), ("en", "de")))) == []
+
+
+def test_tags_of_corpora_in_one_language_change_nothing(read: Callable[..., Text]) -> None:
+    first, second = pairs("en", "de", 100), [*pairs("en", "de", 60), *pairs("en", "fr", 40)]
+    text = read(first, tags=(">>news<<", ">>web<<"), other=second)
+    measured = measure_languages(text, enumerate([*first, *second]), ("en", "de"))
+    (finding,) = find_wrong_languages(text, measured)
+    assert (finding.name, finding.num_pairs) == ("other_language", 40)
+    assert measured[1].is_judged
+
+
+def test_a_script_that_a_tag_has_is_no_other_script(
+    read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary
+) -> None:
+    few = [(source, RUSSIAN) for source, _ in invented(30, seed=2)]
+    text = read(invented(2000), tags=(DE, ">>ru<<"), other=few)
+    assert list(find_other_scripts(text, text, vocabulary)) == []
+    text = read(invented(2000), tags=(DE, DE), other=few)
+    assert [finding.num_pairs for finding in find_other_scripts(text, text, vocabulary)] == [30]

@@ -7,11 +7,12 @@ from those it is sure of, and only for languages it knows.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Float64
 
+from transduce.config import TAG_PATTERN
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.corpus.vocabulary import NO_SCRIPT, Vocabulary
 from transduce.doctor.findings import Finding, format_pairs, grade
@@ -51,6 +52,8 @@ MIN_SCRIPT_WORDS = 50
 
 RARE_SCRIPT = 0.05
 """Share of a side's words below which a script counts as rare on that side."""
+
+_TAG = re.compile(rf"({TAG_PATTERN}) ")
 
 _SIMILAR = (
     {"da", "nb", "nn", "no"},
@@ -141,6 +144,8 @@ class LanguageShares:
     """The share of these sentences in each language, the most frequent language first."""
     rows: Mapping[str, Sequence[int]]
     """For each language, the indices of the pairs that these sentences are from."""
+    by_tag: Mapping[str, "LanguageShares"] = field(default_factory=dict)
+    """The same for the pairs with each tag, as of their target language; empty unless there are several tags."""
 
     @property
     def main(self) -> str | None:
@@ -149,32 +154,54 @@ class LanguageShares:
         return code if code is not None and self.num_sure >= MIN_SURE and self.shares[code] > 0.5 else None
 
     @property
+    def has_several_languages(self) -> bool:
+        """Whether pairs with different tags are in different languages."""
+        mains = [one.main for one in self.by_tag.values() if one.main is not None]
+        return any(not are_similar(main, mains[0]) for main in mains)
+
+    @property
     def is_judged(self) -> bool:
         """Whether the declared language is confirmed or refuted: py3langid knows it, and one language prevails."""
-        return self.main is not None and simplify_code(self.declared) in load_language_identifier().labels
+        is_known = simplify_code(self.declared) in load_language_identifier().labels
+        return self.main is not None and not self.has_several_languages and is_known
 
 
 def measure_languages(
     text: Text, sample: Iterable[tuple[int, tuple[str, str]]], declared: tuple[str, str]
 ) -> list[LanguageShares]:
-    """Identify the languages of both sides by a sample of pairs with their indices; nothing without py3langid."""
+    """Identify the languages of both sides by a sample of pairs with their indices; nothing without py3langid.
+
+    The tag of a pair is that of its corpus, or what its source begins with.
+    """
     identifier = load_language_identifier()
     if identifier is None:
         return []
     found: tuple[dict[str, list[int]], ...] = ({}, {})
+    tags: dict[int, str] = {}
     for row, pair in sample:
-        for line, rows in zip(pair, found, strict=True):
+        written = _TAG.match(pair[0])
+        tags[row] = text.find_tag(row) or (written[1] if written else "")
+        for line, rows in zip((pair[0][written.end() :] if written else pair[0], pair[1]), found, strict=True):
             beginning = line[:MAX_CHARACTERS]
             if _count_letters(beginning) >= MIN_LETTERS:
                 code, probability = identifier.classify(beginning)
                 if probability >= MIN_PROBABILITY:
                     rows.setdefault(code, []).append(row)
+    different = sorted({*tags.values()})
     measured = []
     for position, (side, rows) in enumerate(zip(("source", "target"), found, strict=True)):
-        counts = Counter({code: len(some) for code, some in rows.items()})
-        shares = {code: count / counts.total() for code, count in counts.most_common()}
-        measured.append(LanguageShares(text.name, side, declared[position], counts.total(), shares, rows))
+        by_tag = {}
+        for tag in different if len(different) > 1 else []:
+            own = {code: [row for row in some if tags[row] == tag] for code, some in rows.items()}
+            by_tag[tag] = _share(text, side, declared[position], {code: some for code, some in own.items() if some})
+        measured.append(replace(_share(text, side, declared[position], rows), by_tag=by_tag))
     return measured
+
+
+def _share(text: Text, side: str, declared: str, rows: Mapping[str, Sequence[int]]) -> LanguageShares:
+    counts = Counter({code: len(some) for code, some in rows.items()})
+    shares = {code: count / counts.total() for code, count in counts.most_common()}
+    return LanguageShares(text.name, side, declared, counts.total(), shares, rows)
 
 
 def _count_letters(line: str) -> int:
@@ -205,6 +232,11 @@ def find_wrong_languages(text: Text, measured: Sequence[LanguageShares]) -> Iter
         return
     known = set(load_language_identifier().labels)
     declared = [simplify_code(one.declared) for one in measured]
+    if any(one.has_several_languages for one in measured):
+        # One model for several languages: the settings name one of them at most.
+        for tag in measured[0].by_tag:
+            yield from _find_other_languages(text, measured, declared, tag)
+        return
     mains = [one.main for one in measured]
     if (
         None not in mains
@@ -244,24 +276,32 @@ def _conclude(text: Text, name: str, summary: str, advice: str) -> Finding:
     return Finding(name=name, severity="serious", text=text, summary=summary, advice=advice, rows=np.arange(len(text)))
 
 
-def _find_other_languages(text: Text, measured: Sequence[LanguageShares], declared: Sequence[str]) -> Iterator[Finding]:
-    """Find sentences in languages of neither side: those of the other side are found more exactly by their words."""
-    expected = {*filter(None, declared), *(one.main for one in measured if one.main is not None)}
-    for one in measured:
+def _find_other_languages(
+    text: Text, measured: Sequence[LanguageShares], declared: Sequence[str], tag: str | None = None
+) -> Iterator[Finding]:
+    """Find sentences in languages of neither side: those of the other side are found more exactly by their words.
+
+    Of a text in several languages, only the pairs with the tag `tag` are looked at; "" is for those without one.
+    """
+    own = measured if tag is None else [one.by_tag[tag] for one in measured]
+    place = "" if tag is None else f" with the tag {tag}" if tag else " without a tag"
+    expected = {*filter(None, declared), *(one.main for one in own if one.main is not None)}
+    for one, whole in zip(own, measured, strict=True):
         for code, share in one.shares.items():
-            if one.main is None or any(are_similar(code, own) for own in expected):
+            if one.main is None or any(are_similar(code, other) for other in expected):
                 continue
             if {code, one.main} <= _CHINESE_AND_JAPANESE:
                 continue
+            share_of_text = len(one.rows[code]) / whole.num_sure
             yield Finding(
                 name="other_language",
-                severity=grade(share, MIN_OTHER_LANGUAGE_SHARE, 0.1),
+                severity=grade(share_of_text, MIN_OTHER_LANGUAGE_SHARE, 0.1),
                 text=text,
-                summary=f"about {share:.1%} of the {one.side}s are in {name_language(code)} instead of "
+                summary=f"about {share:.1%} of the {one.side}s{place} are in {name_language(code)} instead of "
                 f"{name_language(one.main)}, by {len(one.rows[code]):,} of {one.num_sure:,} sentences of a sample",
                 advice="leave these pairs out: the model would learn to write that language, too",
                 rows=np.array(one.rows[code]),
-                estimated=round(share * len(text)),
+                estimated=round(share_of_text * len(text)),
             )
 
 
@@ -316,7 +356,7 @@ def find_wrong_scripts(
         measured: the languages of both sides; empty if py3langid is not installed.
     """
     for number, (one, code) in enumerate(zip(scripts, declared, strict=True)):
-        is_judged = bool(measured) and measured[number].is_judged
+        is_judged = bool(measured) and (measured[number].is_judged or measured[number].has_several_languages)
         script = one.find_wrong_script(code)
         if script is not None and not is_judged:
             language, expected = name_language(simplify_code(code)), get_scripts(code)
@@ -344,10 +384,23 @@ def share_scripts(side: Side, vocabulary: Vocabulary) -> Float64[np.ndarray, " s
     return np.divide(counts, max(1.0, counts.sum()))
 
 
+def _find_usual_shares(training: Text, name: str, vocabulary: Vocabulary) -> Float64[np.ndarray, " scripts"]:
+    """The share of each script on a side of the training text; with several tags, where it is the largest."""
+    tags = {part.corpus.tag for part in training.parts}
+    side = training.sides[name]
+    shares = [
+        share_scripts(side.select(np.flatnonzero(training.have_tag(tag))), vocabulary)
+        if len(tags) > 1
+        else share_scripts(side, vocabulary)
+        for tag in sorted(tags)
+    ]
+    return np.asarray(np.max(shares, axis=0))
+
+
 def find_other_scripts(text: Text, training: Text, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Find lines most of whose words are in a script that hardly occurs on their side of the training text."""
     for name, side in text.sides.items():
-        shares = share_scripts(training.sides[name], vocabulary)
+        shares = _find_usual_shares(training, name, vocabulary)
         is_rare = shares < RARE_SCRIPT
         is_rare[vocabulary.scripts.index(NO_SCRIPT)] = False
         num_rare = side.sum_over_words(is_rare[vocabulary.script_of_word])

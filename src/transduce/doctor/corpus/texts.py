@@ -151,6 +151,17 @@ class Text:
             missing[part.start + min(part.num_lines) : part.end] = True
         return missing
 
+    def find_tag(self, index: int) -> str:
+        """The tag of a pair's corpus; "" if it has none."""
+        return next(part.corpus.tag for part in self.parts if part.start <= index < part.end)
+
+    def have_tag(self, tag: str) -> Bool[np.ndarray, " pairs"]:
+        """Whether the corpus of each pair has this tag."""
+        have = np.zeros(len(self), bool)
+        for part in self.parts:
+            have[part.start : part.end] = part.corpus.tag == tag
+        return have
+
     def locate(self, index: int) -> Place:
         """The place of a pair in the files."""
         part = next(part for part in self.parts if part.start <= index < part.end)
