@@ -334,3 +334,15 @@ def test_one_model_may_have_several_target_languages(tmp_path: Path) -> None:
         "whether the targets of the training text are in German was not judged: corpora with different tags are in "
         "different languages"
     ) in examination.remarks
+
+
+def test_languages_are_those_of_pairs_that_training_keeps(examine: Callable[..., Examination]) -> None:
+    """Mostly copies, which training leaves out, are no reason to replace the file of a side."""
+    pytest.importorskip("py3langid")
+    source = "The weather in the northern mountains is cold, and nobody leaves the house number {}."
+    target = "Das Wetter in den nördlichen Bergen ist kalt, und niemand verlässt das Haus Nummer {}."
+    pairs = [(source.format(row), target.format(row)) for row in range(100)]
+    pairs += [(source.format(row), source.format(row)) for row in range(100, 300)]
+    assert not {"same_language", "wrong_language", "other_language"} & {
+        finding.name for finding in examine(pairs, source_language="en", target_language="de").findings
+    }

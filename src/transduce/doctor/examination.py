@@ -205,7 +205,9 @@ class _Examiner:
         checked: CheckResults,
         number: int,
     ) -> TextFigures:
-        few = [(row, sample[row]) for row in sample_randomly(list(sample), MAX_SENTENCES)]
+        is_left_out = text.is_exact_copy & (text is self._training and self._config.drop_copies)
+        some = sample_randomly([row for row in sample if not is_left_out[row]], MAX_SENTENCES)
+        few = [(row, sample[row]) for row in some]
         languages = measure_languages(text, few, self._data.languages)
         scripts = measure_scripts(text, self._vocabulary)
         self._findings += find_wrong_languages(text, languages)

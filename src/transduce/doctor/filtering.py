@@ -51,7 +51,7 @@ def estimate_training(
     is_kept[find_repeats(hash_pairs(training))[0] if config.drop_duplicates else []] = False
     is_kept[~training.has_text] = False
     if config.drop_copies:
-        is_kept[training.source.digests == training.target.digests] = False
+        is_kept[training.is_exact_copy] = False
     for finding in findings:
         if finding.text is training and finding.name == "control_characters":
             is_kept[finding.rows] = False

@@ -71,7 +71,7 @@ def check_lines_and_pairs(
             find_duplicates(text, config),
             find_several_counterparts(text),
             find_surface_differences(text, training, vocabulary, config),
-            find_other_scripts(text, training, vocabulary),
+            find_other_scripts(text, training, vocabulary, config),
             find_changes_of_case(text),
         ):
             findings += found

@@ -82,7 +82,8 @@ def screen_text(
     findings = list(checked.findings)
     if "other_language" in filters:
         pairs = enumerate(chain.from_iterable(part.corpus for part in read.parts))
-        findings += find_wrong_languages(read, measure_languages(read, pairs, languages))
+        kept = (one for one in pairs if not (config.drop_copies and read.is_exact_copy[one[0]]))
+        findings += find_wrong_languages(read, measure_languages(read, kept, languages))
     leakage = measure_leakage(read, texts[1]) if validation and LEAKAGE_FILTERS & {*filters} else None
     filtered: dict[str, Rows] = {
         name: find_filtered(name, findings, checked.near_duplicates, leakage, read) for name in filters

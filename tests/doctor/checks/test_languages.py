@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from transduce.config import TextConfig
 from transduce.doctor.checks import languages as module
 from transduce.doctor.checks.languages import (
     SHORT_CODES,
@@ -135,7 +136,7 @@ def test_lines_in_another_script_are_found(
         content[row] = content[row][0], "это предложение на другом языке"
     content[1] = content[1][0], f"{content[1][1]} слово"
     text = read(content)
-    (finding,) = find_other_scripts(text, text, vocabulary)
+    (finding,) = find_other_scripts(text, text, vocabulary, TextConfig())
     assert finding.rows.tolist() == [*range(0, 100, 5)]
     assert "another script than Latin" in finding.summary
     shares: Mapping[str, Mapping[str, float]] = {one.side: one.shares for one in measure_scripts(text, vocabulary)}
@@ -252,6 +253,16 @@ def test_a_script_that_a_tag_has_is_no_other_script(
 ) -> None:
     few = [(source, RUSSIAN) for source, _ in invented(30, seed=2)]
     text = read(invented(2000), tags=(DE, ">>ru<<"), other=few)
-    assert list(find_other_scripts(text, text, vocabulary)) == []
+    assert list(find_other_scripts(text, text, vocabulary, TextConfig())) == []
     text = read(invented(2000), tags=(DE, DE), other=few)
-    assert [finding.num_pairs for finding in find_other_scripts(text, text, vocabulary)] == [30]
+    assert [finding.num_pairs for finding in find_other_scripts(text, text, vocabulary, TextConfig())] == [30]
+
+
+@pytest.mark.parametrize("drop_copies", [True, False])
+def test_copies_that_training_leaves_out_are_not_in_another_script(
+    read: Callable[..., Text], invented: Callable, vocabulary: Vocabulary, drop_copies: bool
+) -> None:
+    russian = [(source, RUSSIAN) for source, _ in invented(2000)]
+    text = read([*russian, *((source, source) for source, _ in invented(20, seed=2))])
+    found = list(find_other_scripts(text, text, vocabulary, TextConfig(drop_copies=drop_copies)))
+    assert [finding.num_pairs for finding in found] == ([] if drop_copies else [20])

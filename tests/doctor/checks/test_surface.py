@@ -86,3 +86,30 @@ def test_pairs_are_compared(name: str, source: str, target: str, is_different: b
 
 def test_comparisons_are_no_tags() -> None:
     assert PAIR_SEARCHES["markup"].pattern.search("2 < 3 and 4 > 1, <3") is None
+
+
+@pytest.mark.parametrize(
+    ("drop_copies", "name", "change", "severity"),
+    [
+        (True, "training", str, "minor"),
+        (True, "training", str.upper, "serious"),
+        (False, "training", str, "serious"),
+        (True, "test", str, "serious"),
+    ],
+)
+def test_copies_are_serious_unless_training_leaves_them_out(
+    read: Callable[..., Text],
+    vocabulary: Vocabulary,
+    invented: Callable,
+    drop_copies: bool,
+    name: str,
+    change: Callable[[str], str],
+    severity: str,
+) -> None:
+    pairs = invented(1000)
+    pairs[:100] = [(source, change(source)) for source, _ in pairs[:100]]
+    text, training = read(pairs, name), read(invented(1000), "other")
+    config = TextConfig(drop_copies=drop_copies)
+    (finding,) = find_surface_differences(text, text if name == "training" else training, vocabulary, config)
+    assert (finding.name, finding.severity, finding.num_pairs) == ("copies", severity, 100)
+    assert ("training" in finding.advice) == (name == "training")

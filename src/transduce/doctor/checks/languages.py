@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
-from transduce.config import TAG_PATTERN
+from transduce.config import TAG_PATTERN, TextConfig
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.corpus.vocabulary import NO_SCRIPT, Vocabulary
 from transduce.doctor.findings import Finding, format_pairs, grade
@@ -384,28 +384,29 @@ def share_scripts(side: Side, vocabulary: Vocabulary) -> Float64[np.ndarray, " s
     return np.divide(counts, max(1.0, counts.sum()))
 
 
-def _find_usual_shares(training: Text, name: str, vocabulary: Vocabulary) -> Float64[np.ndarray, " scripts"]:
+def _find_usual_shares(
+    training: Text, name: str, vocabulary: Vocabulary, is_trained: Bool[np.ndarray, " pairs"]
+) -> Float64[np.ndarray, " scripts"]:
     """The share of each script on a side of the training text; with several tags, where it is the largest."""
-    tags = {part.corpus.tag for part in training.parts}
+    chosen = [is_trained & training.have_tag(tag) for tag in sorted({part.corpus.tag for part in training.parts})]
     side = training.sides[name]
-    shares = [
-        share_scripts(side.select(np.flatnonzero(training.have_tag(tag))), vocabulary)
-        if len(tags) > 1
-        else share_scripts(side, vocabulary)
-        for tag in sorted(tags)
-    ]
+    shares = [share_scripts(side if own.all() else side.select(np.flatnonzero(own)), vocabulary) for own in chosen]
     return np.asarray(np.max(shares, axis=0))
 
 
-def find_other_scripts(text: Text, training: Text, vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Find lines most of whose words are in a script that hardly occurs on their side of the training text."""
+def find_other_scripts(text: Text, training: Text, vocabulary: Vocabulary, config: TextConfig) -> Iterator[Finding]:
+    """Find lines most of whose words are in a script that hardly occurs on their side of the training text.
+
+    Copies that training leaves out do not count.
+    """
+    is_trained = ~training.is_exact_copy | (not config.drop_copies)
     for name, side in text.sides.items():
-        shares = _find_usual_shares(training, name, vocabulary)
+        shares = _find_usual_shares(training, name, vocabulary, is_trained)
         is_rare = shares < RARE_SCRIPT
         is_rare[vocabulary.scripts.index(NO_SCRIPT)] = False
         num_rare = side.sum_over_words(is_rare[vocabulary.script_of_word])
         num_usual = side.sum_over_words((shares >= RARE_SCRIPT)[vocabulary.script_of_word])
-        rows = np.flatnonzero(num_rare > num_usual)
+        rows = np.flatnonzero((num_rare > num_usual) & (is_trained if text is training else True))
         share = len(rows) / len(text)
         if len(rows):
             usual = " or ".join(

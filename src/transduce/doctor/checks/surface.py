@@ -77,14 +77,7 @@ def find_surface_differences(
 ) -> Iterator[Finding]:
     """Find copies, partly untranslated lines, markup, and pairs with different numbers, ends, brackets or addresses."""
     copies = np.flatnonzero(find_copies(text))
-    kept = "" if config.drop_copies else ": set text.drop_copies to true"
-    yield from _describe(
-        text,
-        _Rule("copies", "have the same words on both sides", 0.005, 0.05),
-        copies,
-        f"training leaves out pairs that are the same to the letter{kept}; names and addresses are good copies, "
-        "untranslated sentences teach the model to copy: leave these out",
-    )
+    yield from _describe(text, _make_copies_rule(text, copies, config), copies, _advise_on_copies(text, config))
     yield from _describe(
         text,
         _Rule("partly_untranslated", "have a target with three or more words of its own source", 0.01, 0.1),
@@ -122,6 +115,28 @@ def find_surface_differences(
     ):
         rows = text.different[rule.name.removeprefix("different_")]
         yield from _describe(text, rule, rows if rule.name == "markup" else rows[text.has_text[rows]], advice, mark)
+
+
+def _make_copies_rule(text: Text, copies: Int64[np.ndarray, " rows"], config: TextConfig) -> "_Rule":
+    """Only copies that stay in training are serious, as those that differ in capitals do."""
+    min_serious_share = 0.05
+    if config.drop_copies and text.name == "training":
+        num_left = int((~text.is_exact_copy[copies]).sum())
+        min_serious_share = 0.0 if num_left / len(text) >= min_serious_share else math.inf
+    return _Rule("copies", "have the same words on both sides", 0.005, min_serious_share)
+
+
+def _advise_on_copies(text: Text, config: TextConfig) -> str:
+    if text.name != "training":
+        return (
+            "names and addresses are good copies; leave out untranslated sentences, for which a right translation "
+            "would score as wrong"
+        )
+    kept = "(text.drop_copies)" if config.drop_copies else "if text.drop_copies is true"
+    return (
+        f"training leaves out pairs that are the same to the letter {kept}; of the others, names and addresses are "
+        "good copies, untranslated sentences teach the model to copy: leave these out"
+    )
 
 
 @dataclass(frozen=True)

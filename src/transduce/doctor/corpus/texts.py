@@ -151,6 +151,11 @@ class Text:
             missing[part.start + min(part.num_lines) : part.end] = True
         return missing
 
+    @cached_property
+    def is_exact_copy(self) -> Bool[np.ndarray, " pairs"]:
+        """Whether both lines of a pair are the same to the letter."""
+        return np.asarray(self.source.digests == self.target.digests)
+
     def find_tag(self, index: int) -> str:
         """The tag of a pair's corpus; "" if it has none."""
         return next(part.corpus.tag for part in self.parts if part.start <= index < part.end)
