@@ -81,3 +81,22 @@ def test_words_of_the_source_in_the_target_are_found(
     found = set(find_partly_untranslated(text, text, vocabulary).tolist())
     assert found <= set(range(0, 100, 10))
     assert len(found) >= 7
+
+
+def test_terms_in_chinese_characters_are_japanese_too(read: Callable[..., Text], vocabulary: Vocabulary) -> None:
+    chance = np.random.default_rng(1)
+    kana, shared, chinese = ([chr(first + number) for number in range(40)] for first in (0x3042, 0x4E00, 0x5000))
+
+    def draw(*characters: list[str]) -> str:
+        return "".join("".join(chance.choice(some, 4)) for some in characters)
+
+    pairs = [(draw(kana, shared[:20], kana), draw(chinese, shared, chinese)) for _ in range(1000)]
+    for row in range(20):
+        pairs[row] = draw(chinese[:20]), draw(chinese)
+        pairs[row + 20] = draw(*[chinese] * 8), draw(chinese, shared)
+    text = read(pairs)
+    found = {
+        finding.name: finding.rows.tolist()
+        for finding in find_misplaced_lines(text, measure_sides(text, text, vocabulary))
+    }
+    assert found == {"source_in_language_of_targets": [*range(20, 40)]}

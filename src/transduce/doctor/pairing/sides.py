@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from transduce.doctor.checks.languages import RARE_SCRIPT, share_scripts
 from transduce.doctor.corpus.hashing import hash_whole_lines
 from transduce.doctor.corpus.texts import Side, Text
-from transduce.doctor.corpus.vocabulary import Vocabulary
+from transduce.doctor.corpus.vocabulary import NO_SCRIPT, Vocabulary
 from transduce.doctor.findings import Finding, format_pairs, grade
 
 INFORMATIVE = 0.5
@@ -29,6 +30,9 @@ MIN_SWAPPED_LOG_RATIO = 0.5
 MIN_MISPLACED_LOG_RATIO = 1.0
 """The same mean, if only one line of a pair is judged to be on the wrong side."""
 
+MAX_SHARED_CHARACTERS = 20
+"""Number of Chinese characters up to which a line of them alone may be Chinese as well as Japanese."""
+
 SMOOTHING = 0.5
 """Added to the count of every word on either side."""
 
@@ -43,7 +47,7 @@ class SidedLines:
     """How typical the words of each line are of sources (positive) or of targets (negative).
 
     The mean over the informative words of a line of log(frequency among sources / frequency among targets); 0 for lines
-    with too few such words.
+    with too few such words, and for short lines that may be Chinese or Japanese where these are the two languages.
     """
 
     source: Float64[np.ndarray, " pairs"]
@@ -61,7 +65,32 @@ def measure_sides(text: Text, training: Text, vocabulary: Vocabulary) -> SidedLi
     counts = [side.count_words(len(vocabulary)) for side in training.sides.values()]
     own = int(text is training)  # a pair does not speak for itself, and may have the same words on both sides
     log_ratios = compare_frequencies(counts[0] - own, counts[1] - own)
-    return SidedLines(_average(text.source, log_ratios), _average(text.target, log_ratios))
+    source, target = (
+        np.where(_may_be_chinese_or_japanese(side, training, vocabulary), 0.0, _average(side, log_ratios))
+        for side in text.sides.values()
+    )
+    return SidedLines(source, target)
+
+
+def _may_be_chinese_or_japanese(side: Side, training: Text, vocabulary: Vocabulary) -> Bool[np.ndarray, " lines"]:
+    """Whether each line is a short one in Chinese characters alone, and one side is in Japanese, the other in Chinese.
+
+    Terms and addresses are written with the same characters in both languages.
+    """
+    shares = [
+        dict(zip(vocabulary.scripts, share_scripts(one, vocabulary), strict=True)) for one in training.sides.values()
+    ]
+    are_chinese = all(one.get("Chinese characters", 0) >= RARE_SCRIPT for one in shares)
+    num_japanese = sum(any(one.get(script, 0) >= RARE_SCRIPT for script in ("Hiragana", "Katakana")) for one in shares)
+    if not are_chinese or num_japanese != 1:
+        return np.zeros(len(side), bool)
+    has_neither = np.isin(
+        vocabulary.script_of_word,
+        [vocabulary.scripts.index(name) for name in ("Chinese characters", NO_SCRIPT)],
+        invert=True,
+    )
+    is_short: Bool[np.ndarray, " lines"] = side.num_words <= MAX_SHARED_CHARACTERS
+    return is_short & (side.sum_over_words(has_neither) == 0)
 
 
 def compare_frequencies(
