@@ -1,4 +1,5 @@
 import random
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -346,3 +347,31 @@ def test_languages_are_those_of_pairs_that_training_keeps(examine: Callable[...,
     assert not {"same_language", "wrong_language", "other_language"} & {
         finding.name for finding in examine(pairs, source_language="en", target_language="de").findings
     }
+
+
+def test_advice_about_training_is_for_training_text_alone(
+    examine: Callable[..., Examination], invented: Callable[..., Pairs]
+) -> None:
+    damaged = [(f"({source} <b>12</b> é", f"{target[:-1]} Ã¤ &quot; 13?") for source, target in invented(300, seed=2)]
+    damaged[:50] = [(source, source) for source, _ in damaged[:50]]
+    damaged[50:90] = [(f"{source}\x07", target) for source, target in damaged[50:90]]
+    damaged[90:120] = [pair[::-1] for pair in invented(30, seed=3)]
+    damaged[120:130] = [("a", " ")] * 10
+    examination = examine([*invented(1000), *damaged], test=damaged)
+    advice: dict[str, dict[str, str]] = {"training": {}, "test": {}}
+    for finding in examination.findings:
+        advice[finding.text.name][finding.name] = finding.advice
+    names = {
+        "mojibake",
+        "html_entities",
+        "control_characters",
+        "markup",
+        "different_endings",
+        "copies",
+        "swapped_pairs",
+    }
+    assert names | {"different_brackets", "blank_lines"} <= advice["test"].keys() & advice["training"].keys()
+    for name in names:
+        assert re.search("learn|training|teach", advice["training"][name])
+    for name in names | {"different_brackets"}:
+        assert not re.search("learn|training|teach", advice["test"][name])

@@ -18,6 +18,9 @@ from transduce.text import Pair
 NUM_SAMPLES = 5
 """Samples of a finding."""
 
+SCORES_AS_WRONG = "a right translation would score as wrong"
+"""What faults do in validation and test text, from which no model learns."""
+
 Severity: TypeAlias = Literal["serious", "minor", "slight"]
 """Serious: scores mislead, or the model learns what is wrong. Minor: worth a look. Slight: too few pairs to be
 reported; `data.filters` leaves them out all the same."""

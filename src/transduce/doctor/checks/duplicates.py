@@ -52,7 +52,7 @@ def find_duplicates(text: Text, config: TextConfig) -> Iterator[Finding]:
     repeats, first = (rows[found] for found in find_repeats(hash_pairs(text)[rows]))
     share = len(repeats) / len(text)
     if len(repeats):
-        is_dropped = config.drop_duplicates and text.name == "training"
+        is_dropped = config.drop_duplicates and text.is_training
         yield Finding(
             name="duplicate_pairs",
             severity=grade(share, MIN_DUPLICATES_SHARE, math.inf if is_dropped else 0.1),

@@ -15,7 +15,7 @@ from transduce.doctor.checks.mojibake import MOJIBAKE
 from transduce.doctor.corpus.reading import LineSearch
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.findings import Finding, format_pairs, grade, mark_nothing, mark_pattern
+from transduce.doctor.findings import SCORES_AS_WRONG, Finding, format_pairs, grade, mark_nothing, mark_pattern
 from transduce.pages import format_count
 from transduce.text import CONTROL_CHARACTER
 
@@ -58,6 +58,10 @@ class _Problem:
     min_minor_share: float
     """Minimum share of affected pairs for a minor finding."""
     min_serious_share: float
+    in_training: str = ""
+    """What it does in training text, said before the advice."""
+    elsewhere: str = ""
+    """What it does in other text."""
     condition: Callable[[str], bool] = lambda _: True
     usual_in: AbstractSet[str] = frozenset()
     """Scripts of sides that have such characters for good reasons."""
@@ -67,19 +71,23 @@ _PROBLEMS: Mapping[str, _Problem] = {
     "mojibake": _Problem(
         MOJIBAKE,
         "have letters in UTF-8 that were read in another encoding, as “Ã¤” or “√§” for “ä”, or “â€™” for “’”",
-        "the model would learn to write so: export the text again as UTF-8, or repair these lines (in Python, after "
+        "export the text again as UTF-8, or repair these lines (in Python, after "
         "import transduce.doctor: transduce.doctor.repair_encoding(line), which leaves alone what it cannot repair), "
         "or leave them out",
         min_minor_share=0.0001,
         min_serious_share=0.01,
+        in_training="the model would learn to write so",
+        elsewhere=SCORES_AS_WRONG,
     ),
     "wrong_code_page": _Problem(
         WRONG_CODE_PAGE,
         "have letters that were read in another code page, as “³” or “¸” for “ü” within a word",
-        "the model would learn to write so: convert the original file again with the right encoding, as in: "
+        "convert the original file again with the right encoding, as in: "
         "iconv -f cp1252 -t utf-8; or leave these lines out",
         min_minor_share=0.001,
         min_serious_share=0.01,
+        in_training="the model would learn to write so",
+        elsewhere=SCORES_AS_WRONG,
     ),
     "replacement_characters": _Problem(
         re.compile("\ufffd"),
@@ -91,9 +99,11 @@ _PROBLEMS: Mapping[str, _Problem] = {
     "control_characters": _Problem(
         CONTROL_CHARACTER,
         "have control characters, such as line ends within a text",
-        "training leaves these pairs out: remove the characters if the pairs are good",
+        "remove the characters if the pairs are good",
         min_minor_share=0.0005,
         min_serious_share=0.05,
+        in_training="training leaves these pairs out",
+        elsewhere="a translation never has them",
     ),
     "invisible_characters": _Problem(
         re.compile(f"[{INVISIBLE}]"),
@@ -123,9 +133,11 @@ _PROBLEMS: Mapping[str, _Problem] = {
     "html_entities": _Problem(
         _ENTITY,
         'have codes of HTML instead of characters, as “&quot;” for “"”',
-        "the model would learn to write them: replace them (in Python: html.unescape(line))",
+        "replace them (in Python: html.unescape(line))",
         min_minor_share=0.0005,
         min_serious_share=0.02,
+        in_training="the model would learn to write them",
+        elsewhere=SCORES_AS_WRONG,
         condition=lambda line: any(html.unescape(code) != code for code in _ENTITY.findall(line)),
     ),
 }
@@ -170,13 +182,14 @@ def find_unwanted_characters(text: Text, vocabulary: Vocabulary) -> Iterator[Fin
         share = len(rows) / len(text)
         if not len(rows):
             continue
+        consequence = problem.in_training if text.is_training else problem.elsewhere
         sides = " and ".join(format_count(len(lines), side) for side, lines in found.items() if len(lines))
         yield Finding(
             name=name,
             severity=grade(share, problem.min_minor_share, problem.min_serious_share),
             text=text,
             summary=f"{format_pairs(len(rows), share)}, {sides}, {problem.description}",
-            advice=problem.advice,
+            advice=f"{consequence}: {problem.advice}" if consequence else problem.advice,
             rows=rows,
             mark=mark_pattern(problem.pattern),
         )

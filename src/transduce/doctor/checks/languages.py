@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float64
 from transduce.config import TAG_PATTERN, TextConfig
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.corpus.vocabulary import NO_SCRIPT, Vocabulary
-from transduce.doctor.findings import Finding, format_pairs, grade
+from transduce.doctor.findings import SCORES_AS_WRONG, Finding, format_pairs, grade
 from transduce.text.languages import LANGUAGE_NAMES, get_base_code, load_language_identifier, normalize_code
 
 MAX_SENTENCES = 3_000
@@ -299,7 +299,8 @@ def _find_other_languages(
                 text=text,
                 summary=f"about {share:.1%} of the {one.side}s{place} are in {name_language(code)} instead of "
                 f"{name_language(one.main)}, by {len(one.rows[code]):,} of {one.num_sure:,} sentences of a sample",
-                advice="leave these pairs out: the model would learn to write that language, too",
+                advice="leave these pairs out: "
+                + ("the model would learn to write that language, too" if text.is_training else SCORES_AS_WRONG),
                 rows=np.array(one.rows[code]),
                 estimated=round(share_of_text * len(text)),
             )

@@ -89,8 +89,8 @@ def find_unusual_ratios(text: Text) -> Iterator[Finding]:
         summary=f"in {format_pairs(len(rows), share)}, one side is far too long for the other, by the ratio of lengths "
         f"that is usual in this text: the target is too short in {num_short:,}, the source in "
         f"{len(rows) - num_short:,}",
-        advice="look at these lines: parts are missing, or the two do not belong together; text.max_ratio leaves out "
-        "the most extreme ones",
+        advice="look at these lines: parts are missing, or the two do not belong together"
+        + ("; text.max_ratio leaves out the most extreme ones" if text.is_training else ""),
         rows=rows,
         samples=choose_samples(text, worst[: max(5, len(worst) // 2)]),
     )
@@ -110,7 +110,8 @@ def find_blank_lines(text: Text) -> Iterator[Finding]:
         text=text,
         summary=f"{format_pairs(len(rows), share)} have a blank line: {len(one_sided):,} on one side only, "
         f"{len(rows) - len(one_sided):,} on both",
-        advice="they are left out; if many are blank on one side only, check whether the files match line for line",
+        advice=f"{'they are left out' if text.is_training else 'leave them out'}; "
+        "if many are blank on one side only, check whether the files match line for line",
         rows=rows,
         samples=choose_samples(text, one_sided),
     )

@@ -17,7 +17,7 @@ from transduce.doctor.checks.encoding import DIRECTION_MARKS, INVISIBLE
 from transduce.doctor.corpus.reading import PairSearch
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.doctor.findings import Finding, Marker, format_pairs, grade, mark_nothing, mark_pattern
+from transduce.doctor.findings import SCORES_AS_WRONG, Finding, Marker, format_pairs, grade, mark_nothing, mark_pattern
 from transduce.doctor.pairing.sides import find_copies, find_partly_untranslated
 
 _BRACKETS = re.compile(r"[()\[\]{}（）［］【】「」『』]")
@@ -96,15 +96,17 @@ def find_surface_differences(
         mark_pattern(_DIGITS),
     )
     yield from _find_different_endings(text)
+    written = "the model would learn to write tags" if text.is_training else SCORES_AS_WRONG
+    lost = "the model learns to add or to leave out" if text.is_training else SCORES_AS_WRONG
     for rule, advice, mark in (
         (
             _Rule("different_brackets", "have different brackets on the two sides", 0.02, math.inf),
-            "where a part in brackets is missing on one side, the model learns to add or to leave out",
+            f"where a part in brackets is missing on one side, {lost}",
             mark_pattern(_BRACKETS),
         ),
         (
             _Rule("markup", "have tags as of HTML or XML", 0.001, 0.05),
-            "the model would learn to write tags; remove them. `transduce serve` translates text with markup by itself",
+            f"{written}; remove them. `transduce serve` translates text with markup by itself",
             mark_pattern(_TAGS),
         ),
         (
@@ -120,18 +122,15 @@ def find_surface_differences(
 def _make_copies_rule(text: Text, copies: Int64[np.ndarray, " rows"], config: TextConfig) -> "_Rule":
     """Only copies that stay in training are serious, as those that differ in capitals do."""
     min_serious_share = 0.05
-    if config.drop_copies and text.name == "training":
+    if config.drop_copies and text.is_training:
         num_left = int((~text.is_exact_copy[copies]).sum())
         min_serious_share = 0.0 if num_left / len(text) >= min_serious_share else math.inf
     return _Rule("copies", "have the same words on both sides", 0.005, min_serious_share)
 
 
 def _advise_on_copies(text: Text, config: TextConfig) -> str:
-    if text.name != "training":
-        return (
-            "names and addresses are good copies; leave out untranslated sentences, for which a right translation "
-            "would score as wrong"
-        )
+    if not text.is_training:
+        return f"names and addresses are good copies; leave out untranslated sentences, for which {SCORES_AS_WRONG}"
     kept = "(text.drop_copies)" if config.drop_copies else "if text.drop_copies is true"
     return (
         f"training leaves out pairs that are the same to the letter {kept}; of the others, names and addresses are "
@@ -176,8 +175,12 @@ def _find_different_endings(text: Text) -> Iterator[Finding]:
         text,
         _Rule("different_endings", "end in different punctuation", 0.05, math.inf),
         np.flatnonzero(is_different),
-        f"most often, in {counts[most]:,}, the source ends in {_quote(source)} and the target in {_quote(target)}; the "
-        "model learns to leave out or to add marks as this text does",
+        f"most often, in {counts[most]:,}, the source ends in {_quote(source)} and the target in {_quote(target)}; "
+        + (
+            "the model learns to leave out or to add marks as this text does"
+            if text.is_training
+            else f"{SCORES_AS_WRONG} where it ends as the source does"
+        ),
         mark_pattern(_ENDS),
     )
 

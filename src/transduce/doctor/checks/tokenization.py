@@ -123,7 +123,7 @@ def find_bad_tokenization(text: Text, measured: list[Tokenization]) -> Iterator[
                 severity=grade(one.too_long, 0.0, 0.1),
                 text=text,
                 summary=f"about {format_pairs(round(one.too_long * len(text)), one.too_long)} have a {one.side} of "
-                "more pieces than text.max_pieces, which training leaves out",
+                f"more pieces than text.max_pieces{', which training leaves out' if text.is_training else ''}",
                 advice="split these lines into sentences, or raise text.max_pieces",
                 rows=np.array(one.rows_too_long, np.int64),
                 estimated=round(one.too_long * len(text)),

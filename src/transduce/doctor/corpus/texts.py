@@ -134,6 +134,11 @@ class Text:
         return len(self.source)
 
     @property
+    def is_training(self) -> bool:
+        """Whether a model learns from it; other text is only translated and compared."""
+        return self.name == "training"
+
+    @property
     def sides(self) -> dict[str, Side]:
         """Both sides by name."""
         return {"source": self.source, "target": self.target}

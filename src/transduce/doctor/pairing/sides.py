@@ -13,7 +13,7 @@ from transduce.doctor.checks.languages import RARE_SCRIPT, share_scripts
 from transduce.doctor.corpus.hashing import hash_whole_lines
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.corpus.vocabulary import NO_SCRIPT, Vocabulary
-from transduce.doctor.findings import Finding, format_pairs, grade
+from transduce.doctor.findings import SCORES_AS_WRONG, Finding, format_pairs, grade
 
 INFORMATIVE = 0.5
 """Logarithm of the ratio of a word's frequencies from which the word is typical of a side."""
@@ -151,7 +151,8 @@ def _describe(
             severity=grade(share, MIN_WRONG_SIDE_SHARE, MIN_SERIOUS_SHARE),
             text=text,
             summary=f"{format_pairs(len(rows), share)} {description}",
-            advice=f"{advice}: the model would learn to mix the languages",
+            advice=f"{advice}: "
+            + ("the model would learn to mix the languages" if text.is_training else SCORES_AS_WRONG),
             rows=rows,
         )
 
