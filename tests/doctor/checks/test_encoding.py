@@ -164,3 +164,22 @@ def test_direction_marks_belong_to_text_that_is_written_from_right_to_left(
     pairs[11] = f"{pairs[11][0]}\u200e", pairs[11][1]
     (finding,) = find_unwanted_characters(read(pairs), vocabulary)
     assert (finding.name, finding.severity, finding.rows.tolist()) == ("direction_marks", "minor", [11])
+
+
+@pytest.mark.parametrize(
+    ("line", "is_lost"),
+    [
+        ("wei?e M\ufffdnner", True),
+        ("Zwei wei?e Hunde.", True),
+        ("Ein Hund auf der Stra?e.", True),
+        ("Sch?ne T?r", True),
+        ("Why?Because.", False),
+        ("Is it so? Yes, it is?", False),
+        ("Look at https://a.org/page?id=3 or a.org/page?id", False),
+        ("(a.org?page)", False),
+        ("好吗?好", False),
+        ("what??", False),
+    ],
+)
+def test_letters_that_became_question_marks_are_found(read: Callable[..., Text], line: str, is_lost: bool) -> None:
+    assert (read([("one", line)] * 3).target.found["replacement_characters"].tolist() == [0, 1, 2]) == is_lost

@@ -67,6 +67,26 @@ class _Problem:
     """Scripts of sides that have such characters for good reasons."""
 
 
+_QUESTION_MARK_IN_WORD = re.compile(r"[^\W\d_]\?([^\W\d_])")
+_ADDRESS_CHARACTERS = re.compile(r"[/=@&.]")
+
+
+def _has_lost_letter(line: str) -> bool:
+    """Whether a line has the replacement character, or a question mark before a small letter of a word.
+
+    A question mark in an address is none of these, nor is one before a capital, where a space is missing.
+    """
+    if "\ufffd" in line:
+        return True
+    words = (word.strip(".,;:!?()\"'“”„«»") for word in line.split())
+    return any(
+        match[1].islower()
+        for word in words
+        if not _ADDRESS_CHARACTERS.search(word)
+        for match in _QUESTION_MARK_IN_WORD.finditer(word)
+    )
+
+
 _PROBLEMS: Mapping[str, _Problem] = {
     "mojibake": _Problem(
         MOJIBAKE,
@@ -90,11 +110,12 @@ _PROBLEMS: Mapping[str, _Problem] = {
         elsewhere=SCORES_AS_WRONG,
     ),
     "replacement_characters": _Problem(
-        re.compile("\ufffd"),
-        "have the character “\ufffd”, which stands where a program could not read one",
+        re.compile(r"[\ufffd?](?:(?<=\ufffd)|(?<=[^\W\d_]\?)(?=[^\W\d_]))"),
+        "have the character “\ufffd”, or “?” within a word, which stands where a program could not read or write one",
         "the letters are lost: convert the original file again with the right encoding, or leave these lines out",
         min_minor_share=0.0001,
         min_serious_share=0.01,
+        condition=_has_lost_letter,
     ),
     "control_characters": _Problem(
         CONTROL_CHARACTER,
