@@ -15,6 +15,7 @@ from transduce.doctor.checks.encoding import (
     LINE_SEARCHES,
     find_carriage_returns,
     find_mixed_normal_forms,
+    find_quoted_lines,
     find_unwanted_characters,
 )
 from transduce.doctor.checks.languages import find_other_scripts
@@ -64,6 +65,7 @@ def check_lines_and_pairs(
     for text in texts:
         for found in (
             find_carriage_returns(text),
+            find_quoted_lines(text),
             find_unequal_files(text),
             find_unwanted_characters(text, vocabulary),
             find_blank_lines(text),

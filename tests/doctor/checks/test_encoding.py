@@ -11,6 +11,7 @@ from transduce.doctor.checks.encoding import (
     WRONG_CODE_PAGE,
     find_carriage_returns,
     find_mixed_normal_forms,
+    find_quoted_lines,
     find_unwanted_characters,
 )
 from transduce.doctor.checks.mojibake import MOJIBAKE
@@ -183,3 +184,12 @@ def test_direction_marks_belong_to_text_that_is_written_from_right_to_left(
 )
 def test_letters_that_became_question_marks_are_found(read: Callable[..., Text], line: str, is_lost: bool) -> None:
     assert (read([("one", line)] * 3).target.found["replacement_characters"].tolist() == [0, 1, 2]) == is_lost
+
+
+def test_quotation_marks_around_every_line_are_found(read: Callable[..., Text]) -> None:
+    quoted = [(f'"one ""{row}"""', f'"eins {row}"') for row in range(95)]
+    (finding,) = find_quoted_lines(read([*quoted, *[("two", "zwei")] * 5]))
+    assert (finding.name, finding.severity, finding.rows.tolist()) == ("quoted_lines", "serious", [*range(95)])
+    assert "save the table as CSV" in finding.advice
+    for pairs in (quoted[:19], [*quoted, *[("two", "zwei")] * 20], [(source, "eins") for source, _ in quoted]):
+        assert list(find_quoted_lines(read(pairs))) == []

@@ -166,8 +166,17 @@ _PROBLEMS: Mapping[str, _Problem] = {
 MIN_CARRIAGE_RETURNS = 2
 """Number of carriage returns from which a line is taken for several lines that end in one instead of a line feed."""
 
+MIN_QUOTED_SHARE = 0.9
+"""Share of the lines of both sides in quotation marks from which a program is taken to have added them."""
+
+MIN_QUOTED_LINES = 20
+"""Number of such lines from which they are no chance."""
+
 LINE_SEARCHES = {name: LineSearch(problem.pattern, problem.condition) for name, problem in _PROBLEMS.items()} | {
-    "carriage_returns": LineSearch(re.compile("\r"), lambda line: line.rstrip("\r").count("\r") >= MIN_CARRIAGE_RETURNS)
+    "carriage_returns": LineSearch(
+        re.compile("\r"), lambda line: line.rstrip("\r").count("\r") >= MIN_CARRIAGE_RETURNS
+    ),
+    "quoted_lines": LineSearch(re.compile('"'), lambda line: len(line) > 1 and line[0] == '"' == line[-1]),
 }
 
 
@@ -189,6 +198,27 @@ def find_carriage_returns(text: Text) -> Iterator[Finding]:
                     advice="convert the file, as in: tr '\\r' '\\n' < FILE > NEW; and check again",
                     rows=np.arange(part.start, part.end),
                 )
+
+
+def find_quoted_lines(text: Text) -> Iterator[Finding]:
+    """Find corpora of which nearly all lines of both sides stand in quotation marks, as spreadsheets write columns."""
+    for part in text.parts:
+        found = [side.found["quoted_lines"] for side in text.sides.values()]
+        own = [rows[(rows >= part.start) & (rows < part.end)] for rows in found]
+        least = min(map(len, own))
+        if least >= MIN_QUOTED_LINES and least > MIN_QUOTED_SHARE * (part.end - part.start):
+            rows = np.union1d(*own)
+            share = len(rows) / len(text)
+            yield Finding(
+                name="quoted_lines",
+                severity="serious",
+                text=text,
+                summary=f"{part.name}: {format_pairs(len(rows), share)} begin and end with a quotation mark, as some "
+                "programs write each column",
+                advice="a file of lines, or with tabs between columns, is read as it is: save the table as CSV, or "
+                "remove the quotation marks at both ends, and write each doubled one once",
+                rows=rows,
+            )
 
 
 def find_unwanted_characters(text: Text, vocabulary: Vocabulary) -> Iterator[Finding]:
