@@ -89,8 +89,8 @@ def _may_be_chinese_or_japanese(side: Side, training: Text, vocabulary: Vocabula
         [vocabulary.scripts.index(name) for name in ("Chinese characters", NO_SCRIPT)],
         invert=True,
     )
-    is_short: Bool[np.ndarray, " lines"] = side.num_words <= MAX_SHARED_CHARACTERS
-    return is_short & (side.sum_over_words(has_neither) == 0)
+    is_short = side.num_words <= MAX_SHARED_CHARACTERS
+    return np.asarray(is_short & (side.sum_over_words(has_neither) == 0))
 
 
 def compare_frequencies(
