@@ -55,6 +55,15 @@ def test_a_serious_finding_has_exit_code_3(transduce: Callable, shifted: list[st
     assert "shifted_lines" in [finding["name"] for finding in found["findings"]]
 
 
+def test_a_text_of_few_pairs_is_warned_of(transduce: Callable, workspace: Path, texts: list[str]) -> None:
+    for side in ("source", "target"):
+        (workspace / f"few.{side}").write_text(f"a word of the {side}\n", encoding="utf-8")
+    answer = transduce("doctor", "--source", "few.source", "--target", "few.target")
+    assert answer.lines[0].startswith("1 training pair: ")
+    assert b"warning: 1 training pair can teach a model no language" in answer.output
+    assert b"can teach a model no language" not in transduce("doctor", *texts).output
+
+
 def test_of_text_that_training_leaves_out_no_training_is_expected(transduce: Callable, workspace: Path) -> None:
     (workspace / "empty.source").write_text("\n", encoding="utf-8")
     (workspace / "one.target").write_text("ein Satz\n", encoding="utf-8")

@@ -9,6 +9,7 @@ from transduce.data.settings_for_size import (
     choose_settings_for_size,
     describe_expected_quality,
     describe_expected_training,
+    warn_of_few_pairs,
 )
 
 
@@ -162,3 +163,9 @@ def test_results_of_the_corpus_that_is_nearest_in_size_come_first(num_pairs: int
 def test_nothing_is_said_of_sizes_that_were_not_measured() -> None:
     assert describe_expected_quality(0) is None
     assert describe_expected_quality(10_000_000) is None
+
+
+def test_few_pairs_are_warned_of() -> None:
+    assert str(warn_of_few_pairs(1)).startswith("warning: 1 training pair can teach a model no language")
+    assert str(warn_of_few_pairs(999)).startswith("warning: 999 training pairs can")
+    assert [warn_of_few_pairs(num_pairs) for num_pairs in (0, 1_000, 10**6)] == [None] * 3

@@ -639,3 +639,13 @@ def test_a_patience_that_ends_a_run_before_its_rate_falls_is_told(
     train(make_config(training__updates=2, training__patience=2, training__schedule=schedule), reporter)
     is_told = any(line.startswith("warning: training.patience = 2: may end the run") for line in reporter.said)
     assert is_told == (schedule == "warmup_stable_decay")
+
+
+def test_few_pairs_are_warned_of_once(make_config: MakeConfig, watcher: Any) -> None:
+    def count(told: Any) -> int:
+        return sum("can teach a model no language" in text for text in told.said)
+
+    first, again = watcher(), watcher()
+    train(make_config(training__updates=1), first)
+    train(make_config(training__updates=1), again)
+    assert (count(first), count(again)) == (1, 0)

@@ -16,7 +16,11 @@ from transduce.cli.console import open_standard_input, print_json, print_message
 from transduce.cli.corpus_options import TextFlags
 from transduce.config import CorpusConfig, describe_setting_error, load_run_config
 from transduce.data.corpus_size import measure_training_text
-from transduce.data.settings_for_size import describe_expected_quality, describe_expected_training
+from transduce.data.settings_for_size import (
+    describe_expected_quality,
+    describe_expected_training,
+    warn_of_few_pairs,
+)
 from transduce.doctor import REPORT_FILE, examine_corpus, format_summary, list_lines, make_json, render_page
 from transduce.errors import ConfigError, UserError
 from transduce.kernels.memory import give_back_large_blocks
@@ -113,7 +117,9 @@ def doctor(
     num_kept, training = examination.training_estimate.num_kept, None
     if recipe is None and num_kept:
         training = describe_expected_training(measure_training_text(config.data, config.text))
-    expectations = [sentence for sentence in (training, describe_expected_quality(num_kept)) if sentence is not None]
+    few = warn_of_few_pairs(num_kept) if config.training.start_from is None else None
+    possible = few, training, describe_expected_quality(num_kept)
+    expectations = [sentence for sentence in possible if sentence is not None]
     for place in places:
         place.parent.mkdir(parents=True, exist_ok=True)
         REPORT_FILE.write(place, _render(examination, expectations, place), force=force)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from transduce.config import PRESETS, UNLIMITED_UPDATES, parse_duration
 from transduce.data.corpus_size import CorpusSize
+from transduce.pages import format_count
 
 MAX_PAIRS_OF_PRESET = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
 """Largest number of pairs for which each preset is chosen; above the last, it is `big`."""
@@ -142,6 +143,21 @@ MEASURED_RUNS = (
 
 COMPARABLE_FACTOR = 3.0
 """Maximum ratio of the sizes of two corpora for which the result of one is reported for the other."""
+
+
+MIN_PAIRS = 1_000
+"""Number of pairs below which a model that starts anew is warned of."""
+
+
+def warn_of_few_pairs(num_pairs: int) -> str | None:
+    """A warning if `num_pairs` are too few to train a model on that starts anew; None if they are enough, or none."""
+    if not 0 < num_pairs < MIN_PAIRS:
+        return None
+    return (
+        f"warning: {format_count(num_pairs, 'training pair')} can teach a model no language: it learns them by heart, "
+        "and translates other sentences wrongly. Give thousands of pairs, or train a model further that knows both "
+        "languages (training.start_from)"
+    )
 
 
 def describe_expected_quality(num_pairs: int) -> str | None:

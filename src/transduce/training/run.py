@@ -21,7 +21,7 @@ from transduce.bundle import (
 )
 from transduce.config import PRESETS, DataConfig, RunConfig, TextConfig, TransformerConfig
 from transduce.data import PreparedData, find_prepared_tokenizer, plan_batches, select_epoch_pairs
-from transduce.data.settings_for_size import describe_expected_quality
+from transduce.data.settings_for_size import describe_expected_quality, warn_of_few_pairs
 from transduce.errors import (
     BundleError,
     ConfigError,
@@ -35,6 +35,7 @@ from transduce.errors import (
 )
 from transduce.kernels.device import find_device, resolve_precision
 from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
+from transduce.pages import format_count
 from transduce.text import Tokenizer
 from transduce.training.diagnosis.measurements import measure_text
 from transduce.training.distributed import Ranks, can_restart, connect_ranks
@@ -454,6 +455,21 @@ def _find_ignored_settings(config: RunConfig) -> list[str]:
     ]
 
 
+def _report_pairs(prepared: PreparedData, *, may_warn: bool, report: Callable[[str], None]) -> None:
+    """Report how many pairs there are, and warn of few ones if `may_warn`."""
+    report(
+        f"{format_count(len(prepared.train), 'training pair')} (left out: {_describe_cleaning(prepared.cleaning)}), "
+        f"{format_count(len(prepared.validation), 'validation pair')}"
+    )
+    if may_warn and (few := warn_of_few_pairs(len(prepared.train))) is not None:
+        report(few)
+    for corpus in prepared.corpora if len(prepared.corpora) > 1 else []:
+        report(
+            f"    {corpus.name}: {format_count(corpus.cleaning['kept'], 'pair')} "
+            f"(left out: {_describe_cleaning(corpus.cleaning)}), each {corpus.weight:g} times per epoch"
+        )
+
+
 def _report_start(trainer: Trainer) -> None:
     """Report model, text and machine, and log them as the first line of metrics.jsonl."""
     config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
@@ -481,15 +497,7 @@ def _report_start(trainer: Trainer) -> None:
         }
         log.append("data", 0, facts)
     report = trainer.reporter.report
-    report(
-        f"{len(prepared.train):,} training pairs (left out: {_describe_cleaning(prepared.cleaning)}), "
-        f"{len(prepared.validation):,} validation pairs"
-    )
-    for corpus in prepared.corpora if len(prepared.corpora) > 1 else []:
-        report(
-            f"    {corpus.name}: {corpus.cleaning['kept']:,} pairs (left out: {_describe_cleaning(corpus.cleaning)}), "
-            f"each {corpus.weight:g} times per epoch"
-        )
+    _report_pairs(prepared, may_warn=start is None and not first_line, report=report)
     budget = trainer.state.ranks * config.training.batch_tokens * config.training.accumulation
     length, decay = config.training.describe_length(), trainer.state.decay
     if decay is not None and config.training.time_limit is None and decay.end != config.training.updates:
