@@ -103,7 +103,7 @@ def test_every_place_is_there(model: Transformer) -> None:
         ("rotary", "positions", "odd * sines"),
         ("none", "positions", "self.zero"),
         ("paper", "scaled_dot_product", "self.scale"),
-        ("additive", "scaled_dot_product", ".tanh()"),
+        ("additive", "scaled_dot_product", "torch.tanh"),
         ("paper", "softmax", ".softmax(dim=-1)"),
         ("paper", "length_penalty", "(5 + length) / 6"),
     ],
