@@ -396,7 +396,7 @@ def test_what_is_no_bundle_is_said(tmp_path: Path, look: Callable[[Path], object
         "file": "is a file",
         "hugging": r"bundle\.json.*has config\.json, .* Hugging Face .*; import it: transduce import \S*/hugging",
         "ct2": r"has model\.bin, as a model for CTranslate2 has; import it: transduce import \S*/ct2 --output FOLDER",
-        "onnx": r"has encoder\.onnx, as a model for ONNX Runtime has; import it: ",
+        "onnx": r"has encoder\.onnx, as a model for ONNX Runtime has; give the bundle that it was exported",
         "empty": "is not a bundle: looked for .*bundle.json",
     }.items():
         with pytest.raises(BundleError, match=rf"{name}: .*{words}"):

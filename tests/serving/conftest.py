@@ -66,7 +66,13 @@ def make_bundle(tokenizer: Tokenizer) -> Callable[..., Path]:
     """Saves one, in place of another that is there."""
 
     def make(
-        folder: Path, seed: int = 0, source: str = "en", target: str = "de", scale: float = 4, **settings: object
+        folder: Path,
+        seed: int = 0,
+        source: str = "en",
+        target: str = "de",
+        scale: float = 4,
+        tokenizer: Tokenizer = tokenizer,
+        **settings: object,
     ) -> Path:
         torch.manual_seed(seed)
         sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 32, "d_ff": 48, "num_heads": 4}
@@ -90,6 +96,17 @@ def make_bundle(tokenizer: Tokenizer) -> Callable[..., Path]:
 def bundle(make_bundle: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Translates en to de."""
     return make_bundle(tmp_path_factory.mktemp("models") / "small")
+
+
+@pytest.fixture(scope="session")
+def tagged_bundle(
+    make_bundle: Callable[..., Path],
+    make_sentences: Callable[..., list[str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Translates into two languages, by a tag at the beginning of the source."""
+    tokenizer = Tokenizer.train(make_sentences(300), 310, "bpe", tags=[">>de<<", ">>fr<<"])
+    return make_bundle(tmp_path_factory.mktemp("models") / "tagged", tokenizer=tokenizer)
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ from transduce.inspection import InspectionRequest, inspect_text
 from transduce.serving import service as service_module
 from transduce.serving.models import ModelSettings
 from transduce.serving.scheduling import Limits, tasks
-from transduce.serving.scheduling.tasks import PreparedTexts, TranslatedText, prepare_texts
+from transduce.serving.scheduling.tasks import PreparedTexts, TranslatedText, TranslationTask, prepare_texts
 from transduce.serving.service import PREPARING_THREADS, Service, TranslationRequest
 from transduce.translation import ForcedDecoder, TranslationOptions, Translator, score_pairs
 
@@ -200,6 +200,31 @@ def test_marks_for_tags_do_not_count_as_text(bundle: Path) -> None:
         assert (await service.translate(request)).translations[0].text
 
     served(check, bundle, limits=Limits(max_characters=200))
+
+
+@pytest.mark.parametrize("num_samples", [0, 1])
+def test_passages_of_markup_have_the_language_tag_of_the_text(tagged_bundle: Path, num_samples: int) -> None:
+    """In parts as well as with tags that follow their words, which samples exclude."""
+    page = "<p>&gt;&gt;{}&lt;&lt; sun moon</p><p>river <b>stone</b> bird</p><p>&gt;&gt;fr&lt;&lt; tree <i>road</i></p>"
+
+    async def check(service: Service) -> None:
+        options = TranslationOptions(num_samples=num_samples)
+        pages = [page.format("de"), page.format("fr")]
+        request = TranslationRequest(pages, "en", "de", markup=MarkupRules(), options=options)
+        sources: list[str] = []
+        submit = service._batcher.submit
+
+        async def watch(task: TranslationTask, sentences: Any) -> Any:
+            sources.extend(one.text for one, _ in sentences)
+            return await submit(task, sentences)
+
+        service._batcher.submit = watch  # type: ignore[method-assign]
+        await service.translate(request)
+        words = {(word, one.split()[0]) for one in sources for word in re.findall(r"[a-z]{3,}", one)}
+        both = {(word, tag) for word in ("sun", "moon", "river", "stone", "bird") for tag in (">>de<<", ">>fr<<")}
+        assert words == both | {("tree", ">>fr<<"), ("road", ">>fr<<")}
+
+    served(check, tagged_bundle)
 
 
 def test_a_deadline_ends_a_request_and_what_it_waits_for(bundle: Path, make_sentences: Sentences) -> None:

@@ -299,11 +299,12 @@ def name_model(folder: Path) -> str:
 
 
 _FOREIGN_FILES = {
-    "model.bin": "CTranslate2",
-    "encoder.onnx": "ONNX Runtime",
-    "config.json": "Hugging Face Transformers",
+    "model.bin": ("CTranslate2", "import it: transduce import {} --output FOLDER"),
+    "encoder.onnx": ("ONNX Runtime", "give the bundle that it was exported from; it cannot be imported"),
+    "config.json": ("Hugging Face Transformers", "import it: transduce import {} --output FOLDER"),
 }
-"""The program that a folder without a bundle is for, by the file that it is known by; the first one counts."""
+"""The program that a folder without a bundle is for, and what to do, by the file that it is known by; the first one
+counts."""
 
 
 def _make_missing_bundle_error(path: Path, places: list[Path]) -> BundleError:
@@ -319,11 +320,11 @@ def _make_missing_bundle_error(path: Path, places: list[Path]) -> BundleError:
     if (path / "config.toml").is_file():
         return BundleError(f"{path}: this run has no model before its first validation: train further")
     looked_for = ", ".join(str(place / DESCRIPTION) for place in places)
-    for file, program in _FOREIGN_FILES.items():
+    for file, (program, remedy) in _FOREIGN_FILES.items():
         if (path / file).is_file():
             return BundleError(
                 f"{path}: is not a bundle (looked for {looked_for}), but has {file}, as a model for {program} has; "
-                f"import it: transduce import {shlex.quote(str(path))} --output FOLDER"
+                + remedy.format(shlex.quote(str(path)))
             )
     return BundleError(f"{path}: is not a bundle: looked for {looked_for}; give the folder of a bundle or of a run")
 

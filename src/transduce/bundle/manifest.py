@@ -12,7 +12,7 @@ from transduce.config import Record, SearchConfig, TransformerConfig
 from transduce.errors import BundleError
 from transduce.storage import compute_file_digest
 from transduce.text import TARGET_MODEL
-from transduce.text.languages import get_base_code
+from transduce.text.languages import simplify_code
 
 FileName = Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)*$")]
 """A plain file name, which cannot lead out of the folder."""
@@ -168,7 +168,7 @@ class Languages(Record):
         to de"; "" if it does that, as far as the languages are known.
         """
         for wanted, own in ((source, self.source), (target, self.target)):
-            if wanted and own and get_base_code(wanted) != get_base_code(own):
+            if wanted and own and simplify_code(wanted) != simplify_code(own):
                 return f"translates {self.source or '?'} to {self.target or '?'}"
         return ""
 

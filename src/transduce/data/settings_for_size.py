@@ -146,7 +146,7 @@ COMPARABLE_FACTOR = 3.0
 
 
 MIN_PAIRS = 1_000
-"""Number of pairs below which a model that starts anew is warned of."""
+"""With fewer pairs, a model that starts anew learns no language, and a warning says so."""
 
 
 def warn_of_few_pairs(num_pairs: int) -> str | None:
@@ -154,9 +154,9 @@ def warn_of_few_pairs(num_pairs: int) -> str | None:
     if not 0 < num_pairs < MIN_PAIRS:
         return None
     return (
-        f"warning: {format_count(num_pairs, 'training pair')} can teach a model no language: it learns them by heart, "
-        "and translates other sentences wrongly. Give thousands of pairs, or train a model further that knows both "
-        "languages (training.start_from)"
+        f"warning: {format_count(num_pairs, 'training pair')} can teach a model no language: it learns its text by "
+        "heart, and translates other sentences wrongly. Give thousands of pairs, or train a model further that knows "
+        "both languages (training.start_from)"
     )
 
 

@@ -20,7 +20,6 @@ from transduce.doctor.checks.languages import (
     measure_languages,
     measure_scripts,
     name_language,
-    simplify_code,
 )
 from transduce.doctor.checks.leakage import Leakage, measure_leakage
 from transduce.doctor.checks.lengths import LengthFigures, measure_lengths
@@ -41,7 +40,7 @@ from transduce.doctor.pairing import PairingResult
 from transduce.errors import ConfigError
 from transduce.pages import sample_randomly
 from transduce.text import ParallelCorpus, Tokenizer
-from transduce.text.languages import load_language_identifier
+from transduce.text.languages import load_language_identifier, simplify_code
 
 
 @dataclass(frozen=True)

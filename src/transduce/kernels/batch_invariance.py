@@ -47,12 +47,12 @@ def linear(
         return F.linear(inputs, weight, bias)
     width = inputs.size(-1)
     num_rows = inputs.numel() // width
-    missing = -num_rows % ROW_PADDING_MULTIPLE
-    rows = inputs.reshape(num_rows, width)
-    if more := -width % HEAD_WIDTH_MULTIPLE:
+    missing, more = -num_rows % ROW_PADDING_MULTIPLE, -width % HEAD_WIDTH_MULTIPLE
+    if not missing and not more and inputs.is_contiguous():
+        return F.linear(inputs, weight, bias)
+    rows = F.pad(inputs.reshape(num_rows, width), (0, more, 0, missing))
+    if more:
         weight = F.pad(weight, (0, more))
-    if missing or more:
-        rows = F.pad(rows, (0, more, 0, missing))
     return F.linear(rows, weight, bias)[:num_rows].view(*inputs.shape[:-1], len(weight))
 
 

@@ -47,7 +47,7 @@ from transduce.serving.tracing import record_span
 from transduce.text import Glossary
 from transduce.text.languages import load_language_identifier
 from transduce.translation import DescribedFields, PairScore, TranslationOptions
-from transduce.translation.documents import write_translation
+from transduce.translation.documents import find_passage_tags, write_translation
 
 CHARACTERS_PER_TOKEN = 4
 """Approximate number of characters per token, to estimate the size of texts whose tokens are not counted yet."""
@@ -60,6 +60,9 @@ CERTAIN_PROBABILITY = 0.9
 common to both languages, such as "Hotel", get less; a sentence gets more."""
 
 _ResultT = TypeVar("_ResultT")
+
+_TaggedPassage = tuple[Passage, str]
+"""A passage, and the language tag that the model needs for it; usually an empty one."""
 
 
 @dataclass(frozen=True)
@@ -468,44 +471,69 @@ class Service:
                 replace(text, source_probability=one.language.probability)
                 for text, one in zip(translated, inputs, strict=True)
             ]
-        passages = [part for one in inputs for part in one.parts if isinstance(part, Passage)]
+        tags = [await asyncio.to_thread(self._find_passage_tags, pair, one.parts) for one in inputs]
+        passages = [passage for own in tags for passage in own.items()]
         markups = await self._translate_passages(pair, passages, request)
         return [
-            one.make_translation("".join(part if isinstance(part, str) else markups[part] for part in one.parts))
-            for one in inputs
+            one.make_translation(
+                "".join(part if isinstance(part, str) else markups[part, own[part]] for part in one.parts)
+            )
+            for one, own in zip(inputs, tags, strict=True)
         ]
 
+    def _find_passage_tags(self, pair: LanguagePair, parts: Sequence[str | Passage]) -> dict[Passage, str]:
+        """The passages of a text, each with the language tag that the model needs for it; usually an empty one."""
+        model, passages = self._models.find(pair), [part for part in parts if isinstance(part, Passage)]
+        if model is None:  # which raises an error later
+            return dict.fromkeys(passages, "")
+        return find_passage_tags(model.translator.tokenizer, passages)
+
     async def _translate_passages(
-        self, pair: LanguagePair, passages: Sequence[Passage], request: TranslationRequest
-    ) -> dict[Passage, str]:
-        """Translate passages of markup; tags follow the words that they mark if the engine can align words, but not in
-        samples, which are drawn without the constraints that place tags.
+        self, pair: LanguagePair, passages: Sequence[_TaggedPassage], request: TranslationRequest
+    ) -> dict[_TaggedPassage, str]:
+        """Translate passages of markup, each with its language tag.
+
+        Tags of the markup follow the words that they mark if the engine can align words, but not in samples, which are
+        drawn without the constraints that place tags.
         """
         model = self._models.find(pair)
         can_place_tags = model is not None and model.info.can_align and not request.options.num_samples
         marked = await asyncio.to_thread(_mark_tags, passages) if can_place_tags else {}
         options = request.options
         kept = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
-        translations = await self._translate_in_chunks(pair, list(marked.values()), kept, request.glossary)
+        marked_texts = [(text, tag) for (_, tag), text in marked.items()]
+        translations = await self._translate_in_chunks(pair, marked_texts, kept, request.glossary)
         markups = await asyncio.to_thread(_restore_tags, dict(zip(marked, translations, strict=True)))
         in_parts = [passage for passage in passages if passage not in markups]
-        texts = [text for passage in in_parts for text in passage.get_texts()]
+        texts = [(text, tag) for passage, tag in in_parts for text in passage.get_texts()]
         parts = iter(await self._translate_in_chunks(pair, texts, options, request.glossary))
-        return markups | {passage: passage.replace_texts(parts) for passage in in_parts}
+        return markups | {(passage, tag): passage.replace_texts(parts) for passage, tag in in_parts}
 
     async def _translate_in_chunks(
-        self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions, glossary: Glossary | None
+        self,
+        pair: LanguagePair,
+        texts: Sequence[tuple[str, str]],
+        options: TranslationOptions,
+        glossary: Glossary | None,
     ) -> list[str]:
-        """Translate passages, of which a single text may have more than the limit of texts in a request."""
+        """Translate passages, each with its language tag; a single text may have more of them than a request has
+        texts.
+        """
         size = self.limits.max_texts
         found: list[str] = []
         for start in range(0, len(texts), size):
-            chunk = await self._translate_texts(pair, texts[start : start + size], options, glossary)
+            plain, tags = zip(*texts[start : start + size], strict=True)
+            chunk = await self._translate_texts(pair, plain, options, glossary, tags)
             found += [one.text for one in chunk]
         return found
 
     async def _translate_texts(
-        self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions, glossary: Glossary | None
+        self,
+        pair: LanguagePair,
+        texts: Sequence[str],
+        options: TranslationOptions,
+        glossary: Glossary | None,
+        tags: Sequence[str] = (),
     ) -> list[TranslatedText]:
         """Split plain texts into sentences, and translate them in batches with those of other requests."""
         model = self._find_model(pair)
@@ -517,7 +545,7 @@ class Service:
                     check_waiting = partial(raise_if_over, is_over, "these texts")
                     terms = await self._prepare(glossary.select_terms, texts, check_waiting)
                     options = options.model_copy(update={"glossary": {**terms, **options.glossary}})
-                prepared = await self._prepare(prepare_texts, model, texts, options, is_over)
+                prepared = await self._prepare(prepare_texts, model, texts, options, is_over, tags)
             finally:
                 is_over.set()  # the deadline may have passed, or the client disconnected
         sentences = await self._batcher.submit(TranslationTask(model, options), prepared.sentences)
@@ -542,15 +570,15 @@ class Service:
             raise _make_closed_error() from None
 
 
-def _mark_tags(passages: Sequence[Passage]) -> dict[Passage, str]:
+def _mark_tags(passages: Sequence[_TaggedPassage]) -> dict[_TaggedPassage, str]:
     """The marked text of each passage with tags; called in a thread, as a long text takes some tenths of a second."""
-    return {passage: passage.to_marked_text() for passage in dict.fromkeys(passages) if passage.get_marks()}
+    return {one: one[0].to_marked_text() for one in dict.fromkeys(passages) if one[0].get_marks()}
 
 
-def _restore_tags(translations: Mapping[Passage, str]) -> dict[Passage, str]:
+def _restore_tags(translations: Mapping[_TaggedPassage, str]) -> dict[_TaggedPassage, str]:
     """The markup of each passage whose translation has all tags; called in a thread, too."""
-    restored = ((passage, passage.restore_tags(text)) for passage, text in translations.items())
-    return {passage: markup for passage, markup in restored if markup is not None}
+    restored = ((one, one[0].restore_tags(text)) for one, text in translations.items())
+    return {one: markup for one, markup in restored if markup is not None}
 
 
 async def _gather_or_cancel(awaitables: Sequence[Awaitable[None]]) -> None:

@@ -377,7 +377,8 @@ def make_folder_beside(path: Path, timeout: float = 0.0) -> Iterator[Path]:
 def remove_folder(folder: Path) -> None:
     """Remove `folder`; it is renamed first, so that a crash does not leave an incomplete folder under its name.
 
-    Of a link, the folder that it leads to is removed, and the link stays, so that another one is made in its place.
+    Of a link, the folder that it leads to is removed, and the link stays: `replace_folder` makes another one in its
+    place.
     """
     place = folder.resolve()
     aside = _name_aside(place, "removed")

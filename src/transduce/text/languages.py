@@ -114,6 +114,31 @@ def get_base_code(code: str) -> str:
     return normalize_code(make_language_tag(code)).partition("-")[0]
 
 
+_CODES_OF_LABELS = """\
+af afr; am amh; an arg; ar ara arb; as asm; az aze azj; be bel; bg bul; bn ben; br bre; bs bos; ca cat; cs ces cze;
+cy cym wel; da dan; de deu ger; dz dzo; el ell gre; en eng; eo epo; es spa; et est ekk; eu eus baq; fa fas per pes;
+fi fin; fo fao; fr fra fre; fy fry; ga gle; gd gla; gl glg; gu guj; ha hau; he heb; hi hin; hr hrv; ht hat; hu hun;
+hy hye arm; id ind; ig ibo; is isl ice; it ita; ja jpn; jv jav; ka kat geo; kik ki; kk kaz; km khm; kn kan; ko kor;
+ku kur kmr; ky kir; la lat; lb ltz; lg lug; ln lin; lo lao; lt lit; lv lav lvs; mg mlg plt; mk mkd mac; ml mal;
+mn mon khk; mr mar; ms msa may zsm; mt mlt; my mya bur; ne nep npi; nl nld dut; nn nno; no nor; oc oci; om orm gaz;
+or ori ory; pa pan; pl pol; ps pus pbt; pt por; qu que quy; ro ron rum; ru rus; rw kin; sa san; se sme; si sin;
+sk slk slo; sl slv; sn sna; so som; sq sqi alb als; sr srp; st sot; sv swe; sw swa swh; ta tam; te tel; tg tgk; th tha;
+tk tuk; tl tgl; tr tur; tt tat; ug uig; uk ukr; ur urd; uz uzb uzn; vi vie; wa wln; xh xho; yo yor; zh zho chi cmn;
+zu zul"""
+
+SHORT_CODES = {
+    code: label for label, *codes in (entry.split() for entry in _CODES_OF_LABELS.split(";")) for code in codes
+}
+"""py3langid's labels by the other codes of their languages in ISO 639, those of single languages of a group included,
+as in "arb", "pes" and "cmn": data sets have such codes."""
+
+
+def simplify_code(code: str) -> str:
+    """The code of a language without region and script, as py3langid has it: "en" for "en_US", "ru" for "rus_Cyrl"."""
+    base = get_base_code(code)
+    return SHORT_CODES.get(base, base)
+
+
 def make_language_tag(code: str) -> str:
     """A code as the standard for web pages has it (BCP 47): "pt-BR" for "pt_BR", and for Argos's "pb"."""
     return _TAGS_OF_OWN_CODES.get(code.casefold(), code.replace("_", "-"))

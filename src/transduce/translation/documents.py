@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from transduce.documents import FormattedDocument, LanguageDeclaration
 from transduce.documents.markup import Passage, split_markup
-from transduce.text import rebuild_document
+from transduce.text import Tokenizer, rebuild_document, split_document
 from transduce.text.languages import get_base_code, is_right_to_left, make_language_tag
 from transduce.translation.confidence.guard import GuardReport, add_reports
 from transduce.translation.lines import LineTranslator, TranslatedLine
@@ -70,27 +70,31 @@ class DocumentTranslator:
 
     def _translate_passages(self, passages: Sequence[Passage]) -> dict[Passage, str]:
         markups: dict[Passage, str] = {}
-        language_tag = self._find_language_tag(passages)
+        tag_of = find_passage_tags(self._plain.translator.tokenizer, passages)
         if self._with_tags is not None:
             marked = [passage for passage in passages if passage.get_marks()]
             marked_texts = [passage.to_marked_text() for passage in marked]
-            translations = translate_texts(self._with_tags, marked_texts, language_tag)
+            translations = translate_texts(self._with_tags, marked_texts, [tag_of[passage] for passage in marked])
             for passage, (text, lines) in zip(marked, translations, strict=True):
                 markup = passage.restore_tags(text)
                 if markup is not None:
                     markups[passage] = markup
                     self.lines += lines
         in_parts = [passage for passage in passages if passage not in markups]
-        texts = [text for passage in in_parts for text in passage.get_texts()]
-        translated = translate_texts(self._plain, texts, language_tag)
+        tagged = [(text, tag_of[passage]) for passage in in_parts for text in passage.get_texts()]
+        translated = translate_texts(self._plain, [text for text, _ in tagged], [tag for _, tag in tagged])
         self.lines += [line for _, lines in translated for line in lines]
         pieces = (text for text, _ in translated)
         return markups | {passage: passage.replace_texts(pieces) for passage in in_parts}
 
-    def _find_language_tag(self, passages: Sequence[Passage]) -> str:
-        """The language tag with which the text of the first passage begins, for all passages; usually none."""
-        texts = passages[0].get_texts() if passages else ()
-        return self._plain.translator.tokenizer.split_tag(texts[0])[0] if texts else ""
+
+def find_passage_tags(tokenizer: Tokenizer, passages: Sequence[Passage]) -> dict[Passage, str]:
+    """The language tag of each passage: that with which its text begins, or else that of the first; usually none."""
+    if not tokenizer.tags:
+        return dict.fromkeys(passages, "")
+    own = {passage: tokenizer.split_tag("".join(passage.get_texts()[:1]))[0] for passage in passages}
+    first = own[passages[0]] if passages else ""
+    return {passage: tag or first for passage, tag in own.items()}
 
 
 def write_translation(document: FormattedDocument, translation: str, source: str, target: str) -> bytes:
@@ -112,14 +116,18 @@ def write_translation(document: FormattedDocument, translation: str, source: str
 
 
 def translate_texts(
-    translator: LineTranslator, texts: Sequence[str], tag: str = ""
+    translator: LineTranslator, texts: Sequence[str], tags: Sequence[str] = ()
 ) -> list[tuple[str, list[TranslatedLine]]]:
     """Translate the sentences of all texts together; returns each text with its sentences.
 
-    A sentence whose constraints cannot be met is left untranslated. `tag` is the language tag of texts that begin
-    without one: see `Translator.split_document`.
+    A sentence whose constraints cannot be met is left untranslated. `tags` are the language tags of texts that begin
+    without one, if they have any: see `Translator.repeat_tags`.
     """
-    documents = [translator.translator.split_document(text, tag) for text in texts]
+    plain = translator.translator
+    documents = [
+        plain.repeat_tags(split_document(text, plain.source_language), tag)
+        for text, tag in zip(texts, tags or [""] * len(texts), strict=True)
+    ]
     lines = iter(translator.translate([sentence for document in documents for sentence in document.sentences]))
     split_tag = translator.translator.tokenizer.split_tag
     found = []

@@ -14,7 +14,7 @@ from transduce.kernels.hardware import MIN_D_MODEL_OF_AMX, Precision, is_surely_
 from transduce.kernels.memory import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
 from transduce.kernels.native.library import find_library
 from transduce.search import Constraints, Hypothesis, Sampling
-from transduce.text import Document, Tokenizer, join_segments, split_document, split_segments
+from transduce.text import Document, Tokenizer, join_segments, split_segments
 from transduce.translation.constraints import TextConstraints, find_contradictions
 from transduce.translation.engines.compiled_engine import CompiledEngine, CompiledModel
 from transduce.translation.engines.engine import Engine, has_inference_model
@@ -197,13 +197,12 @@ class Translator:
         translator = self if beam is None else self.with_search({"beam": beam})
         return [translation.text for translation in translator.find_translations(texts)]
 
-    def split_document(self, text: str, tag: str = "") -> Document:
-        """Split a text into sentences, each with the language tag that the model needs, as in ">>de<< ".
+    def repeat_tags(self, document: Document, tag: str = "") -> Document:
+        """The document with the language tag that the model needs in front of every sentence, as in ">>de<< ".
 
-        A sentence without one gets that of the sentence before it, and the first one `tag`. A document that is rebuilt
-        from translations has no tags.
+        A sentence without one gets that of the sentence before it, and the first one `tag`. What is rebuilt from
+        translations has no tags.
         """
-        document = split_document(text, self.source_language)
         return replace(document, sentences=tuple(self.tokenizer.repeat_tags(document.sentences, tag)))
 
     def encode(self, texts: Sequence[str | EncodedText]) -> list[EncodedText]:

@@ -7,7 +7,6 @@ import pytest
 from transduce.config import TextConfig
 from transduce.doctor.checks import languages as module
 from transduce.doctor.checks.languages import (
-    SHORT_CODES,
     LanguageShares,
     are_similar,
     find_other_scripts,
@@ -17,11 +16,10 @@ from transduce.doctor.checks.languages import (
     measure_languages,
     measure_scripts,
     name_language,
-    simplify_code,
 )
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
-from transduce.text.languages import load_language_identifier
+from transduce.text.languages import SHORT_CODES, load_language_identifier, simplify_code
 
 pytest.importorskip("py3langid")
 
@@ -223,6 +221,8 @@ def test_each_tag_has_its_own_language(read: Callable[..., Text], declared: tupl
     assert measured[1].has_several_languages
     assert not measured[0].has_several_languages
     assert list(find_wrong_languages(text, measured)) == []
+    wrong = measure_languages(text, enumerate(content), ("fr", ""))
+    assert [(one.name, one.severity) for one in find_wrong_languages(text, wrong)] == [("wrong_language", "serious")]
     mixed = [*german, *pairs("en", "fr", 120), *pairs("en", "de", 30)]
     measured = measure_languages(text, enumerate(mixed), ("en", ""))
     (finding,) = find_wrong_languages(text, measured)

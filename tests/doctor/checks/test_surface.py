@@ -3,6 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from transduce.config import TextConfig
+from transduce.doctor.checks.languages import find_other_scripts
 from transduce.doctor.checks.surface import ENDINGS, PAIR_SEARCHES, classify_ending, find_surface_differences
 from transduce.doctor.corpus.texts import Text
 from transduce.doctor.corpus.vocabulary import Vocabulary
@@ -86,6 +87,17 @@ def test_pairs_are_compared(name: str, source: str, target: str, is_different: b
 
 def test_comparisons_are_no_tags() -> None:
     assert PAIR_SEARCHES["markup"].pattern.search("2 < 3 and 4 > 1, <3") is None
+
+
+def test_a_text_that_is_its_own_translation_is_serious(
+    read: Callable[..., Text], vocabulary: Vocabulary, invented: Callable
+) -> None:
+    """As where one file is given as both sides; other scripts are no matter then."""
+    text, other = read([(source, source) for source, _ in invented(200)]), read(invented(200), "other")
+    config = TextConfig()
+    (finding,) = find_surface_differences(text, text, vocabulary, config)
+    assert (finding.name, finding.severity, finding.num_pairs) == ("copies", "serious", 200)
+    assert list(find_other_scripts(other, text, vocabulary, config)) == []
 
 
 @pytest.mark.parametrize(

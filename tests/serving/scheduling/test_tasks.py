@@ -116,6 +116,19 @@ def test_each_text_is_tokenised_once(
         assert {counts[one.text] for one, _ in prepared.sentences} == {1}
 
 
+@pytest.mark.parametrize("splits", [True, False])
+def test_every_sentence_of_a_text_has_its_language_tag(tagged_bundle: Path, splits: bool) -> None:
+    model = LoadedModel.load(tagged_bundle, ModelSettings(device="cpu"))
+    texts, options = [">>de<< Sun. Moon.", "River.", " Bird"], TranslationOptions(split_sentences=splits)
+    prepared = prepare_texts(model, texts, options, tags=["", "", ">>fr<< "])
+    sources = [one.text for one, _ in prepared.sentences]
+    first = [">>de<< Sun.", ">>de<< Moon."] if splits else [">>de<< Sun. Moon."]
+    assert sources == [*first, "River.", ">>fr<< Bird"]
+    long = prepare_texts(model, [">>de<< " + "sun moon, " * 200], options).sentences
+    assert len(long) > MAX_PARTS
+    assert all(one.text.startswith(">>de<< ") and length <= model.info.max_pieces + 2 for one, length in long)
+
+
 def test_what_cannot_be_granted_never_waits(model: LoadedModel) -> None:
     with pytest.raises(ConfigError, match="max_length = 1 leaves room for `</s>` only"):
         prepare_texts(model, TEXTS, TranslationOptions(max_length=1))

@@ -16,7 +16,7 @@ from transduce.config import TAG_PATTERN, TextConfig
 from transduce.doctor.corpus.texts import Side, Text
 from transduce.doctor.corpus.vocabulary import NO_SCRIPT, Vocabulary
 from transduce.doctor.findings import SCORES_AS_WRONG, Finding, format_pairs, grade
-from transduce.text.languages import LANGUAGE_NAMES, get_base_code, load_language_identifier, normalize_code
+from transduce.text.languages import LANGUAGE_NAMES, load_language_identifier, normalize_code, simplify_code
 
 MAX_SENTENCES = 3_000
 """Sentences of a side whose language is identified, chosen at random; each takes 0.15 ms."""
@@ -111,24 +111,6 @@ _SCRIPTS = {
 }
 """The scripts of languages that py3langid knows and that are written in them alone; others may have several."""
 
-_CODES_OF_LABELS = """\
-af afr; am amh; an arg; ar ara arb; as asm; az aze azj; be bel; bg bul; bn ben; br bre; bs bos; ca cat; cs ces cze;
-cy cym wel; da dan; de deu ger; dz dzo; el ell gre; en eng; eo epo; es spa; et est ekk; eu eus baq; fa fas per pes;
-fi fin; fo fao; fr fra fre; fy fry; ga gle; gd gla; gl glg; gu guj; ha hau; he heb; hi hin; hr hrv; ht hat; hu hun;
-hy hye arm; id ind; ig ibo; is isl ice; it ita; ja jpn; jv jav; ka kat geo; kik ki; kk kaz; km khm; kn kan; ko kor;
-ku kur kmr; ky kir; la lat; lb ltz; lg lug; ln lin; lo lao; lt lit; lv lav lvs; mg mlg plt; mk mkd mac; ml mal;
-mn mon khk; mr mar; ms msa may zsm; mt mlt; my mya bur; ne nep npi; nl nld dut; nn nno; no nor; oc oci; om orm gaz;
-or ori ory; pa pan; pl pol; ps pus pbt; pt por; qu que quy; ro ron rum; ru rus; rw kin; sa san; se sme; si sin;
-sk slk slo; sl slv; sn sna; so som; sq sqi alb als; sr srp; st sot; sv swe; sw swa swh; ta tam; te tel; tg tgk; th tha;
-tk tuk; tl tgl; tr tur; tt tat; ug uig; uk ukr; ur urd; uz uzb uzn; vi vie; wa wln; xh xho; yo yor; zh zho chi cmn;
-zu zul"""
-
-SHORT_CODES = {
-    code: label for label, *codes in (entry.split() for entry in _CODES_OF_LABELS.split(";")) for code in codes
-}
-"""py3langid's labels by the other codes of their languages in ISO 639, those of single languages of a group included,
-as in "arb", "pes" and "cmn": data sets have such codes."""
-
 
 @dataclass(frozen=True)
 class LanguageShares:
@@ -180,13 +162,14 @@ def measure_languages(
     tags: dict[int, str] = {}
     for row, pair in sample:
         written = _TAG.match(pair[0])
-        tags[row] = text.find_tag(row) or (written[1] if written else "")
+        tag = text.find_tag(row) or (written[1] if written else "")
         for line, rows in zip((pair[0][written.end() :] if written else pair[0], pair[1]), found, strict=True):
             beginning = line[:MAX_CHARACTERS]
             if _count_letters(beginning) >= MIN_LETTERS:
                 code, probability = identifier.classify(beginning)
                 if probability >= MIN_PROBABILITY:
                     rows.setdefault(code, []).append(row)
+                    tags[row] = tag
     different = sorted({*tags.values()})
     measured = []
     for position, (side, rows) in enumerate(zip(("source", "target"), found, strict=True)):
@@ -210,12 +193,6 @@ def _count_letters(line: str) -> int:
     return num_letters if line.isascii() else num_letters + (LETTERS_OF_SYLLABLE - 1) * len(_SYLLABLE.findall(line))
 
 
-def simplify_code(code: str) -> str:
-    """The code of a language without region and script, as py3langid has it: "en" for "en_US", "ru" for "rus_Cyrl"."""
-    base = get_base_code(code)
-    return SHORT_CODES.get(base, base)
-
-
 def are_similar(code: str, other: str) -> bool:
     """Whether two languages are the same, or so similar that they are taken for each other."""
     return code == other or any({code, other} <= group for group in _SIMILAR)
@@ -232,12 +209,13 @@ def find_wrong_languages(text: Text, measured: Sequence[LanguageShares]) -> Iter
         return
     known = set(load_language_identifier().labels)
     declared = [simplify_code(one.declared) for one in measured]
+    mains = [one.main for one in measured]
     if any(one.has_several_languages for one in measured):
+        yield from _find_wrong_declarations(text, [one for one in measured if not one.has_several_languages])
         # One model for several languages: the settings name one of them at most.
         for tag in measured[0].by_tag:
             yield from _find_other_languages(text, measured, declared, tag)
         return
-    mains = [one.main for one in measured]
     if (
         None not in mains
         and all(code in known for code in declared)
@@ -253,15 +231,7 @@ def find_wrong_languages(text: Text, measured: Sequence[LanguageShares]) -> Iter
             "swap the two files, or --source-language and --target-language",
         )
         return
-    for one, code, main in zip(measured, declared, mains, strict=True):
-        if main is not None and code in known and not are_similar(main, code):
-            yield _conclude(
-                text,
-                "wrong_language",
-                f"{one.shares[main]:.0%} of the {one.side}s are in {name_language(main)}, and the settings say that "
-                f"they are in {name_language(code)}",
-                f"give the right file, or the right --{one.side}-language",
-            )
+    yield from _find_wrong_declarations(text, measured)
     if None not in mains and mains[0] == mains[1] and not (declared[0] and declared[0] == declared[1]):
         yield _conclude(
             text,
@@ -270,6 +240,20 @@ def find_wrong_languages(text: Text, measured: Sequence[LanguageShares]) -> Iter
             "give the other language's file as source or as target",
         )
     yield from _find_other_languages(text, measured, declared)
+
+
+def _find_wrong_declarations(text: Text, measured: Sequence[LanguageShares]) -> Iterator[Finding]:
+    known = set(load_language_identifier().labels)
+    for one in measured:
+        code, main = simplify_code(one.declared), one.main
+        if main is not None and code in known and not are_similar(main, code):
+            yield _conclude(
+                text,
+                "wrong_language",
+                f"{one.shares[main]:.0%} of the {one.side}s are in {name_language(main)}, and the settings say that "
+                f"they are in {name_language(code)}",
+                f"give the right file, or the right --{one.side}-language",
+            )
 
 
 def _conclude(text: Text, name: str, summary: str, advice: str) -> Finding:
@@ -401,6 +385,8 @@ def find_other_scripts(text: Text, training: Text, vocabulary: Vocabulary, confi
     Copies that training leaves out do not count.
     """
     is_trained = ~training.is_exact_copy | (not config.drop_copies)
+    if not is_trained.any():  # the copies are what is wrong
+        return
     for name, side in text.sides.items():
         shares = _find_usual_shares(training, name, vocabulary, is_trained)
         is_rare = shares < RARE_SCRIPT

@@ -120,11 +120,14 @@ def find_surface_differences(
 
 
 def _make_copies_rule(text: Text, copies: Int64[np.ndarray, " rows"], config: TextConfig) -> "_Rule":
-    """Only copies that stay in training are serious, as those that differ in capitals do."""
+    """Only copies that stay in training are serious, as those that differ in capitals do.
+
+    Those that training leaves out are serious as well if they are most of the text: it may be the wrong file.
+    """
     min_serious_share = 0.05
     if config.drop_copies and text.is_training:
         num_left = int((~text.is_exact_copy[copies]).sum())
-        min_serious_share = 0.0 if num_left / len(text) >= min_serious_share else math.inf
+        min_serious_share = 0.0 if num_left / len(text) >= min_serious_share else 0.5
     return _Rule("copies", "have the same words on both sides", 0.005, min_serious_share)
 
 

@@ -13,7 +13,14 @@ from pydantic import Field
 from transduce.errors import DeadlineExceededError, TooLongError, UnsatisfiableError
 from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.models import LoadedModel
-from transduce.text import Document, has_letters, rebuild_document, split_segments, subdivide_document
+from transduce.text import (
+    Document,
+    has_letters,
+    rebuild_document,
+    split_document,
+    split_segments,
+    subdivide_document,
+)
 from transduce.translation import (
     DescribedFields,
     EncodedPair,
@@ -164,11 +171,16 @@ class PreparedTexts:
 
 
 def prepare_texts(
-    model: LoadedModel, texts: Sequence[str], options: TranslationOptions, is_over: Event | None = None
+    model: LoadedModel,
+    texts: Sequence[str],
+    options: TranslationOptions,
+    is_over: Event | None = None,
+    tags: Sequence[str] = (),
 ) -> PreparedTexts:
     """Split texts into sentences, according to the options, and encode them.
 
     An address, tag or placeholder of more than `MAX_PARTS` parts is not part of any sentence, and is kept unchanged.
+    `tags` are the language tags of texts that begin without one, if they have any: see `Translator.repeat_tags`.
 
     Raises:
         DeadlineExceededError: `is_over` was set while this worked: nobody waits for the texts any more.
@@ -192,7 +204,7 @@ def prepare_texts(
         """Split a sentence of more than `MAX_PARTS` parts into parts that the model reads as a whole."""
         check_waiting()
         is_short = len(sentence.encode("utf-8", "replace")) <= max_tokens  # a token has at least one byte
-        if is_short or tokenizer.split_tag(sentence)[0]:
+        if is_short:
             return [sentence]
         ids = known[sentence] = tokenizer.encode(sentence)
         if len(ids) < max_tokens:
@@ -200,12 +212,14 @@ def prepare_texts(
         return split_segments(sentence, model.info.source, lambda part: part != sentence and fits(part))
 
     documents = []
-    for text in texts:
+    for text, tag in zip(texts, tags or [""] * len(texts), strict=True):
         check_waiting()
-        document = translator.split_document(text) if options.should_split_texts else _make_single_sentence(text)
+        document = (
+            split_document(text, model.info.source) if options.should_split_texts else _make_single_sentence(text)
+        )
         if not (options.prefix or options.require):  # otherwise the parts cannot be translated separately
             document = subdivide_document(document, divide)
-        documents.append(document)
+        documents.append(translator.repeat_tags(document, tag))
     sentences = [sentence for document in documents for sentence in document.sentences]
     new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in known]
     known.update(zip(new, tokenizer.encode_all(new), strict=True))

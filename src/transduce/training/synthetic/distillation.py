@@ -22,7 +22,7 @@ from transduce.data.training_text import RepetitionFinder, choose_held_out, may_
 from transduce.errors import ConfigError, CorpusError
 from transduce.storage import replace_file, scratch_folder
 from transduce.text import Cleaner
-from transduce.training.synthetic.translation import SyntheticText
+from transduce.training.synthetic.translation import SyntheticText, describe_other_languages
 from transduce.translation import TranslationOptions
 
 _LEFT_OUT = "is blank, too long, held out for validation, or the same as an earlier one"
@@ -88,11 +88,11 @@ def make_student_text(
 
 
 def _open_teacher(name: str, data: DataConfig) -> Bundle:
-    bundle = Bundle.open(find_bundle(Path(name)))
-    if mismatch := bundle.description.languages.describe_mismatch(data.source_language, data.target_language):
+    bundle, source, target = Bundle.open(find_bundle(Path(name))), data.source_language, data.target_language
+    if mismatch := describe_other_languages(bundle, source, target):
         raise ConfigError(
-            f"the teacher {name} {mismatch}, and this text is to be translated from {data.source_language} to "
-            f"{data.target_language}: give a teacher of the same languages"
+            f"the teacher {name} {mismatch}, and this text is to be translated from {source or '?'} to "
+            f"{target or '?'}: give a teacher of the same languages"
         )
     return bundle
 

@@ -13,7 +13,7 @@ from transduce.errors import ConfigError, RunError
 from transduce.text import SYNTHETIC_TAGS, read_lines, split_name
 from transduce.text.formats import PAIRS_FORMATS
 from transduce.training.run_folder import RunFolder
-from transduce.training.synthetic.translation import SyntheticText
+from transduce.training.synthetic.translation import SyntheticText, describe_other_languages
 from transduce.translation import TranslationOptions
 
 TAGS = dict(zip(("monolingual_target", "monolingual_source"), SYNTHETIC_TAGS, strict=True))
@@ -109,10 +109,10 @@ def _open_models(
         source, target = config.data.source_language, config.data.target_language
         if name == "monolingual_target":
             source, target = target, source
-        if mismatch := bundle.description.languages.describe_mismatch(source, target):
+        if mismatch := describe_other_languages(bundle, source, target):
             raise ConfigError(
-                f"data.{setting} = {given!r}: {mismatch}, and data.{name} is to be translated from {source} to "
-                f"{target}: give a model that does that, or none, so that one is trained"
+                f"data.{setting} = {given!r}: {mismatch}, and data.{name} is to be translated from {source or '?'} to "
+                f"{target or '?'}: give a model that does that, or none, so that one is trained"
             )
         return [bundle]
     if config.training.start_from is not None:

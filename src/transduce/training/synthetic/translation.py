@@ -28,6 +28,16 @@ TEXT = "text.jsonl"
 REPORT_EVERY_SECONDS = 15.0
 
 
+def describe_other_languages(bundle: Bundle, source: str | None, target: str | None) -> str:
+    """What a model does instead of translating from `source` to `target`; see `Languages.describe_mismatch`.
+
+    Of a model of several languages, its bundle names one at most: nothing is known of it.
+    """
+    if bundle.load_tokenizer().tags:
+        return ""
+    return bundle.description.languages.describe_mismatch(source, target)
+
+
 @dataclass(frozen=True)
 class SyntheticText:
     """A text in one language, and the model that makes the other side of its pairs.
