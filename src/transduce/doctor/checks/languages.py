@@ -362,11 +362,20 @@ def get_scripts(code: str) -> frozenset[str]:
 
 def share_scripts(side: Side, vocabulary: Vocabulary) -> Float64[np.ndarray, " scripts"]:
     """The share of each script among the words with letters."""
+    return _share_counts(_count_scripts(side, vocabulary))
+
+
+def _count_scripts(side: Side, vocabulary: Vocabulary) -> Float64[np.ndarray, " scripts"]:
+    """The number of words with letters in each script."""
     counts = np.bincount(
         vocabulary.script_of_word, side.count_words(len(vocabulary)), minlength=len(vocabulary.scripts)
     )
     counts[vocabulary.scripts.index(NO_SCRIPT)] = 0
-    return np.divide(counts, max(1.0, counts.sum()))
+    return np.asarray(counts, np.float64)
+
+
+def _share_counts(counts: Float64[np.ndarray, " scripts"]) -> Float64[np.ndarray, " scripts"]:
+    return np.asarray(counts / max(1.0, counts.sum()))
 
 
 def _find_usual_shares(
@@ -375,7 +384,13 @@ def _find_usual_shares(
     """The share of each script on a side of the training text; with several tags, where it is the largest."""
     chosen = [is_trained & training.have_tag(tag) for tag in sorted({part.corpus.tag for part in training.parts})]
     side = training.sides[name]
-    shares = [share_scripts(side if own.all() else side.select(np.flatnonzero(own)), vocabulary) for own in chosen]
+    shares = []
+    for own in chosen:
+        if 2 * own.sum() > len(own):  # a copy of most of a large text would need much memory
+            counts = _count_scripts(side, vocabulary) - _count_scripts(side.select(np.flatnonzero(~own)), vocabulary)
+        else:
+            counts = _count_scripts(side.select(np.flatnonzero(own)), vocabulary)
+        shares.append(_share_counts(counts))
     return np.asarray(np.max(shares, axis=0))
 
 
