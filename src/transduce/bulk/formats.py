@@ -132,7 +132,7 @@ class JsonFormat(_LineFormat):
         self._key, self._translation_key = column, translation_column
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
-        """Read a file in blocks of `size` JSON objects; a block has also the lines of their texts, to be translated."""
+        """Read the JSON objects of a file in blocks of `size`, each with the lines of the texts that are translated."""
         with file.open_binary() as raw:
             for number, records in enumerate(_cut(_read_records(raw, file), size)):
                 first = 1 + number * size
@@ -195,7 +195,7 @@ class TsvFormat(_LineFormat):
         self._has_header = not (column.isascii() and column.isdigit() and int(column) > 0)
 
     def read_blocks(self, file: InputFile, size: int) -> Iterator[Block]:
-        """Read a file in blocks of `size` rows; a block has also their texts in the column that is to be translated."""
+        """Read the rows of a file in blocks of `size`, each with the texts of the column that is translated."""
         with file.open_binary() as raw:
             lines = _read_lines(raw, file)
             header = next(lines, None) if self._has_header else None

@@ -144,8 +144,7 @@ class PhraseDifference:
     value: int
     """The same of the other system."""
     total: int
-    """How often the references have the phrase: of several references of a sentence, the one that has it most often
-    counts."""
+    """Number of occurrences of the phrase in the references; where a sentence has several, in the one with the most."""
 
 
 MAX_PHRASES = 10

@@ -50,9 +50,9 @@ class Difference:
     baseline: float
     value: float
     p_bootstrap: float
-    """Share of the resamples of the lines whose difference is above the mean of all resamples by at least the measured
-    difference, all without sign (Koehn 2004; sacreBLEU's formula). It looks at one side only, and is therefore smaller
-    than the probability of as large a difference in either direction."""
+    """p by paired bootstrap resampling of the lines (Koehn 2004), computed as sacreBLEU does: the share of resamples
+    whose absolute difference exceeds the mean absolute difference of all by at least the measured one. This test is
+    one-sided, so that p is smaller than the probability of as large a difference in either direction."""
     p_randomization: float
     """Probability of a difference at least as large, in either direction, if the systems were equal, by approximate
     randomisation, which exchanges translations of both systems at random (Riezler & Maxwell 2005)."""

@@ -19,9 +19,9 @@ KEY_PADDING_MULTIPLE = 16
 """Numbers in the widest SIMD register. Keys are padded to a multiple of it: softmax sums a partial register in a
 different order, which changes rounding."""
 
-HEAD_WIDTH_MULTIPLE = 4
-"""Width of a head is padded to a multiple of this: for other narrow widths, the way in which matrix libraries multiply,
-and so rounding, depends on the number of matrices."""
+WIDTH_MULTIPLE = 4
+"""Widths of heads, and of the inputs of `linear`, are padded to a multiple of this: for others, the way in which matrix
+libraries multiply, and so rounding, depends on the number of matrices or rows."""
 
 SIMD_PADDING_MULTIPLE = 32
 """Numbers that PyTorch's elementwise functions compute at once; what is left over at the end is rounded otherwise."""
@@ -47,7 +47,7 @@ def linear(
         return F.linear(inputs, weight, bias)
     width = inputs.size(-1)
     num_rows = inputs.numel() // width
-    missing, more = -num_rows % ROW_PADDING_MULTIPLE, -width % HEAD_WIDTH_MULTIPLE
+    missing, more = -num_rows % ROW_PADDING_MULTIPLE, -width % WIDTH_MULTIPLE
     if not missing and not more and inputs.is_contiguous():
         return F.linear(inputs, weight, bias)
     rows = F.pad(inputs.reshape(num_rows, width), (0, more, 0, missing))
@@ -103,7 +103,7 @@ def pad_keys(
     if not needs_batch_invariance(keys):
         return keys, values, mask
     width = min(keys.size(3), values.size(3))
-    padded_width = width + -width % HEAD_WIDTH_MULTIPLE
+    padded_width = width + -width % WIDTH_MULTIPLE
     num_keys = max(keys.size(2), -(-MIN_MULTIPLICATIONS // (ROW_PADDING_MULTIPLE * padded_width)))
     padding = num_keys + -num_keys % KEY_PADDING_MULTIPLE - keys.size(2)
     if not padding:
@@ -112,12 +112,12 @@ def pad_keys(
 
 
 def pad_width(inputs: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch padded"]:
-    """Zeros behind the last axis up to a multiple of `HEAD_WIDTH_MULTIPLE`, for products of queries, keys and values.
+    """Zeros behind the last axis up to a multiple of `WIDTH_MULTIPLE`, for products of queries, keys and values.
 
     Their results then do not depend on the number of sentences. In other types than float32, on other devices than a
     CPU and with gradients, nothing is padded.
     """
-    padding = count_padding(inputs, inputs.size(-1), HEAD_WIDTH_MULTIPLE)
+    padding = count_padding(inputs, inputs.size(-1), WIDTH_MULTIPLE)
     return F.pad(inputs, (0, padding)) if padding else inputs
 
 

@@ -20,7 +20,7 @@ from transduce.errors import CorpusError, DivergedError, RunError, UserError
 from transduce.evaluation import score_corpus
 from transduce.kernels.device import find_device
 from transduce.lab.measurements import Value
-from transduce.pages import format_count
+from transduce.pages import choose_evenly, format_count
 from transduce.storage import replace_file
 from transduce.text import Pair, open_parallel_corpus
 from transduce.training import MetricsLog, Progress, SilentReporter, Updater, train
@@ -183,9 +183,7 @@ class Laboratory:
 
     def with_fewer_pairs(self, num_pairs: int) -> "Laboratory":
         """The same laboratory with `num_pairs` of its pairs to train on, spread evenly over the text."""
-        pairs = self.training_pairs
-        count = min(num_pairs, len(pairs))
-        return replace(self, chosen_pairs=[pairs[index * len(pairs) // count] for index in range(count)])
+        return replace(self, chosen_pairs=choose_evenly(self.training_pairs, num_pairs))
 
     def with_fewer_generated_pairs(self, num_pairs: int) -> "Laboratory":
         """The same laboratory with `num_pairs` pairs to train on if text is generated; itself if a user gave text."""

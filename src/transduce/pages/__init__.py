@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         make_standalone,
         name_bin,
     )
-    from transduce.pages.samples import sample_evenly, sample_randomly
+    from transduce.pages.samples import choose_evenly, sample_evenly, sample_randomly
     from transduce.pages.tables import Table, format_columns, format_count, format_table
     from transduce.pages.templates import make_templates, read_style, shorten_text
 else:
@@ -25,7 +25,7 @@ else:
             "transduce.pages.charts": (
                 "MAX_SERIES Series draw_bar_chart draw_histogram draw_line_chart make_standalone name_bin"
             ),
-            "transduce.pages.samples": "sample_evenly sample_randomly",
+            "transduce.pages.samples": "choose_evenly sample_evenly sample_randomly",
             "transduce.pages.tables": "Table format_columns format_count format_table",
             "transduce.pages.templates": "make_templates read_style shorten_text",
         },
@@ -35,6 +35,7 @@ __all__ = [
     "MAX_SERIES",
     "Series",
     "Table",
+    "choose_evenly",
     "draw_bar_chart",
     "draw_histogram",
     "draw_line_chart",

@@ -15,6 +15,13 @@ def sample_evenly(items: Sequence[_Item], max_count: int) -> list[_Item]:
     return [items[number * (len(items) - 1) // max(1, max_count - 1)] for number in range(max_count)]
 
 
+def choose_evenly(items: Sequence[_Item], count: int) -> list[_Item]:
+    """At most `count` of the items, in their order: the first of each of `count` equal stretches."""
+    if len(items) <= count:
+        return list(items)
+    return [items[index * len(items) // count] for index in range(count)]
+
+
 def sample_randomly(items: Sequence[_Item], max_count: int) -> list[_Item]:
     """At most `max_count` of the items at random, in their order, and always the same ones.
 

@@ -56,8 +56,8 @@ _MAX_DISCARDED_RATIO = 16
 body."""
 
 _MAX_HELD_RATIO = 32
-"""How many bodies of the maximum size may be in memory together. Requests whose API key may be in the body, and all
-other requests, have such a limit each."""
+"""Limit of the memory for the bodies of requests, as a number of bodies of the maximum size. It holds twice: for
+requests whose API key may be in the body, and for all others."""
 
 _MAX_CLIENTS = 10_000
 """Maximum number of clients whose rate is tracked; the least recently active are dropped first."""

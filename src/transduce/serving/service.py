@@ -471,7 +471,7 @@ class Service:
                 replace(text, source_probability=one.language.probability)
                 for text, one in zip(translated, inputs, strict=True)
             ]
-        tags = [await asyncio.to_thread(self._find_passage_tags, pair, one.parts) for one in inputs]
+        tags = await asyncio.to_thread(self._find_passage_tags, pair, inputs)
         passages = [passage for own in tags for passage in own.items()]
         markups = await self._translate_passages(pair, passages, request)
         return [
@@ -481,12 +481,13 @@ class Service:
             for one, own in zip(inputs, tags, strict=True)
         ]
 
-    def _find_passage_tags(self, pair: LanguagePair, parts: Sequence[str | Passage]) -> dict[Passage, str]:
-        """The passages of a text, each with the language tag that the model needs for it; usually an empty one."""
-        model, passages = self._models.find(pair), [part for part in parts if isinstance(part, Passage)]
+    def _find_passage_tags(self, pair: LanguagePair, inputs: Sequence[_InputText]) -> list[dict[Passage, str]]:
+        """The passages of each text, with the language tag that the model needs for each; usually an empty one."""
+        model = self._models.find(pair)
+        passages = ([part for part in one.parts if isinstance(part, Passage)] for one in inputs)
         if model is None:  # which raises an error later
-            return dict.fromkeys(passages, "")
-        return find_passage_tags(model.translator.tokenizer, passages)
+            return [dict.fromkeys(own, "") for own in passages]
+        return [find_passage_tags(model.translator.tokenizer, own) for own in passages]
 
     async def _translate_passages(
         self, pair: LanguagePair, passages: Sequence[_TaggedPassage], request: TranslationRequest

@@ -382,7 +382,7 @@ def _find_usual_shares(
     training: Text, name: str, vocabulary: Vocabulary, is_trained: Bool[np.ndarray, " pairs"]
 ) -> Float64[np.ndarray, " scripts"]:
     """The share of each script on a side of the training text; with several tags, where it is the largest."""
-    chosen = [is_trained & training.have_tag(tag) for tag in sorted({part.corpus.tag for part in training.parts})]
+    chosen = [is_trained & training.has_tag(tag) for tag in sorted({part.corpus.tag for part in training.parts})]
     side = training.sides[name]
     shares = []
     for own in chosen:
@@ -395,7 +395,7 @@ def _find_usual_shares(
 
 
 def find_other_scripts(text: Text, training: Text, vocabulary: Vocabulary, config: TextConfig) -> Iterator[Finding]:
-    """Find lines most of whose words are in a script that hardly occurs on their side of the training text.
+    """Find lines in another script than the same side of the training text: most words are in one that is rare there.
 
     Copies that training leaves out do not count.
     """

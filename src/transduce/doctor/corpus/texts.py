@@ -165,12 +165,12 @@ class Text:
         """The tag of a pair's corpus; "" if it has none."""
         return next(part.corpus.tag for part in self.parts if part.start <= index < part.end)
 
-    def have_tag(self, tag: str) -> Bool[np.ndarray, " pairs"]:
+    def has_tag(self, tag: str) -> Bool[np.ndarray, " pairs"]:
         """Whether the corpus of each pair has this tag."""
-        have = np.zeros(len(self), bool)
+        has_it = np.zeros(len(self), bool)
         for part in self.parts:
-            have[part.start : part.end] = part.corpus.tag == tag
-        return have
+            has_it[part.start : part.end] = part.corpus.tag == tag
+        return has_it
 
     def locate(self, index: int) -> Place:
         """The place of a pair in the files."""

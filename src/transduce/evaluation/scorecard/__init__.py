@@ -20,14 +20,13 @@ from transduce.evaluation.scorecard.behaviour import (
     Sentence,
     SourceText,
     Translations,
-    choose_evenly,
 )
 from transduce.evaluation.scorecard.changed_input import CHANGED_INPUT, measure_lost_chrf
 from transduce.evaluation.scorecard.every_translation import EVERY_TRANSLATION
 from transduce.evaluation.scorecard.kept_text import KEPT_TEXT
 from transduce.evaluation.scorecard.options import GUARD, TranslationOption
 from transduce.evaluation.scorecard.unusual_input import UNUSUAL_INPUT
-from transduce.pages import Table
+from transduce.pages import Table, choose_evenly
 from transduce.text.corpus import escape_surrogates
 from transduce.translation import Translator
 from transduce.translation.confidence.guard import find_problems

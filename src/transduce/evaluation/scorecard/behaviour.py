@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from transduce.evaluation.scorecard.options import TranslationOption
 from transduce.text import WITHOUT_SPACES
@@ -13,8 +12,6 @@ MAX_MADE_CASES = 20
 
 Translations = Mapping[str, str]
 """Every input of a scorecard with its translation."""
-
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -117,10 +114,3 @@ def find_same_translation(source: str, others: Sequence[str], translations: Tran
     """
     found = (other for other in others if translations[other] == translations[source])
     return next((other for other in found if other.casefold() != source.casefold()), None)
-
-
-def choose_evenly(items: Sequence[_Item], count: int) -> list[_Item]:
-    """At most `count` of the items, in their order: the first of each of `count` equal stretches."""
-    if len(items) <= count:
-        return list(items)
-    return [items[index * len(items) // count] for index in range(count)]

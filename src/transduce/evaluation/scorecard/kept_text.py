@@ -15,9 +15,9 @@ from transduce.evaluation.scorecard.behaviour import (
     Judgement,
     SourceText,
     Translations,
-    choose_evenly,
 )
 from transduce.evaluation.scorecard.options import PROTECT, PROTECT_ALL, PROTECT_NUMBERS
+from transduce.pages import choose_evenly
 from transduce.text import SpanCheck, SpanKind, find_protected_spans
 from transduce.translation.confidence.guard import find_lost_numbers
 

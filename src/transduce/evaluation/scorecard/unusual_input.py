@@ -16,10 +16,10 @@ from transduce.evaluation.scorecard.behaviour import (
     Judgement,
     SourceText,
     Translations,
-    choose_evenly,
 )
 from transduce.evaluation.scorecard.changed_input import CONSISTENT, compute_chrf
 from transduce.evaluation.scorecard.options import DOCUMENT, GUARD
+from transduce.pages import choose_evenly
 from transduce.text import WITHOUT_SPACES, Tokenizer
 from transduce.translation import PROBLEMS
 from transduce.translation.confidence.guard import measure_length

@@ -342,7 +342,10 @@ class OnnxFormat:
         return _OnnxRuntime(path)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
-        """The weights in `path` by their names in a bundle."""
+        """Read the weights of the model in the folder `path` back from its graphs, by their names in a bundle.
+
+        Matrices in bytes are multiplied by their scales.
+        """
         parts: dict[str, dict[int, Tensor]] = defaultdict(dict)
         for file in (ENCODER_FILE, DECODER_STEP_FILE):
             for label, tensor in _read_weights(path / file).items():

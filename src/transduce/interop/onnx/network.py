@@ -153,7 +153,8 @@ ZERO = 128
 """The byte that stands for 0: products of signed bytes overflow on processors without instructions for them."""
 
 SCALE = ".scale"
-"""What the name of the scales of a matrix in bytes, one for each row, ends with, behind the name of the matrix."""
+"""Suffix of the name of a tensor with the scales of a matrix in bytes, one for each row: the matrix "projection.weight"
+has "projection.weight.scale"."""
 
 
 class FloatWeights:

@@ -109,7 +109,10 @@ def describe_environment(device: torch.device, precision: str) -> dict[str, str]
 
 
 def _describe_instructions() -> str:
-    """The processor's vector instructions that PyTorch uses, and what limits those of its libraries."""
+    """The vector instructions that compute a run, as in "AVX2, ONEDNN_MAX_CPU_ISA=AVX2": others round otherwise.
+
+    These are PyTorch's own, and the environment variables that limit those of its libraries.
+    """
     limits = [f"{name}={os.environ[name]}" for name in _LIMITS_OF_INSTRUCTIONS if name in os.environ]
     return ", ".join([torch.backends.cpu.get_cpu_capability(), *limits])
 

@@ -478,7 +478,7 @@ class SpanSearch:
 
 
 def _remove_first_word(alignment: "Alignment") -> "Alignment":
-    """The alignment without the first word of the source, a language tag, which no word is a translation of."""
+    """Take a language tag, the first word of the source, out of an alignment, with the links to it."""
     links = (link._replace(source=link.source - 1) for link in alignment.links if link.source)
     return replace(alignment, source=alignment.source[1:], links=tuple(links))
 
